@@ -29,12 +29,12 @@ class AnnouncementsJudged:
         self._other = judgement.other
         #: Root of a shard's keys in Redis and member -> when it was admitted last.
         self._admitted: dict[tuple[str, bytes], float] = {}
-        #: Broker and queue -> when it was asked last for announcements.
-        self._asked: dict[tuple[str, int], float] = {}
+        #: Group, broker and queue -> when it was asked last for announcements, in a step that has ended.
+        self._asked: dict[tuple[str, str, int], float] = {}
 
-    def asked(self, broker: str, queue_id: int) -> None:
-        """A process looks for announcements in a queue."""
-        self._asked[broker, queue_id] = self._world.kernel.now
+    def stepped(self, group: str, broker: str, queue_id: int, *, asked_at: float) -> None:
+        """A process has done what the announcements of a queue made due: one that stopped in between has not."""
+        self._asked[group, broker, queue_id] = asked_at
 
     def scripted(self, keys: list[str], arguments: list[Any], answer: Any) -> None:
         """A script has run."""
@@ -46,16 +46,17 @@ class AnnouncementsJudged:
     def judge(self) -> None:
         """At the end."""
         for name, offsets in self._world.redis.data.values.items():
-            if name.endswith(":offsets") and name.split(":")[4] in self._world.inboxes:
+            group = name.split(":")[4] if name.endswith(":offsets") else ""
+            if group in self._world.inboxes:
                 for field, stored in offsets.items():
                     broker, _, queue = (field.decode() if isinstance(field, bytes) else str(field)).partition("/")
                     if broker in self._world.cluster.brokers and queue.isdecimal():
-                        self._passed(name.removesuffix(":offsets"), broker, int(queue), int(stored))
+                        asked = self._asked.get((group, broker, int(queue)), 0.0)
+                        self._passed(name.removesuffix(":offsets"), broker, int(queue), int(stored), asked)
 
-    def _passed(self, root: str, name: str, queue_id: int, stored: int) -> None:
+    def _passed(self, root: str, name: str, queue_id: int, stored: int, asked: float) -> None:
         broker = self._world.cluster.brokers[name]
         first, _ = broker.bounds(UNIQUE_KEY_TOPIC, queue_id)
-        asked = self._asked.get((name, queue_id), 0.0)
         due = max(asked - SOME_TURNS_SECONDS, self._world.kernel.now - WAITS_SECONDS_MAX)
         for record in broker.read(UNIQUE_KEY_TOPIC, queue_id, first, stored - first) if stored > first else ():
             if (record.store_timestamp_ms - BASE_MS - broker.clock.skew_ms) / 1000 > due:

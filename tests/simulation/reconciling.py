@@ -231,6 +231,8 @@ class AnnouncementsSeen:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
+        #: Queue -> when it was asked last, by the step that is under way.
+        self.asked_at: dict[AnnouncementQueue, float] = {}
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         return [
@@ -244,7 +246,7 @@ class AnnouncementsSeen:
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         broker = self._broker(queue)
-        self._world.checkers.announcements.asked(queue.broker, queue.queue_id)
+        self.asked_at[queue] = self._world.kernel.now
 
         def pull() -> PulledBatch:
             first, last = broker.bounds(queue.unique_key_topic, queue.queue_id)
@@ -292,9 +294,9 @@ class Announcing:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
-        source = AnnouncementsSeen(world, process)
         client = SimulatedRedis(world.redis, process)
         for plan in world.plan.subscriptions:
+            source = AnnouncementsSeen(world, process)
             step = AnnouncementStep(
                 plan.subscription,
                 unique_key_topic=UNIQUE_KEY_TOPIC,
@@ -309,14 +311,20 @@ class Announcing:
                 jitter=world.kernel.dice,
             )
             for queue in source.queues(UNIQUE_KEY_TOPIC):
-                process.spawn(self._stepping(step, queue), after=world.kernel.dice.random())
+                process.spawn(self._stepping(step, source, queue), after=world.kernel.dice.random())
 
-    def _stepping(self, step: AnnouncementStep, queue: AnnouncementQueue) -> Callable[[], None]:
+    def _stepping(
+        self, step: AnnouncementStep, source: AnnouncementsSeen, queue: AnnouncementQueue
+    ) -> Callable[[], None]:
         world, process, dice = self._world, self._process, self._world.kernel.dice
 
         def run() -> None:
             while True:
                 outcome = step.run_once(queue)
+                asked_at = source.asked_at.pop(queue, None)
+                if asked_at is not None:
+                    group = step.subscription.group
+                    world.checkers.announcements.stepped(group, queue.broker, queue.queue_id, asked_at=asked_at)
                 if world.announcers_stopped_until > world.kernel.now:
                     world.kernel.saw("announcement consumers stopped for long")
                     process.sleep(world.announcers_stopped_until - world.kernel.now)
