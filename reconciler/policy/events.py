@@ -34,7 +34,7 @@ class RoundFinished:
     pending_after: int
     #: Age of the oldest pending key, seconds.
     oldest_pending_seconds: float
-    #: "open", "shut", or "not asked" (nothing is old enough).
+    #: "open", "shut", or "not asked": no key is old enough, and no row that was taken back is open (Round._gate).
     gate: str
     #: Why it is shut; None: it is not.
     gate_detail: Fact | None
@@ -126,7 +126,7 @@ class KeysNotTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStepped:
-    """A repair changed its state."""
+    """A repair changed its state or its rung, as `repairing.ladder` decided."""
 
     environment: str
     topic: str
@@ -212,7 +212,7 @@ class OutageScanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageClosed:
-    """Rounds run again."""
+    """A round closed it: no shard is away or has lost its memory, and the recovery let rounds run."""
 
     environment: str
     started_at_ms: int
