@@ -46,14 +46,14 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.QUEUE_NOT_TAKEN, account.QUEUE_WAITS, account.QUEUE_CUT, account.QUEUE_EXPIRED),
-        "[RoundStale](RoundStale.md). `no process reads that queue`: producers and `unique_key_topic` need equal `queues`",
-        "[RoundStale](RoundStale.md)。`no process reads that queue`：生产者与 `unique_key_topic` 的 `queues` 必须相同",
+        "[RoundStale](RoundStale.md). `no process reads that queue`: give the producers the `queues` of `unique_key_topic`",
+        "[RoundStale](RoundStale.md)。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
     ),
     ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
-        "Start the broker. Gone for good: add it to `rocketmq.retired_brokers`",
-        "启动该 Broker。永久丢失：加入 `rocketmq.retired_brokers`",
+        "Start the broker. Only if it never comes back: [gone for good](../how-to/recover.md#a-broker-is-lost-for-good)",
+        "启动该 Broker。只有不会再恢复时：[永久丢失](../how-to/recover.md#某个-broker-永久丢失)",
     ),
     (
         (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
@@ -65,11 +65,15 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
         "Correct topic and group; restart `run`",
         "改正主题和消费组；重启 `run`",
     ),
-    ((account.UNKNOWN_ENVIRONMENT,), "Correct `environment`", "改正 `environment`"),
+    (
+        (account.UNKNOWN_ENVIRONMENT,),
+        "Put back the `environment` that the ledger knows",
+        "改回账本中已有的 `environment`",
+    ),
     (
         (accounting.SHARD_STOPPED,),
-        "Another program writes there: an own `environment` for each",
-        "另一个程序在写同样的键：各用自己的 `environment`",
+        "[RoundStale](RoundStale.md)",
+        "[RoundStale](RoundStale.md)",
     ),
     (
         (account.NO_VERDICT,),
