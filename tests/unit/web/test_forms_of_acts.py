@@ -562,7 +562,7 @@ def test_what_came_of_a_dismissal_is_told_in_the_language_of_the_page(browser: B
     keep(browser, DISMISS, kept)
     browser.language = "zh"
     page = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
-    assert "未查看其半消息" in page
+    assert "没有查询它的半消息" in page
     assert ("将会核销" in page, "已核销" in page) == (True, False), "a preview dismisses nothing"
     assert "its half was not looked at" not in page
     assert ">dismissed" not in page

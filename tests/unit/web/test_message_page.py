@@ -121,7 +121,7 @@ def test_hostile_values_of_every_witness_are_shown_and_not_obeyed(
 def test_reasons_and_answers_are_told_in_the_language_of_the_page(services: WebServices, explains: Asking) -> None:
     explains(Explanation(stories=(story_of(),)))
     of_page = {language: page_of(services, f"/messages/{KEY}", language) for language in LANGUAGES}
-    assert of_page["en"].count("damaged in") == of_page["zh"].count("次查看均损坏") == 2, "and of what it took back"
+    assert of_page["en"].count("damaged in") == of_page["zh"].count("次读取都已损坏") == 2, "and of what it took back"
     assert "damaged in" not in of_page["zh"]
     assert of_page["en"].count("(no row)") == of_page["zh"].count("没有记录") == 2, "and what witnesses answer"
     assert "(no row)" not in of_page["zh"]

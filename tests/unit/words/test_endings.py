@@ -21,7 +21,7 @@ from tests.unit.service.test_life_story import ABSENT, BILLING, CANDIDATE, KEY, 
 #: What is done where no act of the reconciler ends it.
 NO_ACT = {
     "en": r"No act of the reconciler|the group has the effect|correct `tags`|an earlier `since`",
-    "zh": r"对账器没有能|已生效|更正其 \[\[subscriptions\]\] 段的 `tags`|更早的 `since`",
+    "zh": r"对账器没有能|已生效|改正其 \[\[subscriptions\]\] 段的 `tags`|更早的 `since`",
 }
 
 #: Lines of `status` and of the console's first page, by their rooms.
@@ -33,14 +33,14 @@ BY_WORDS = {
     "account.no-reader": ("must be the same", "必须相同"),
     "account.no-verdict": ("their log says why", "原因见日志"),
     "account.unheard": ("is unique_key_topic the same", "unique_key_topic 是否相同"),
-    "account.unreadable-time": ("mend the value", "请修正该值"),
+    "account.unreadable-time": ("mend the value", "请改正该值"),
     "lag.deserted": ("start its consumers", "请启动它的消费者"),
     "lag.waiting": ("No act of the reconciler", "对账器没有能"),
     "status.before-since": ("nothing is sent for it alone", "不会单独为它发送"),
-    "status.damaged-repairs": ("mend the value", "更正该值"),
-    "status.damaged-verdicts": ("mend the value", "更正该值"),
+    "status.damaged-repairs": ("mend the value", "改正该值"),
+    "status.damaged-verdicts": ("mend the value", "改正该值"),
     "status.effect-after-dismissal": ("undo one of the two", "撤销其中一次"),
-    "status.misshapen-members": ("mend what the group adds", "请修正该组写入"),
+    "status.misshapen-members": ("mend what the group adds", "请改正该组写入"),
     "status.rejected": ("does [[producers]] name every service", "[[producers]] 是否"),
     "status.renamed-group-has-members": ("stop them", "请停止它们"),
     "status.standing-check-service": ("see to the exception", "请处理它日志中的异常"),

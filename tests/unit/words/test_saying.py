@@ -32,7 +32,7 @@ UNTIL_NOW = UNTIL(at_ms=NOW_MS)
         (
             UNREADABLE_TIME(group="shop", unique_key="K"),
             "the outbox of shop: created_at_ms of K is no time: mend the value",
-            "shop 的发件箱：K 的 created_at_ms 不是有效时间：请修正该值",
+            "shop 的发件箱：K 的 created_at_ms 不是有效时间：请改正该值",
         ),
         (OTHER_CLUSTER(why="a {b} `c`\n"), "a {b} `c`\n", "a {b} `c`\n"),
         (HALF_PUT_BACK(number=2), "half put back before check-back number 2", "第 2 次回查之前重新写入了半消息"),
