@@ -7,7 +7,8 @@ the others become NEW, are announced by the same sweep and judged as any other. 
 the outbox alone tells what was committed, and with which tag.
 
 Nothing is lost on the way: the rows' states record what was done, a crashed review begins with the oldest row, and two
-sweepers of different settings narrow the value again and again until one of them is gone.
+sweepers of different settings narrow the value again and again until one of them is gone. A damaged row may be one that
+was settled too early: the value is not widened past it, until it is mended or older than the brokers' retention.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 from checkback_producers.ports import Outbox
 from reconciler.clock import utc_text
+from reconciler.contract.tables import OutboxState
 from reconciler.policy.ports.evidence import InboxEvidence
 from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscription, Widening, agreed_tags
 
@@ -29,6 +31,8 @@ class FilterReviewOutcome:
     may_settle: bool = True
     #: Rows that are NEW again.
     reopened: int = 0
+    #: Rows that it could not read.
+    damaged: tuple[OutboxFact, ...] = ()
     #: How far it is, one line a group whose tags grew.
     progress: tuple[str, ...] = ()
 
@@ -55,6 +59,10 @@ class FilterReview:
         self._retention_seconds = retention_seconds
         self._widenings: tuple[Widening, ...] = ()
         self._after: OutboxFact | None = None
+        #: Whether a row between the oldest one and the position is damaged.
+        self._is_damaged = False
+        #: Whether all rows were looked at once, and announced anew: from then on it waits for damaged ones.
+        self._is_waiting = False
 
     def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> FilterReviewOutcome:
         """Notices a change, reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no table)."""
@@ -63,9 +71,11 @@ class FilterReview:
             return FilterReviewOutcome(may_settle=False)
         if widenings != self._widenings:
             self._widenings, self._after = widenings, None
+            self._is_damaged = self._is_waiting = False
         if not widenings:
             return FilterReviewOutcome()
         reopened = pages = 0
+        damaged: tuple[OutboxFact, ...] = ()
         while True:
             page = self._outbox.written(
                 self._producer_group,
@@ -74,18 +84,19 @@ class FilterReview:
                 after=self._after,
             )
             sound = [fact for fact in page.facts if fact.damage is None]
+            damaged += tuple(fact for fact in page.facts if fact.damage is not None)
             missing = [self._missing(widening, sound) for widening in widenings]
             known = [keys for keys in missing if keys is not None]
             if len(known) < len(missing):
-                return self._outcome(reopened, "an inbox is away")
+                return self._outcome(reopened, damaged, "an inbox is away")
+            self._is_damaged |= len(sound) < len(page.facts)
             reopened += self._outbox.reopen(sorted(set().union(*known)))
             if len(page.facts) < page_rows:
-                self._widen()
-                return self._outcome(reopened, "done")
+                return self._outcome(reopened, damaged, self._end())
             self._after = page.facts[-1]
             pages += 1
             if pages == pages_maximum or is_stopping():
-                return self._outcome(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
+                return self._outcome(reopened, damaged, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
@@ -104,25 +115,33 @@ class FilterReview:
 
     def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
         """Keys that the group takes now and its inbox lacks; all of them without an inbox. None: it does not answer."""
-        concerned = [fact for fact in facts if widening.concerns(fact)]
+        concerned = [fact for fact in facts if widening.concerns(fact) and self._is_due(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
             return {fact.unique_key for fact in concerned}
         effects = self._inboxes.look_up(subscription, [fact.unique_key for fact in concerned])
         return widening.missing(concerned, effects)
 
-    def _widen(self) -> None:
-        """Where another sweeper has changed the value meanwhile, the next look begins with the oldest row."""
+    def _is_due(self, fact: OutboxFact) -> bool:
+        """False for a row that an earlier look of this review has had announced again."""
+        return not self._is_waiting or fact.state is OutboxState.SETTLED
+
+    def _end(self) -> str:
+        """Widens the value. The next look begins with the oldest row where a row is damaged, or where another sweeper
+        has changed the value meanwhile."""
+        self._is_waiting, self._after, self._is_damaged = self._is_damaged, None, False
+        if self._is_waiting:
+            return "waits for damaged rows"
         for widening in self._widenings:
             self._write(widening.swept, widening.swept.tags, widening.settled_by.version)
-        self._after = None
+        return "done"
 
     def _write(self, swept: SweptSubscription, tags: frozenset[str] | None, instead_of: int | None) -> bool:
         return self._outbox.write_settled_tags(self._producer_group, _key(swept), tags, instead_of=instead_of)
 
-    def _outcome(self, reopened: int, how_far: str) -> FilterReviewOutcome:
+    def _outcome(self, reopened: int, damaged: tuple[OutboxFact, ...], how_far: str) -> FilterReviewOutcome:
         lines = (f"{one.swept.subscription} takes more tags than before: {how_far}" for one in self._widenings)
-        return FilterReviewOutcome(reopened=reopened, progress=tuple(lines))
+        return FilterReviewOutcome(reopened=reopened, damaged=damaged, progress=tuple(lines))
 
 
 def _key(swept: SweptSubscription) -> tuple[str, str]:

@@ -52,7 +52,8 @@ class SweepReport:
     deleted: int = 0
     #: Rows that took effect in two inboxes of one group: never settled, announced again, and named in `problems`.
     doubled: int = 0
-    #: Rows with damaged values that the walk met: they are left alone, and one of a page is named in `problems`.
+    #: Rows with damaged values that the walk or a review met: they are left alone, and one of a page is named in
+    #: `problems`.
     damaged: int = 0
     #: NEW rows that a walk from the oldest to the newest leaves behind: of the last whole one, or of the present one
     #: where that is longer.
@@ -216,7 +217,8 @@ class Sweeper:
             problem = f"{source.producer_group}: a change of tags is not seen: {error}"
             return may_settle, SweepReport(problems=(problem,))
         self._filterless.discard(number)
-        return reviewed.may_settle, SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
+        report = SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
+        return reviewed.may_settle, report.plus(_damage(source, reviewed.damaged))
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Announces NEW rows and marks them, page by page, so that rows that never leave hold up no others.

@@ -267,6 +267,29 @@ def test_damaged_row_and_damaged_tags_stop_nothing(world: World) -> None:
     assert changing.announcements.keys == [lost]
 
 
+def test_a_row_that_a_wrong_setting_settled_and_nobody_can_read_is_told_until_it_is_judged_again(world: World) -> None:
+    changing = Changing(world)
+    lost = new_key()
+    world.insert_row(lost, state="SETTLED", created_at_ms=changing.now_ms() - HOUR_MS, content_digest=b"short")
+    settled_by_a_wrong_setting(changing, 1)
+    sweeper = changing.with_tags("paid", page_rows=1)
+    for _ in range(2):
+        report = sweeper.sweep_once()
+        assert report.reviewing == (f"{BILLING} takes more tags than before: waits for damaged rows",)
+        assert (report.damaged, lost in "".join(report.problems)) == (1, True)
+        assert changing.settled_tags() == frozenset()
+    with writing(world.engine) as connection:
+        connection.execute(sa.update(outbox).where(outbox.c.unique_key == lost).values(content_digest=OURS))
+    report = sweeper.sweep_once()
+    assert (report.reopened, report.damaged, report.reviewing) == (
+        1,
+        0,
+        (f"{BILLING} takes more tags than before: done",),
+    )
+    assert lost in changing.announcements.keys
+    assert changing.settled_tags() == frozenset({"paid"})
+
+
 def test_a_full_page_of_which_one_row_is_damaged_is_not_the_last(world: World) -> None:
     changing = Changing(world)
     world.insert_row(new_key(), state="SETTLED", created_at_ms=changing.now_ms() - 3 * HOUR_MS, content_digest=b"short")

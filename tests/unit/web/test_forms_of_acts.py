@@ -374,7 +374,7 @@ def test_a_rebuild_begins_by_one_click_or_without_an_admin(browser: Browser) -> 
     assert admin.post("/rebuilds", {**form, "confirmation": "yes"}).status is HTTPStatus.UNPROCESSABLE_ENTITY
     assert admin.post("/rebuilds", {**form, "since": "yesterday"}).status is HTTPStatus.UNPROCESSABLE_ENTITY
     job_id = location(admin.post("/rebuilds", form)).removeprefix("/jobs/")
-    assert find_job(browser.world.connections, job_id).request == {"since_ms": 1795599000000, "reason": "drill"}
+    assert find_job(browser.world.connections, job_id).request == {"since_ms": 1_699_954_200_000, "reason": "drill"}
 
 
 def offered(browser: Browser) -> str:
