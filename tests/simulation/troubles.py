@@ -14,7 +14,7 @@ from tests.simulation.added_groups import add_group, move_since, remove_group
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.clock_steps import set_back_over_a_claim, set_right, step
 from tests.simulation.inbox_database import InboxDatabase
-from tests.simulation.kernel import BASE_MS, NEVER, Link, Process
+from tests.simulation.kernel import NEVER, Link, Process
 from tests.simulation.keys_taken import contradict, take_keys
 from tests.simulation.late_answers import answer_late
 from tests.simulation.operators import hold_for_long
@@ -460,9 +460,9 @@ class Troubles:
         A row that was written a moment ago is left alone: its round, which has read it as whole, takes its key out of
         pending next.
         """
-        rows = self._world.ledger.rows.candidates
+        rows, now_ms = self._world.ledger.rows.candidates, self._world.ledger_clock.now_ms()
         for place, row in list(rows.items()):
-            is_fresh = self._kernel.now - (row.updated_at_ms - BASE_MS) / 1_000 < FRESH_SECONDS
+            is_fresh = abs(now_ms - row.updated_at_ms) / 1_000 < FRESH_SECONDS
             if self._dice.random() < 0.3 and not is_fresh:
                 self._kernel.saw("ledger row unreadable", place[1][-4:])
                 rows[place] = replace(
