@@ -180,9 +180,18 @@ def _cookies(browser: Browser, scenes: Sequence[Scene]) -> dict[tuple[str, str],
 
 
 def take(
-    browser: Browser, scenes: Sequence[Scene], looks: Sequence[Look], folder: Path, *, checks: bool
+    browser: Browser,
+    scenes: Sequence[Scene],
+    looks: Sequence[Look],
+    folder: Path,
+    *,
+    checks: bool,
+    seen: Callable[[Page, Look, Path], None] | None = None,
 ) -> Iterator[tuple[Scene, Look, Path | None, Sequence[str]]]:
-    """One picture after the other, with what went wrong; None: there is no page at this address."""
+    """One picture after the other, with what went wrong; None: there is no page at this address.
+
+    `seen` is called with each page that was taken.
+    """
     cookies = _cookies(browser, scenes)
     for look, base, who in {(look, scene.base, scene.who): None for look in looks for scene in scenes}:
         with opened(browser, base, look=look, cookies=cookies[base, who]) as watched:
@@ -191,6 +200,8 @@ def take(
                     continue
                 watched.troubles.clear()
                 file = _picture(watched.page, scene, folder / f"{scene.name}.{look}.png")
+                if file and seen is not None:
+                    seen(watched.page, look, file)
                 troubles = [] if scene.is_trouble else [*watched.troubles]
                 if file and checks:
                     troubles += watched.violations()

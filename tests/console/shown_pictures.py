@@ -8,6 +8,7 @@ it shows. `make screenshots` takes pictures of every page, to look at.
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -15,21 +16,31 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from reconciler.audit.report.page import report_html
 from tests.audit import judged_samples
+from tests.console.picture_words import FOLDER, WORDS, is_in_the_catalogue
 from tests.console.screenshots import LANGUAGES, Scene, Stage, scenes_of, take
 from tests.console.watched_page import Look, launched
 
-FOLDER = Path(__file__).parents[2] / "docs/how-to/pictures"
 #: Name of a scene -> name of the picture.
 SHOWN = {"overview": "overview", "candidates": "losses", "message": "message"}
 REPORT = "audit-report"
 #: Of the window, and of the picture that is made of its upper part.
 WIDTH, HEIGHT, SHOWN_WIDTH = 1280, 1000, 1000
 BYTES_MAX = 60 * 1024
-_QUALITY = 0.56
+_QUALITY = 0.54
+_TEXTS = """height => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    const box = range.getBoundingClientRect();
+    if (box.width > 1 && box.top + window.scrollY < height) found.push(walker.currentNode.textContent);
+  }
+  return found;
+}"""
 _SHRINK = """([png, height, width, quality]) => new Promise(done => {
   const image = new Image();
   image.onload = () => {
@@ -53,14 +64,27 @@ def file_names() -> list[str]:
     return [*pages, f"{REPORT}.webp"]
 
 
-def _taken(browser: Browser, scenes: list[Scene], worlds: Path) -> Iterator[tuple[str, bytes]]:
+def texts_of(page: Page, language: str) -> list[str]:
+    """Of the part that is shown, in their order."""
+    found: list[str] = page.evaluate(_TEXTS, HEIGHT)
+    texts = dict.fromkeys(" ".join(text.split()) for text in found)
+    return [text for text in texts if is_in_the_catalogue(text, language)]
+
+
+def _taken(browser: Browser, scenes: list[Scene], worlds: Path) -> Iterator[tuple[str, bytes, list[str]]]:
     looks = [Look(width=WIDTH, language=language) for language in LANGUAGES]
-    for scene, look, file, _ in take(browser, scenes, looks, worlds, checks=False):
+    texts: dict[Path, list[str]] = {}
+
+    def read(page: Page, look: Look, file: Path) -> None:
+        texts[file] = texts_of(page, look.language)
+
+    for scene, look, file, _ in take(browser, scenes, looks, worlds, checks=False, seen=read):
         if file is not None:
-            yield SHOWN[scene.name] + (".webp" if look.language == "en" else ".zh.webp"), file.read_bytes()
+            name = SHOWN[scene.name] + (".webp" if look.language == "en" else ".zh.webp")
+            yield name, file.read_bytes(), texts[file]
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     page.set_content(report_html(judged_samples.violations()).decode())
-    yield f"{REPORT}.webp", page.screenshot()
+    yield f"{REPORT}.webp", page.screenshot(), []
     page.close()
 
 
@@ -81,11 +105,14 @@ def main() -> int:
         scenes = [scene for scene in scenes_of(Stage(Path(worlds), stack)) if scene.name in SHOWN]
         browser = launched(stack.enter_context(sync_playwright()))
         stack.callback(browser.close)
-        for name, png in _taken(browser, scenes, Path(worlds)):
+        words: dict[str, list[str]] = {}
+        for name, png, texts in _taken(browser, scenes, Path(worlds)):
+            words |= {name: texts} if texts else {}
             picture = _as_webp(browser, png)
             (FOLDER / name).write_bytes(picture)
             large += len(picture) > BYTES_MAX
             sys.stdout.write(f"{name}: {len(picture) / 1024:.0f} KiB\n")
+    WORDS.write_text(json.dumps(words, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return int(large > 0)
 
 

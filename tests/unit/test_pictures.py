@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
@@ -11,6 +12,7 @@ import pytest
 
 from docs.drawing import files
 from docs.drawing.canvas import GROUNDS, INKS, WIDTH, Canvas, width_of, wrapped
+from tests.console.picture_words import FOLDER, WORDS, is_in_the_catalogue
 from tests.model import stories
 
 PICTURES = files.pictures()
@@ -42,6 +44,15 @@ def test_no_page_loads_a_large_picture_and_none_is_left_behind() -> None:
     shown |= {path.name for path in pictures_of(DOCS.parent / "README.md")}
     lying = {path.name for path in (*taken, *files.FOLDER.glob("*.svg"))}
     assert {name for name in lying if ".zh." not in name} <= shown
+
+
+def test_what_a_picture_of_the_console_says_is_still_said_by_the_product() -> None:
+    words: dict[str, list[str]] = json.loads(WORDS.read_text(encoding="utf-8"))
+    assert set(words) == {path.name for path in FOLDER.glob("*.webp")} - {"audit-report.webp"}
+    assert all(len(texts) > 10 for texts in words.values())
+    language = {name: "zh" if ".zh." in name else "en" for name in words}
+    old = [(name, text) for name in words for text in words[name] if not is_in_the_catalogue(text, language[name])]
+    assert not old, "run: make pictures"
 
 
 def pictures_of(page: Path) -> list[Path]:
