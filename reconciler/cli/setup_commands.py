@@ -57,6 +57,9 @@ class Server(StrEnum):
 #: How a remark begins there; redis-cli takes none, so it is no line to paste.
 _REMARKS = {Server.BROKERS: "#", Server.REDIS: "#", Server.POSTGRESQL: "--", Server.MYSQL: "--"}
 
+PlainAclOption = Annotated[
+    bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
+]
 #: What a step of `uninstall` is about, before its lines.
 _STEPS = {
     "processes": "processes under systemd; else `docker compose down`, or `helm uninstall`:",
@@ -241,9 +244,7 @@ def rights(
         str | None,
         typer.Option("--login", help="Name of the login; else reconciler_ and the first role.", show_default=False),
     ] = None,
-    plain_acl: Annotated[
-        bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
-    ] = False,
+    plain_acl: PlainAclOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -271,9 +272,7 @@ def uninstall(
             "--although-needed", help="Print also how outboxes and inboxes are dropped that are still needed."
         ),
     ] = False,
-    plain_acl: Annotated[
-        bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
-    ] = False,
+    plain_acl: PlainAclOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -138,10 +138,13 @@ def _at_brokers(settings: Settings, roles: Sequence[Role], login: str, *, has_pl
     if not rights:
         return []
     lines = _plain_acl(rights, login) if has_plain_acl else _authorization(rights, login)
-    name_servers = settings.rocketmq.name_servers
-    target = ("-n", name_servers, "-c", CLUSTER)
-    statements = tuple(shlex.join(("mqadmin", command, *target, *arguments)) for command, *arguments in lines)
-    return [Statements(place=name_servers, statements=statements)]
+    statements = tuple(mqadmin(settings, *line) for line in lines)
+    return [Statements(place=settings.rocketmq.name_servers, statements=statements)]
+
+
+def mqadmin(settings: Settings, command: str, *arguments: str) -> str:
+    """A line for the whole cluster of the settings' name servers; CLUSTER is the administrator's to fill in."""
+    return shlex.join(("mqadmin", command, "-n", settings.rocketmq.name_servers, "-c", CLUSTER, *arguments))
 
 
 def _filled(settings: Settings, role: Role, right: BrokerRight) -> Iterator[str]:

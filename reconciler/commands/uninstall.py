@@ -6,18 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from reconciler.commands.rights import CLUSTER, Statements
+from reconciler.commands.rights import Statements, mqadmin
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import keys_of
-from reconciler.contract.tables import (
-    INBOX_TABLES,
-    LEDGER_TABLES,
-    OUTBOX_TABLES,
-    VERSION_TABLES,
-    CandidateState,
-    RepairState,
-)
+from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, VERSION_TABLES, CandidateState
 from reconciler.contract.urls import Url, read_database_url, read_url
 from reconciler.errors import ReconcilerError
 from reconciler.settings.schema import Settings
@@ -33,7 +27,6 @@ MEMBERS = Code("uninstall.members", group=Field.NAME, number=Field.NUMBER)
 UNREAD = Code("uninstall.unread", why=Field.TEXT)
 
 _TABLES = {"outbox": OUTBOX_TABLES, "inbox": INBOX_TABLES, "ledger": LEDGER_TABLES}
-_OVER = (RepairState.DONE, RepairState.FAILED)
 _UNITS = "reconciler reconciler-sweep reconciler-web reconciler-audit.timer"
 
 
@@ -74,7 +67,7 @@ def needed(report: StatusReport) -> Iterator[Fact]:
         yield UNSETTLED(number=unsettled)
     if pending := sum(one.pending or 0 for one in report.subscriptions):
         yield PENDING(number=pending)
-    if repairs := sum(one.count for one in report.repairs if one.state not in _OVER):
+    if repairs := sum(one.count for one in report.repairs if one.state not in FINISHED_REPAIRS):
         yield REPAIRS(number=repairs)
 
 
@@ -141,13 +134,9 @@ def _drops(tree: str) -> list[str]:
 
 def _at_brokers(settings: Settings) -> Statements:
     topics = dict.fromkeys(settings.unique_key_topic.name_for(one.topic) for one in settings.subscriptions)
-    lines = [_mqadmin(settings, "deleteTopic", "-t", topic) for topic in (*topics, settings.rocketmq.probe_topic)]
-    lines += [_mqadmin(settings, "deleteSubGroup", "-g", group) for group in READER_GROUPS]
+    lines = [mqadmin(settings, "deleteTopic", "-t", topic) for topic in (*topics, settings.rocketmq.probe_topic)]
+    lines += [mqadmin(settings, "deleteSubGroup", "-g", group) for group in READER_GROUPS]
     return Statements(place=settings.rocketmq.name_servers, statements=tuple(lines))
-
-
-def _mqadmin(settings: Settings, command: str, *arguments: str) -> str:
-    return shlex.join(("mqadmin", command, "-n", settings.rocketmq.name_servers, "-c", CLUSTER, *arguments))
 
 
 def _in_redis(settings: Settings) -> Statements:
@@ -172,7 +161,7 @@ def _logins(settings: Settings, *, has_plain_acl: bool) -> Iterator[Statements]:
     key = settings.rocketmq.acl.access_key
     if key is not None:
         of_key = ("deleteAccessConfig", "-a", key) if has_plain_acl else ("deleteUser", "-u", key)
-        yield Statements(place=settings.rocketmq.name_servers, statements=(_mqadmin(settings, *of_key),))
+        yield Statements(place=settings.rocketmq.name_servers, statements=(mqadmin(settings, *of_key),))
 
 
 def _drop_login(url: Url, name: str) -> str:

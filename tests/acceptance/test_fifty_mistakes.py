@@ -14,8 +14,7 @@ import pytest
 
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import Deployment
-from tests.acceptance.marked_secrets import with_login
-from tests.acceptance.test_secured_cluster import KEYS, Secured, secured
+from tests.acceptance.test_secured_cluster import Secured, secured
 from tests.ended import Ended
 from tests.services.certificates import Authority
 from tests.services.ports import free_port
@@ -231,15 +230,7 @@ KINDS: tuple[Callable[[Shop], Iterator[Mistake]], ...] = (of_brokers, of_topics,
 def test_the_first_line_of_the_answer_to_each_mistake_names_thing_value_and_remedy(
     secured: Secured, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    made = Deployment(
-        tmp_path / "shop",
-        redis_url=with_login(redis_server.url),
-        name_servers=secured.name_servers,
-        acl=KEYS,
-        tls=secured.tls,
-        has_marked_secrets=True,
-    )
-    with made as deployed:
+    with secured.shop(tmp_path / "shop", redis_server) as deployed:
         shop = Shop(deployed, secured)
         mistakes = [mistake for kind in KINDS for mistake in kind(shop)]
         assert len(mistakes) >= 50

@@ -93,6 +93,17 @@ class Secured:
     name_servers: str
     tls: TlsSettings | None
 
+    def shop(self, folder: Path, redis_server: RedisServer) -> Deployment:
+        """A deployment whose every server asks for a login, with marked secrets."""
+        return Deployment(
+            folder,
+            redis_url=with_login(redis_server.url),
+            name_servers=self.name_servers,
+            acl=KEYS,
+            tls=self.tls,
+            has_marked_secrets=True,
+        )
+
 
 @pytest.fixture(params=chosen())
 def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]:
@@ -173,16 +184,7 @@ def test_every_loss_is_found_and_repaired_by_every_rung(
     (tmp_path / "shop_handlers.py").write_text(textwrap.dedent(_HANDLERS))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     for rung in ("end", "republish", "hand-over"):
-        folder = tmp_path / rung
-        made = Deployment(
-            folder,
-            redis_url=with_login(redis_server.url),
-            name_servers=secured.name_servers,
-            acl=KEYS,
-            tls=secured.tls,
-            has_marked_secrets=True,
-        )
-        with made as deployed:
+        with secured.shop(tmp_path / rung, redis_server) as deployed:
             text = deployed.config.read_text()
             own = f'late_after_seconds = {LATE_SECONDS}\nrepair_order = ["{rung}"]\ninbox_url'
             deployed.config.write_text(text.replace("inbox_url", own))
@@ -265,15 +267,7 @@ def test_everything_that_waits_for_a_person_ends_by_the_act_that_explain_names(
 ) -> None:
     (tmp_path / "shop_handlers.py").write_text(textwrap.dedent(_HANDLERS))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    made = Deployment(
-        tmp_path / "deployed",
-        redis_url=with_login(redis_server.url),
-        name_servers=secured.name_servers,
-        acl=KEYS,
-        tls=secured.tls,
-        has_marked_secrets=True,
-    )
-    with made as deployed:
+    with secured.shop(tmp_path / "deployed", redis_server) as deployed:
         keys = made_to_wait(deployed)
         ended_by_acts(deployed, keys)
 
