@@ -35,8 +35,8 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.evidence import EndOutcome
-from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.judging.judge import Judge, JudgingRules
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.workers import OneByOne
@@ -138,14 +138,14 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
             events=events,
         ),
         memory=shards,
-        selector=CandidateSelector(
+        selector=SuspectSelector(
             memory=shards, candidates=ledger.candidates,
             rules=SelectionRules(skew_margin_seconds=0.0, candidates_max=20_000, retention_seconds=0.1),
         ),
-        verifier=Verifier(
+        judge=Judge(
             english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
-            rules=VerifyRules(skew_margin_seconds=0.0, check_back_wait_seconds=0.0), workers=workers,
+            rules=JudgingRules(skew_margin_seconds=0.0, check_back_wait_seconds=0.0), workers=workers,
         ),
         repairer=Repairer(
             english=said,

@@ -34,7 +34,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState
 from reconciler.contract.verdicts import SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile
-from reconciler.policy.judging.verifier import JudgedKey
+from reconciler.policy.judging.judge import JudgedKey
 from reconciler.policy.ports.closing import KeyAsRead
 from reconciler.policy.ports.ledger import Repair
 from reconciler.policy.round import ReconcileRound
@@ -64,9 +64,9 @@ def hand_over(
     """
     known = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     is_dismissed = known is not None and known.is_dismissed
-    judged = rounds.verify_one(subscription, unique_key, dry_run=dry_run or is_dismissed)
+    judged = rounds.judge_one(subscription, unique_key, dry_run=dry_run or is_dismissed)
     read = _as_read(connections, subscription, unique_key)
-    verdict = judged.verification.verdict
+    verdict = judged.entry.verdict
     waiting = _waiting(connections, subscription, read)
     if waiting is not None and verdict not in SETTLING:
         return HandOverResult(verdict=str(verdict), outcome="waits", told=waiting)
@@ -116,7 +116,7 @@ def _refused(why: Fact) -> Fact:
 
 def _why_not(judged: JudgedKey, read: KeyAsRead, subscription: Subscription) -> Fact | None:
     """Why the ledger's rows or the verdict forbid it; None: they do not."""
-    verdict, unique_key = judged.verification.verdict, read.unique_key
+    verdict, unique_key = judged.entry.verdict, read.unique_key
     own = _row(read.repairs, subscription.group)
     if any(row.is_dismissed for row in read.candidates if row.subscription == subscription):
         return nothing_of_dismissed(unique_key)

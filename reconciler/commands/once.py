@@ -80,7 +80,7 @@ class OnceReport:
                 judged.suspect.unique_key
                 for report in reports
                 for judged in report.judged
-                if judged.verification.verdict in LOSSES
+                if judged.entry.verdict in LOSSES
             }
             last = reports[-1]
             problems = (last.suspended,) if last.suspended else last.event.problems if last.event else ()

@@ -312,7 +312,7 @@ def _repair(
 ) -> RepairLine:
     """By the rungs of `repair_order`. Where nothing is sent, the reason says so, and what would."""
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
-    verdict = judged.verification.verdict
+    verdict = judged.entry.verdict
     word, rung, reason = "", "", what_ends(verdict, unique_key)
     is_over = outcome is None or (outcome.outcome == "done" and verdict not in SETTLING)
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:

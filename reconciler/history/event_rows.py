@@ -54,7 +54,7 @@ def _gate(event: RoundFinished) -> Sequence[RowBatch]:
 
 
 def _verdicts(event: VerdictsWritten, now_ms: int) -> Sequence[RowBatch]:
-    of = event.verifications
+    of = event.entries
     if not of:
         return ()
     columns: dict[str, Sequence[Value]] = {

@@ -154,7 +154,7 @@ def _weight(event: Event) -> tuple[str, int]:
         case RoundFinished():
             return GATE.name, int(event.shards_run > 0)
         case VerdictsWritten():
-            return VERDICT.name, len(event.verifications)
+            return VERDICT.name, len(event.entries)
         case KeysLeft():
             return LEFT.name, len(event.keys)
         case KeysNotTaken():

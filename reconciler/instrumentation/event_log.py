@@ -97,7 +97,7 @@ class EventLog:
             return _place(event.shard) | {"keys": len(event.unique_keys)}
         if not isinstance(event, VerdictsWritten | KeysLeft):
             return self._flat(event)
-        rows = event.verifications if isinstance(event, VerdictsWritten) else event.keys
+        rows = event.entries if isinstance(event, VerdictsWritten) else event.keys
         verdicts = dict(sorted(Counter(row.verdict.value for row in rows).items()))
         return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}
 

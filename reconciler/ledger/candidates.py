@@ -18,7 +18,7 @@ from reconciler.contract.verdicts import LOSSES, QUARANTINING, Undecided, Verdic
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.ledger.undecided import is_undecided, undecided_rows
-from reconciler.policy.ports.ledger import Candidate, UndecidedRows, Verification
+from reconciler.policy.ports.ledger import Candidate, UndecidedRows, VerdictEntry
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate
@@ -127,17 +127,17 @@ class SqlCandidates:
             )
         )
 
-    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+    def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
         """Inserts missing rows, then writes each verdict unless the row has a higher state: no read in between."""
-        if not verifications:
+        if not entries:
             return
         with self._database.writing() as connection:
-            self.record_within(connection, shard, verifications)
+            self.record_within(connection, shard, entries)
 
-    def record_within(self, connection: sa.Connection, shard: Shard, verifications: Sequence[Verification]) -> None:
+    def record_within(self, connection: sa.Connection, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
         """The same in the caller's transaction."""
         # Sorted, so that two owners never wait for each other's rows.
-        ordered = sorted(verifications, key=lambda seen: seen.unique_key)
+        ordered = sorted(entries, key=lambda seen: seen.unique_key)
         left = self._make(connection, shard, ordered)
         for state in CandidateState:
             writes = [seen for seen in left if seen.state is state]
@@ -145,7 +145,7 @@ class SqlCandidates:
                 tells = self._causes.is_there(connection)
                 connection.execute(self._update(shard, state, tells=tells), [_parameters(seen) for seen in writes])
 
-    def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[Verification]) -> Sequence[Verification]:
+    def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[VerdictEntry]) -> Sequence[VerdictEntry]:
         """Inserts missing rows; returns the candidates whose verdicts are still to be written."""
         now_ms = self._database.read_now_ms(connection)
         rows = [_row(shard, seen, now_ms) for seen in ordered]
@@ -308,17 +308,17 @@ class SqlCandidates:
         changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
         self._change(shard.subscription, unique_keys, changes, only=_IS_LACKING & _HAS_A_TIME)
 
-    def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
+    def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
         """One transaction."""
         with self._database.writing() as connection:
-            return self.wake_dismissed_within(connection, subscription, verifications)
+            return self.wake_dismissed_within(connection, subscription, entries)
 
     def wake_dismissed_within(
-        self, connection: sa.Connection, subscription: Subscription, verifications: Sequence[Verification]
+        self, connection: sa.Connection, subscription: Subscription, entries: Sequence[VerdictEntry]
     ) -> Collection[str]:
         """The same in the caller's transaction. One conditional statement a key: few keys come to this."""
         woken: list[str] = []
-        for seen in sorted(verifications, key=lambda seen: seen.unique_key):
+        for seen in sorted(entries, key=lambda seen: seen.unique_key):
             again = seen.ask_again_seconds
             values = {
                 "state": seen.state.value,
@@ -402,7 +402,7 @@ def _of(subscription: Subscription, rows: sa.FromClause = candidate) -> sa.Colum
     )
 
 
-def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
+def _row(shard: Shard, seen: VerdictEntry, now_ms: int) -> dict[str, Any]:
     """A key that is judged for the first time."""
     subscription = shard.subscription
     return {
@@ -424,22 +424,22 @@ def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _cause(seen: Verification) -> dict[str, Any]:
+def _cause(seen: VerdictEntry) -> dict[str, Any]:
     return {
         "undecided_by": None if seen.undecided_by is None else seen.undecided_by.value,
         "undecided_since_ms": seen.undecided_since_ms,
     }
 
 
-def _loss_of(seen: Verification) -> str | None:
+def _loss_of(seen: VerdictEntry) -> str | None:
     return seen.verdict.value if seen.verdict in LOSSES else None
 
 
-def _text_of(seen: Verification) -> str:
+def _text_of(seen: VerdictEntry) -> str:
     return json.dumps(dict(seen.evidence), separators=(",", ":"))
 
 
-def _parameters(seen: Verification) -> dict[str, Any]:
+def _parameters(seen: VerdictEntry) -> dict[str, Any]:
     return {
         "p_unique_key": seen.unique_key,
         "p_verdict": seen.verdict.value,

@@ -112,9 +112,9 @@ class SqlClosings:
             if row.scope in closing.scopes and row.state is not RepairState.DONE:
                 self._end(connection, closing, row)
         by_subscription = {row.subscription: row for row in candidates}
-        for subscription, verification in closing.verdicts.items():
+        for subscription, entry in closing.verdicts.items():
             shard = Shard(subscription=subscription, number=by_subscription[subscription].shard)
-            self._candidates.record_within(connection, shard, [verification])
+            self._candidates.record_within(connection, shard, [entry])
 
     def _take_back(self, connection: sa.Connection, closing: Closing) -> None:
         candidates = self._locked_candidates(connection, closing)
@@ -124,8 +124,8 @@ class SqlClosings:
         for row in repairs:
             if row.scope in closing.scopes and row.is_dismissed:
                 self._end_dismissal(connection, closing, row)
-        for subscription, verification in closing.verdicts.items():
-            if not self._candidates.wake_dismissed_within(connection, subscription, [verification]):
+        for subscription, entry in closing.verdicts.items():
+            if not self._candidates.wake_dismissed_within(connection, subscription, [entry]):
                 raise _Changed
 
     def _end_dismissal(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:

@@ -30,7 +30,7 @@ from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, double_effect, e
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.closing import Closing, Closings
-from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, Verification
+from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, VerdictEntry
 
 #: What became of a group's row; else its state, or that of the repair that is under way.
 DISMISSED = "dismissed"
@@ -310,10 +310,10 @@ def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:
     return repair.scope in scopes and repair.state is RepairState.FAILED
 
 
-def _before_dismissal(row: Candidate, *, by: str, reason: str) -> Verification:
+def _before_dismissal(row: Candidate, *, by: str, reason: str) -> VerdictEntry:
     """The verdict as it was, given up, with who has taken the dismissal back. What it lacks is asked for again."""
     kept = {name: value for name, value in row.evidence.items() if name not in _OF_DISMISSAL}
-    return Verification(
+    return VerdictEntry(
         unique_key=row.unique_key,
         verdict=row.verdict,
         evidence=kept | {"dismissal_taken_back_by": by, "dismissal_taken_back_because": bounded_text(reason)},
@@ -325,7 +325,7 @@ def _before_dismissal(row: Candidate, *, by: str, reason: str) -> Verification:
     )
 
 
-def _verdict(row: Candidate, *, by: str, reason: str, seen_ms: frozenset[int] | None) -> Verification:
+def _verdict(row: Candidate, *, by: str, reason: str, seen_ms: frozenset[int] | None) -> VerdictEntry:
     """The verdict and its evidence stay; SETTLED is for good, unless the message takes effect (absence_review.py). One
     that was open was given up only now. `seen_ms`: EFFECTS_SEEN_MS."""
     outcomes: dict[str, object] = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
@@ -335,7 +335,7 @@ def _verdict(row: Candidate, *, by: str, reason: str, seen_ms: frozenset[int] | 
     if is_on_row and seen_ms is not None:
         outcomes[EFFECTS_SEEN_MS] = sorted(seen_ms)
     seen = {name: value for name, value in row.evidence.items() if name not in (DISMISSED_AT_MS, EFFECTS_SEEN_MS)}
-    return Verification(
+    return VerdictEntry(
         unique_key=row.unique_key,
         verdict=verdict,
         evidence=seen | outcomes | ({"verdict_before": str(row.verdict)} if was_open else {}),

@@ -15,7 +15,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundDone
 
 
@@ -87,7 +87,7 @@ class VerdictsWritten:
     """Verdicts that are committed in the ledger."""
 
     shard: Shard
-    verifications: Sequence[Verification]
+    entries: Sequence[VerdictEntry]
     #: Of these, the losses that the ledger did not have. A key that a person asked for by hand is left out.
     new_losses: Sequence[NewLoss] = ()
     #: From the first question about a page of keys, these among them, until these were written, by the process's

@@ -30,15 +30,15 @@ from reconciler.policy.evidence import as_foreign
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.judging.absence_review import review_absences
-from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, WatermarkGate, gate_of
 from reconciler.policy.judging.clock_reading import apart_seconds
 from reconciler.policy.judging.earlier_since import EarlierSince
+from reconciler.policy.judging.judge import Judge, JudgedKey
+from reconciler.policy.judging.selection import SuspectSelection, SuspectSelector, WatermarkGate, gate_of
 from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
-from reconciler.policy.judging.verifier import JudgedKey, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, OutboxEvidence
-from reconciler.policy.ports.ledger import Candidate, Candidates, Outage, Outages, Repairs, Verification
+from reconciler.policy.ports.ledger import Candidate, Candidates, Outage, Outages, Repairs, VerdictEntry
 from reconciler.policy.ports.rounds import ShardMemory
 from reconciler.policy.repairing.case import HandOverByHand, RepairOutcome, RepairReport
 from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
@@ -93,8 +93,8 @@ class ReconcileRound:
         *,
         shards: ShardRounds,
         memory: ShardMemory,
-        selector: CandidateSelector,
-        verifier: Verifier,
+        selector: SuspectSelector,
+        judge: Judge,
         repairer: Repairer,
         breaker: CircuitBreaker,
         candidates: Candidates,
@@ -109,7 +109,7 @@ class ReconcileRound:
         self._shards = shards
         self._memory = memory
         self._selector = selector
-        self._verifier = verifier
+        self._judge = judge
         self._repairer = repairer
         self._breaker = breaker
         self._candidates = candidates
@@ -165,20 +165,20 @@ class ReconcileRound:
         with tally.beyond_bugs():
             tally.not_taken, tally.going_on = self._tag_filter.leave(topic, plan, [r.shard for r in ours])
 
-        self._verifier.recall_brokers(topic)
+        self._judge.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(tally.announced)
         shards = [r.shard for r in ours]
         select = partial(self._selector.select, topic, plan, shards, gate, going_on=tally.going_on)
         passes = self._selector.behind_gate(topic, plan, shards, gate, going_on=tally.going_on)
-        snapshot = self._verifier.snapshot(topic, plan, now_ms=self._judged_at_ms(ours))
+        snapshot = self._judge.snapshot(topic, plan, now_ms=self._judged_at_ms(ours))
         running = _RunningRound(topic=topic, plan=plan, snapshot=snapshot, tally=tally)
         trickle = self._trickle(plan)
         behind = self._sort_out(running, passes, trickle)
         keys_max = self._selector.rules.candidates_max
         selection = select(behind=behind, trickle=trickle, count_until=ceiling, keys_max=keys_max)
         self._look_at(running, selection)
-        self._verify_trickle(running, selection.trickle)
+        self._judge_trickle(running, selection.trickle)
         if selection.has_more:
             self._catch_up(running, select)
         load, rules = tally.load(), self._breaker.rules
@@ -198,7 +198,7 @@ class ReconcileRound:
             keep = self._selector.rules.retention_seconds
             with tally.beyond_bugs():
                 tally.problems += review_absences(
-                    topic, plan, self._candidates, self._verifier, retention_seconds=keep, now_ms=snapshot.now_ms
+                    topic, plan, self._candidates, self._judge, retention_seconds=keep, now_ms=snapshot.now_ms
                 )
                 tally.problems += self._earlier_since.open_again(topic, plan, {shard.number for shard in shards})
         took_seconds = self._clock.monotonic_seconds() - began_seconds
@@ -280,7 +280,7 @@ class ReconcileRound:
             if ours:
                 self._note_queues(plan)
             return WatermarkGate(state="not asked", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
-        watermark = self._verifier.watermark(plan)
+        watermark = self._judge.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
     def _note_queues(self, plan: SubscriptionPlan) -> None:
@@ -288,7 +288,7 @@ class ReconcileRound:
         now = self._clock.monotonic_seconds()
         if now >= self._queues_noted_until.get(plan.subscription, now):
             self._queues_noted_until[plan.subscription] = now + NOTE_QUEUES_SECONDS
-            self._verifier.watermark(plan)
+            self._judge.watermark(plan)
 
     def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
         """True if the gate matters to a ledger row: a key that was taken back is open there, not pending in Redis."""
@@ -313,7 +313,7 @@ class ReconcileRound:
     def _sort_out(
         self,
         running: _RunningRound,
-        passes: Iterable[CandidateSelection],
+        passes: Iterable[SuspectSelection],
         trickle: int,
     ) -> list[Suspect]:
         """Settles what databases alone can settle, 500 keys a statement; returns the oldest others, `trickle` at most.
@@ -327,13 +327,13 @@ class ReconcileRound:
                 page = self._still_ours(running.plan, selection.due[start : start + PAGE_KEYS])
                 began_seconds = self._clock.monotonic_seconds()
                 with running.tally.beyond_bugs():
-                    judged = self._verifier.verify(
-                        running.topic, [replace(d, gate_open=False) for d in page], running.snapshot
+                    judged = self._judge.judge_keys(
+                        running.topic, [replace(suspect, gate_open=False) for suspect in page], running.snapshot
                     )
                     settled = running.tally.sort_out(judged)
                     running.tally.settled += self._write_down(running.topic, running.plan, settled, began_seconds)
                     done = {j.suspect.unique_key for j in settled}
-                    others += [d for d in page if d.unique_key not in done]
+                    others += [suspect for suspect in page if suspect.unique_key not in done]
                 if len(others) >= trickle:
                     return others[:trickle]
         return others
@@ -341,20 +341,20 @@ class ReconcileRound:
     def _look_at(
         self,
         running: _RunningRound,
-        selection: CandidateSelection,
+        selection: SuspectSelection,
     ) -> None:
         running.tally.became_due += selection.became_due
         self._leave(selection, running.tally)
-        self._verify(running, selection.due)
+        self._judge_pages(running, selection.due)
 
-    def _leave(self, selection: CandidateSelection, tally: RoundTally) -> None:
+    def _leave(self, selection: SuspectSelection, tally: RoundTally) -> None:
         """Keys that the ledger has closed, and members that are no key, leave pending without a look-up."""
         tally.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
             tally.note_misshapen(shard, members)
 
-    def _verify(
+    def _judge_pages(
         self,
         running: _RunningRound,
         suspects: Sequence[Suspect],
@@ -364,7 +364,7 @@ class ReconcileRound:
             page = self._still_ours(running.plan, suspects[start : start + PAGE_KEYS])
             began_seconds = self._clock.monotonic_seconds()
             with running.tally.beyond_bugs():
-                done = self._verifier.verify(running.topic, page, running.snapshot)
+                done = self._judge.judge_keys(running.topic, page, running.snapshot)
                 running.tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
                 so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
@@ -374,7 +374,7 @@ class ReconcileRound:
     def _catch_up(
         self,
         running: _RunningRound,
-        select: Callable[..., CandidateSelection],
+        select: Callable[..., SuspectSelection],
     ) -> None:
         """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
         most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
@@ -389,56 +389,56 @@ class ReconcileRound:
             if not selection.has_more:
                 return
 
-    def _verify_trickle(
+    def _judge_trickle(
         self,
         running: _RunningRound,
         suspects: Sequence[Suspect],
     ) -> None:
         before = running.snapshot.look_ups
-        self._verify(running, suspects)
+        self._judge_pages(running, suspects)
         self._trickles[running.plan.subscription].charge(running.snapshot.look_ups - before)
 
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
         kept = {
             number: self._shards.keeps(Shard(subscription=plan.subscription, number=number))
-            for number in sorted({d.shard for d in page})
+            for number in sorted({suspect.shard for suspect in page})
         }
-        return [d for d in page if kept[d.shard]]
+        return [suspect for suspect in page if kept[suspect.shard]]
 
     def _write_down(
         self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[JudgedKey], began_seconds: float
     ) -> int:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
-        by_shard: dict[int, list[Verification]] = {}
+        by_shard: dict[int, list[VerdictEntry]] = {}
         for one in judged:
             if one.supersedes_closed_row and one.suspect.known is not None:
                 self._candidates.reopen(one.suspect.known)
-            by_shard.setdefault(one.suspect.shard, []).append(one.verification)
+            by_shard.setdefault(one.suspect.shard, []).append(one.entry)
         left = 0
-        for number, verifications in sorted(by_shard.items()):
+        for number, entries in sorted(by_shard.items()):
             shard = Shard(subscription=plan.subscription, number=number)
-            self._candidates.record(shard, verifications)
+            self._candidates.record(shard, entries)
             new_losses = tuple(_new_losses(j for j in judged if j.suspect.shard == number))
             self._events.emit(
                 VerdictsWritten(
                     shard=shard,
-                    verifications=tuple(verifications),
+                    entries=tuple(entries),
                     new_losses=new_losses,
                     took_seconds=self._clock.monotonic_seconds() - began_seconds,
                 )
             )
-            self._repairer.open(topic, {v.unique_key: v.verdict for v in verifications if v.verdict in LOSSES})
+            self._repairer.open(topic, {v.unique_key: v.verdict for v in entries if v.verdict in LOSSES})
             closed = [
                 LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
-                for v in verifications
+                for v in entries
                 if v.state is not CandidateState.OPEN
             ]
             if closed:
                 left += self._forget(shard, closed)
-        lost = [j for j in judged if j.verification.verdict in LOSSES]
-        self._repairer.reopen_unsent(topic, [(j.suspect.repair, j.verification.verdict) for j in lost])
-        consumed = [j.suspect for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        lost = [j for j in judged if j.entry.verdict in LOSSES]
+        self._repairer.reopen_unsent(topic, [(j.suspect.repair, j.entry.verdict) for j in lost])
+        consumed = [j.suspect for j in judged if j.entry.verdict is Verdict.CONSUMED]
         failed = [s.repair for s in consumed if s.repair is not None and s.repair.state is RepairState.FAILED]
         self._repairer.end_failed(topic, failed)
         self._repairer.withdraw(
@@ -483,13 +483,13 @@ class ReconcileRound:
             verdicts=running.tally.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
-            weaker=self._verifier.is_weaker(running.topic, running.plan),
+            weaker=self._judge.is_weaker(running.topic, running.plan),
             clock_behind_seconds=max(r.clock_behind_seconds for r in rounds),
             clocks_apart_seconds=apart_seconds(
                 now_ms,
                 running.snapshot.broker_times_ms,
                 read_within_seconds=took_seconds,
-                margin_seconds=self._verifier.rules.skew_margin_seconds,
+                margin_seconds=self._judge.rules.skew_margin_seconds,
             ),
             duration_seconds=took_seconds,
             problems=(*(r.problem for r in rounds if r.problem is not None), *running.tally.problems),
@@ -497,7 +497,7 @@ class ReconcileRound:
 
     # ---- single keys, for commands
 
-    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
+    def judge_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
         """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
@@ -510,8 +510,8 @@ class ReconcileRound:
             known=known,
         )
         began_seconds = self._clock.monotonic_seconds()
-        self._verifier.recall_brokers(topic)
-        judged = self._verifier.verify(topic, [suspect], self._verifier.snapshot(topic, plan))
+        self._judge.recall_brokers(topic)
+        judged = self._judge.judge_keys(topic, [suspect], self._judge.snapshot(topic, plan))
         if not dry_run:
             self._write_down(topic, plan, judged, began_seconds)
         return judged[0]
@@ -529,11 +529,11 @@ class ReconcileRound:
         topic, _plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         if known is not None and known.is_dismissed:
-            return self.verify_one(subscription, unique_key, dry_run=True), None
+            return self.judge_one(subscription, unique_key, dry_run=True), None
         if not dry_run:
             self._another_chance(topic, subscription, unique_key, known)
-        judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
-        if not dry_run and judged.verification.verdict is Verdict.CONSUMED:
+        judged = self.judge_one(subscription, unique_key, dry_run=dry_run)
+        if not dry_run and judged.entry.verdict is Verdict.CONSUMED:
             self._end_failed_hand_over(topic, subscription, unique_key)
         if not dry_run and (known is None or known.loss_verdict is None):  # proved just now: what was closed before it
             now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
@@ -583,7 +583,7 @@ class ReconcileRound:
 
 def _new_losses(judged: Iterable[JudgedKey]) -> Iterator[NewLoss]:
     for one in judged:
-        suspect, verdict = one.suspect, one.verification.verdict
+        suspect, verdict = one.suspect, one.entry.verdict
         is_new = suspect.known is None or suspect.known.loss_verdict is None
         if verdict in LOSSES and is_new and suspect.now_ms is not None:
             yield NewLoss(verdict=verdict, waited_seconds=max(0, suspect.now_ms - suspect.first_seen_ms) / 1000)

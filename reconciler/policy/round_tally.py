@@ -13,7 +13,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import ReconcilerError
 from reconciler.policy.brakes import RoundLoad
-from reconciler.policy.judging.verifier import JudgedKey
+from reconciler.policy.judging.judge import JudgedKey
 
 MISSHAPEN = Code("round.misshapen", shard=Field.NAME, number=Field.NUMBER, first=Field.TEXT, first_bytes=Field.NUMBER)
 
@@ -91,19 +91,19 @@ class RoundTally:
             last = self.judged[self._pass_begins :]
             gone = [j for j in last if _is_settled(j)]
             self.judged[self._pass_begins :] = [j for j in last if not _is_settled(j)]
-            self.let_go.update(j.verification.verdict for j in gone)
+            self.let_go.update(j.entry.verdict for j in gone)
             self.let_go_first += sum(j.suspect.known is None for j in gone)
         self._pass_begins = len(self.judged)
 
     def sort_out(self, judged: Sequence[JudgedKey]) -> list[JudgedKey]:
         """Of judged keys that are not due yet: those that databases alone have settled, counted and not kept."""
         settled = [j for j in judged if _is_settled(j)]
-        self.let_go.update(j.verification.verdict for j in settled)
+        self.let_go.update(j.entry.verdict for j in settled)
         return settled
 
     def verdicts(self) -> dict[str, int]:
         """How often each was given."""
-        counts = self.let_go + Counter(j.verification.verdict for j in self.judged)
+        counts = self.let_go + Counter(j.entry.verdict for j in self.judged)
         return {str(verdict): count for verdict, count in sorted(counts.items())}
 
     def load(self) -> RoundLoad:
@@ -117,11 +117,11 @@ class RoundTally:
             announced=self.announced * committed // verified if verified else self.announced,
             left_over=max(0, self.became_due - first_looks),
             verified=verified,
-            losses=sum(j.verification.verdict in LOSSES for j in fresh),
+            losses=sum(j.entry.verdict in LOSSES for j in fresh),
             half_asked=sum(j.reached_half for j in self.judged),
             found_nowhere=sum(j.found_nowhere for j in self.judged),
         )
 
 
 def _is_settled(judged: JudgedKey) -> bool:
-    return judged.verification.state is CandidateState.SETTLED and not judged.asked_brokers
+    return judged.entry.state is CandidateState.SETTLED and not judged.asked_brokers

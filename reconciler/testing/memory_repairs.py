@@ -25,7 +25,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState,
 from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports.closing import Closing, KeyAsRead
-from reconciler.policy.ports.ledger import Candidate, Repair, RepairChange, UndecidedRows, Verification
+from reconciler.policy.ports.ledger import Candidate, Repair, RepairChange, UndecidedRows, VerdictEntry
 
 RepairKey = tuple[str, str, str, str]
 
@@ -71,13 +71,13 @@ class MemoryCandidates:
             found = ((key, self._rows.candidates.get((subscription, key))) for key in unique_keys)
             return {key: row for key, row in found if row is not None}
 
-    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+    def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
         """Inserts or updates."""
         with self._rows.lock:
-            for verification in verifications:
-                self._record(shard, verification)
+            for entry in entries:
+                self._record(shard, entry)
 
-    def _record(self, shard: Shard, seen: Verification) -> None:
+    def _record(self, shard: Shard, seen: VerdictEntry) -> None:
         key = (shard.subscription, seen.unique_key)
         old = self._rows.candidates.get(key)
         if old is not None and STATE_RANK[old.state] > STATE_RANK[seen.state]:
@@ -204,12 +204,12 @@ class MemoryCandidates:
                     self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
                     self.reopen(row)
 
-    def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
+    def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
         """QUARANTINED, if they are dismissed."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
-            found = self.of_keys(subscription, [seen.unique_key for seen in verifications])
-            woken = [seen for seen in verifications if seen.unique_key in found and found[seen.unique_key].is_dismissed]
+            found = self.of_keys(subscription, [seen.unique_key for seen in entries])
+            woken = [seen for seen in entries if seen.unique_key in found and found[seen.unique_key].is_dismissed]
             for seen in woken:
                 self._rows.candidates[subscription, seen.unique_key] = replace(
                     found[seen.unique_key],
@@ -531,9 +531,9 @@ class MemoryClosings:
                     free = replace(self._rows.answered(row, closing.answer), token=None, lease_until_ms=None)
                     self._rows.repairs[_key(row)] = replace(free, state=RepairState.DONE, done_at_ms=now_ms)
                     self._rows.messages.pop(_key(row), None)
-            for owner, verification in closing.verdicts.items():
+            for owner, entry in closing.verdicts.items():
                 shard = Shard(subscription=owner, number=candidates[owner].shard)
-                self._candidates.record(shard, [verification])
+                self._candidates.record(shard, [entry])
         return True
 
     def take_back(self, closing: Closing) -> bool:
@@ -549,8 +549,8 @@ class MemoryClosings:
                 elif row.scope in closing.scopes and row.is_dismissed:
                     again = self._rows.answered(row, closing.answer)
                     self._rows.repairs[_key(row)] = replace(again, state=RepairState.FAILED, done_at_ms=None)
-            for owner, verification in closing.verdicts.items():
-                self._candidates.wake_dismissed(owner, [verification])
+            for owner, entry in closing.verdicts.items():
+                self._candidates.wake_dismissed(owner, [entry])
         return True
 
     def _rows_of(self, closing: KeyAsRead) -> tuple[dict[Subscription, Candidate], Sequence[Repair]]:

@@ -17,8 +17,8 @@ from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import EventSink
 from reconciler.policy.evidence import Lookup, Presence
-from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.judging.judge import Judge, JudgingRules
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerRepairs
@@ -181,7 +181,7 @@ class RoundAssembly:
                 floors_behind=history_generations(settings),
             ),
             memory=self.memory,
-            selector=CandidateSelector(
+            selector=SuspectSelector(
                 memory=self.memory,
                 candidates=ledger.candidates,
                 rules=SelectionRules(
@@ -190,7 +190,7 @@ class RoundAssembly:
                     retention_seconds=settings.rounds.retention_seconds,
                 ),
             ),
-            verifier=Verifier(
+            judge=Judge(
                 brokers=witnesses.brokers,
                 outbox=witnesses.outbox,
                 inbox=witnesses.inbox,
@@ -198,7 +198,7 @@ class RoundAssembly:
                 known_brokers=ledger.brokers,
                 english=said,
                 workers=self._workers,
-                rules=VerifyRules(
+                rules=JudgingRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,
                     retention_seconds=settings.rounds.retention_seconds,

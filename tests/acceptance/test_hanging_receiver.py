@@ -12,7 +12,7 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.sql.engines import open_engine
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
-from tests.contract.ledger.rows import shard, verification
+from tests.contract.ledger.rows import entry, shard
 from tests.polling import eventually
 from tests.unit.channels.receiver import Reply, receiving
 
@@ -53,7 +53,7 @@ def _quarantine(deployed: Deployment) -> None:
     engine = open_engine(deployed.ledger_url, must_exist=True)
     try:
         of = shard(deployed.environment, topic=deployed.topic, group=deployed.group)
-        SqlLedger(engine).candidates.record(of, [verification(1, Verdict.COLLISION, CandidateState.QUARANTINED)])
+        SqlLedger(engine).candidates.record(of, [entry(1, Verdict.COLLISION, CandidateState.QUARANTINED)])
     finally:
         engine.dispose()
 

@@ -21,7 +21,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.sql import incomplete_rows, renamed_group
 from reconciler.sql import silence as silences
 from reconciler.sql.engines import open_engine
@@ -117,7 +117,7 @@ def test_a_group_is_renamed_by_a_second_run_wherever_the_first_one_met_a_standin
             shop.write(url, *(row(number) for number in range(10, 10 + ROWS)))
         engine = open_engine(shop.ledger_url)
         ledger = SqlLedger(engine)
-        closed = Verification(
+        closed = VerdictEntry(
             unique_key=KEYS[0], verdict=Verdict.DELIVERED_NOT_APPLIED, evidence={}, first_seen_ms=1,
             state=CandidateState.QUARANTINED, wait_seconds=0.0,
         )  # fmt: skip

@@ -33,7 +33,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
@@ -172,7 +172,7 @@ def test_rows_of_every_inbox_offsets_and_what_the_ledger_knows_get_the_new_name(
     shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ledger.rounds.begin(of(OLD), at_ms=5)
-    closed = Verification(
+    closed = VerdictEntry(
         unique_key=KEYS[0], verdict=Verdict.DELIVERED_NOT_APPLIED, evidence={}, first_seen_ms=1,
         state=CandidateState.QUARANTINED, wait_seconds=0.0,
     )  # fmt: skip
@@ -195,7 +195,7 @@ def test_a_round_under_the_new_name_before_the_rename_hides_nothing_and_takes_ba
     """Settings and `run` came first; the old settings were put back then."""
     ledger.rounds.begin(of(OLD), at_ms=5)
     ledger.rounds.begin(of(NEW), at_ms=9)
-    verdict = Verification(
+    verdict = VerdictEntry(
         unique_key=KEYS[0], verdict=Verdict.QUARANTINED, evidence={"dismissed_by": "ann"}, first_seen_ms=1,
         state=CandidateState.SETTLED, wait_seconds=0.0,
     )  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_group_that_had_no_round_answers_from_its_new_name_on(
 
 def closes(ledger: SqlLedger, key: str) -> None:
     """A round has given the key to people."""
-    closed = Verification(
+    closed = VerdictEntry(
         unique_key=key, verdict=Verdict.DELIVERED_NOT_APPLIED, evidence={}, first_seen_ms=1,
         state=CandidateState.QUARANTINED, wait_seconds=0.0,
     )  # fmt: skip

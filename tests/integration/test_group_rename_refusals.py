@@ -14,7 +14,7 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence import waiting_retries
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -137,7 +137,7 @@ def test_a_broker_that_does_not_show_what_waits_for_its_next_try_is_told_and_sto
 def test_what_only_the_old_name_can_end_stands_in_the_way(
     shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = Verification(
+    seen = VerdictEntry(
         unique_key=KEYS[1], verdict=Verdict.RETRYING, evidence={}, first_seen_ms=1, state=CandidateState.OPEN,
         wait_seconds=0.0,
     )  # fmt: skip
@@ -193,7 +193,7 @@ def test_a_copy_that_is_on_its_way_to_the_old_name_stands_in_the_way_and_one_tha
     shop: Shop, ledger: SqlLedger, capsys: pytest.CaptureFixture[str], scope: str, state: RepairState,
     token: str | None, stands: bool,
 ) -> None:  # fmt: skip
-    lost = Verification(
+    lost = VerdictEntry(
         unique_key=KEYS[1], verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=1, state=CandidateState.OPEN,
         wait_seconds=0.0,
     )  # fmt: skip

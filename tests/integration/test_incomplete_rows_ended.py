@@ -23,7 +23,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, late_effects_ms
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.settings.file import load_settings
@@ -81,7 +81,7 @@ inbox_url = "{inbox_url}"
                 older = inbox.c.applied_at_ms - HOUR_MS
                 of_key = inbox.c.unique_key == received.unique_key
                 connection.execute(sa.update(inbox).where(of_key).values(applied_at_ms=older))
-        seen = Verification(
+        seen = VerdictEntry(
             unique_key=received.unique_key, verdict=Verdict.INCOMPLETE, evidence={}, first_seen_ms=1,
             state=CandidateState.QUARANTINED, wait_seconds=0.0,
         )  # fmt: skip

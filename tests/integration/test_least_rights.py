@@ -72,7 +72,7 @@ from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metada
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import named_database
 from reconciler.wiring.rights import NeededRights
-from tests.contract.ledger.rows import key, new_environment, round_done, shard, verification
+from tests.contract.ledger.rows import entry, key, new_environment, round_done, shard
 
 LOGIN, PASSWORD = "role", "role"
 TABLES = {
@@ -263,10 +263,10 @@ def use_environment(ledger: SqlLedger, environment: str) -> None:
 def judge(ledger: SqlLedger, environment: str) -> None:
     """One key: looked at twice, settled, and to be asked about again."""
     number, of = next(_numbers), shard(environment)
-    ledger.candidates.record(of, [verification(number)])
-    ledger.candidates.record(of, [verification(number)])
+    ledger.candidates.record(of, [entry(number)])
+    ledger.candidates.record(of, [entry(number)])
     assert ledger.candidates.open_due(of.subscription, shards=[of.number], limit=1)
-    settled = verification(number, Verdict.REJECTED, CandidateState.SETTLED, ask_again_seconds=0)
+    settled = entry(number, Verdict.REJECTED, CandidateState.SETTLED, ask_again_seconds=0)
     ledger.candidates.record(of, [settled])
     assert ledger.candidates.to_ask_again(of.subscription, limit=1)
     ledger.candidates.ask_later(of.subscription, [key(number)], seconds=None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from tests.simulation.inbox_database import GroupInboxes
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.outbox_database import TOPIC
@@ -173,14 +173,14 @@ class SinceJudged:
         at_ms = self._world.ledger.rows.since_ms.get(owner)
         return float("inf") if at_ms is None else (at_ms - BASE_MS) / 1000
 
-    def _recorded(self, shard: Any, verifications: Sequence[Verification]) -> None:
-        self._record(shard, verifications)
+    def _recorded(self, shard: Any, entries: Sequence[VerdictEntry]) -> None:
+        self._record(shard, entries)
         if not self._world.added:
             return
         owner = shard.subscription
         if owner.group not in self._world.added:
             return
-        for one in verifications:
+        for one in entries:
             given = self._given.get(one.unique_key)
             if one.verdict is Verdict.DELIVERED_NOT_APPLIED and self.is_before(owner.group, one.unique_key):
                 self._other.append(f"{one.unique_key} is called {one.verdict} in {owner.group}, which came later")

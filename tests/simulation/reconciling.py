@@ -13,8 +13,8 @@ from reconciler.contract.queue_proof import record_of
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import BreakerOpened, Event, RepairStepped, RoundFinished, ShardStopped
-from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.judging.judge import Judge, JudgingRules
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.repairing.repair import Repairer, RepairRules
@@ -146,7 +146,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             events=events,
         ),
         memory=memory,
-        selector=CandidateSelector(
+        selector=SuspectSelector(
             memory=memory,
             candidates=ledger.candidates,
             rules=SelectionRules(
@@ -154,10 +154,10 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
                 **bounds_of(swarm, "selection"),
             ),
         ),
-        verifier=Verifier(
+        judge=Judge(
             english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
-            rules=VerifyRules(skew_margin_seconds=swarm.skew_margin), workers=workers,
+            rules=JudgingRules(skew_margin_seconds=swarm.skew_margin), workers=workers,
         ),
         repairer=Repairer(
             english=said,

@@ -33,10 +33,10 @@ def test_many_lines_do_not_hide_branches_that_nothing_takes() -> None:
 
 def test_one_untaken_branch_of_the_policy_is_named() -> None:
     files = report()["files"] | {
-        "reconciler/policy/judging/verifier.py": {"missing_lines": [], "missing_branches": [[7, 9], [12, -3]]}
+        "reconciler/policy/judging/judge.py": {"missing_lines": [], "missing_branches": [[7, 9], [12, -3]]}
     }
     (line,) = failures(report(files=files))
-    assert line.startswith("reconciler/policy/judging/verifier.py")
+    assert line.startswith("reconciler/policy/judging/judge.py")
     assert line.endswith("branches: 7->9, 12->exit")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Judge(Protocol):
+class PrefixJudge(Protocol):
     """Judges an evidence folder: judge_on_spark without its session."""
 
     def __call__(
@@ -44,7 +44,7 @@ class Engine:
     #: For people: which version, and where.
     name: str
     run: Runner
-    judge: Judge
+    judge: PrefixJudge
     #: Raises AuditError where a process that is going to write into a folder does not see it.
     require_seen: Callable[[Path], None]
 

@@ -82,7 +82,7 @@ class EventMetrics:
 
     def _verdicts(self, event: VerdictsWritten) -> None:
         place = _place(event.shard.subscription)
-        for verdict, count in Counter(v.verdict for v in event.verifications).items():
+        for verdict, count in Counter(v.verdict for v in event.entries).items():
             self._book.add(c.VERDICTS, *place, verdict.value.lower(), amount=count)
         for loss in event.new_losses:
             self._book.add(c.LOSSES, *place, loss.verdict.value.lower())

@@ -25,7 +25,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.tracing import names
 from reconciler.policy.events import Event, RepairStepped, RoundFinished, VerdictsWritten
 from reconciler.policy.judging.suspect import TRACEPARENT
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import RoundReport
 
 #: Spans of one round for keys with the same verdict, or for repairs that took the same step: a flood of keys must not
@@ -85,9 +85,9 @@ class EventSpans:
             case RoundFinished():
                 self._finished(event)
             case VerdictsWritten():
-                for verification in event.verifications:
-                    if _has_room(names.VERIFY, verification.verdict.value):
-                        self._verification(event, verification)
+                for entry in event.entries:
+                    if _has_room(names.VERIFY, entry.verdict.value):
+                        self._verification(event, entry)
             # SENDING is written before a byte leaves: the step is over when the answer is written.
             case RepairStepped() if event.after is not RepairState.SENDING:
                 if _has_room(names.REPAIR, event.rung.value, event.after.value):
@@ -135,7 +135,7 @@ class EventSpans:
             running.span.set_status(Status(StatusCode.ERROR, problems[0]))
         running.span.set_attributes(figures)
 
-    def _verification(self, event: VerdictsWritten, verification: Verification) -> None:
+    def _verification(self, event: VerdictsWritten, entry: VerdictEntry) -> None:
         subscription = event.shard.subscription
         self._span(
             names.VERIFY,
@@ -143,13 +143,13 @@ class EventSpans:
             | _group(subscription)
             | {
                 names.SHARD: event.shard.number,
-                names.MESSAGE_ID: _told(verification.unique_key),
-                names.VERDICT: verification.verdict.value,
-                names.STATE: verification.state.value,
-                names.REASON: _told(str(verification.evidence.get("reason", ""))),
+                names.MESSAGE_ID: _told(entry.unique_key),
+                names.VERDICT: entry.verdict.value,
+                names.STATE: entry.state.value,
+                names.REASON: _told(str(entry.evidence.get("reason", ""))),
             },
             took_seconds=event.took_seconds,
-            traceparent=verification.evidence.get(TRACEPARENT),
+            traceparent=entry.evidence.get(TRACEPARENT),
         )
 
     def _repair(self, event: RepairStepped) -> None:

@@ -30,11 +30,11 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import late_effects_ms
+from reconciler.policy.judging.judge import Judge, JudgedKey
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN, incomplete_effect
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
-from reconciler.policy.judging.verifier import JudgedKey, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Candidates, Verification
+from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Candidates, VerdictEntry
 
 NOT_ABSENT = Code("round.not-absent", number=Field.NUMBER, first=Field.NAME, verdict=Field.NAME, reason=Field.FACT)
 NOT_REJECTED = Code("round.not-rejected", number=Field.NUMBER, first=Field.NAME, reason=Field.FACT)
@@ -50,7 +50,7 @@ def review_absences(
     topic: TopicPlan,
     plan: SubscriptionPlan,
     candidates: Candidates,
-    verifier: Verifier,
+    judge: Judge,
     *,
     retention_seconds: float,
     now_ms: int | None = None,
@@ -61,14 +61,14 @@ def review_absences(
     statement and changes nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
-    asked = list(zip(rows, verifier.ask_again(topic, plan, rows), strict=True))
-    found_late = (_late_effect(row, suspect, verifier.english, now_ms=now_ms) for row, suspect in asked)
+    asked = list(zip(rows, judge.ask_again(topic, plan, rows), strict=True))
+    found_late = (_late_effect(row, suspect, judge.english, now_ms=now_ms) for row, suspect in asked)
     late = [seen for seen in found_late if seen is not None]
     woken = candidates.wake_dismissed(plan.subscription, late) if late else ()
     answered = [(row, suspect) for row, suspect in asked if row.unique_key not in woken]
     found = [row for row, suspect in answered if _is_settled_otherwise(row, suspect)]
     absent = [(row, suspect) for row, suspect in answered if not _is_settled_otherwise(row, suspect)]
-    missed = verifier.missed_commits(_some_rejected(absent), now_ms=now_ms)
+    missed = judge.missed_commits(_some_rejected(absent), now_ms=now_ms)
     _take_back(topic, plan, candidates, [row.unique_key for row in found], missed)
     opened = {one.suspect.unique_key for one in missed}
     pauses: dict[float | None, list[str]] = {}
@@ -88,7 +88,7 @@ def review_absences(
 
 def _late_effect(
     row: Candidate, suspect: Suspect, english: Callable[[Fact], str], *, now_ms: int | None
-) -> Verification | None:
+) -> VerdictEntry | None:
     """What is written of a dismissed key of which the inbox has an effect by now that nobody saw who dismissed it, half
     an effect included; None: it has none, or does not tell."""
     inbox = suspect.inbox
@@ -107,7 +107,7 @@ def _late_effect(
     )
     before = taken_back(replace(suspect, now_ms=now_ms), english, Verdict.COLLISION)
     seen = evidence_of(suspect, english, reason=reason) | before
-    return Verification(
+    return VerdictEntry(
         unique_key=row.unique_key,
         verdict=Verdict.COLLISION,
         evidence=dict(row.evidence) | seen | {DISMISSED_AT_MS: row.updated_at_ms},
@@ -117,7 +117,7 @@ def _late_effect(
     )
 
 
-def _note_of_late(told: Sequence[Verification]) -> Fact:
+def _note_of_late(told: Sequence[VerdictEntry]) -> Fact:
     first = told[0]
     return DISMISSED_TOOK_EFFECT(number=len(told), first=first.unique_key, reason=reason_in(first.evidence))
 
@@ -149,11 +149,11 @@ def _take_back(
     for number in sorted({topic.shard_of(key) for key in keys}):
         shard = Shard(subscription=plan.subscription, number=number)
         candidates.take_back(shard, sorted(key for key in keys if topic.shard_of(key) == number))
-        candidates.record(shard, [m.verification for m in missed if topic.shard_of(m.suspect.unique_key) == number])
+        candidates.record(shard, [m.entry for m in missed if topic.shard_of(m.suspect.unique_key) == number])
 
 
 def _note_of_missed(missed: Sequence[JudgedKey]) -> Fact:
-    first = missed[0].verification
+    first = missed[0].entry
     return NOT_REJECTED(number=len(missed), first=first.unique_key, reason=reason_in(first.evidence))
 
 

@@ -14,7 +14,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.policy.judging.candidates import is_closed
+from reconciler.policy.judging.selection import is_closed
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import Candidate, Candidates
 

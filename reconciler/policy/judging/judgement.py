@@ -116,27 +116,27 @@ Answer = Judgement | Question | None
 _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 
-def judge(d: Suspect) -> Judgement | Question:
+def judge(suspect: Suspect) -> Judgement | Question:
     """The verdict, or the next question."""
     for stage in _STAGES:
-        answer = stage(d)
+        answer = stage(suspect)
         if answer is not None:
             break
     else:
-        answer = _everything_absent(d)
-    answer = _unless_filtered(_unless_given_before(answer, d), d)
-    return _after_repair(_beyond_inbox(_damaged(answer, d), d), d)
+        answer = _everything_absent(suspect)
+    answer = _unless_filtered(_unless_given_before(answer, suspect), suspect)
+    return _after_repair(_beyond_inbox(_damaged(answer, suspect), suspect), suspect)
 
 
 def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Judgement:
     return Judgement(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
 
 
-def _effect(d: Suspect) -> Answer:
+def _effect(suspect: Suspect) -> Answer:
     """Stage 1: the group's inbox."""
-    if not d.group.has_inbox:
+    if not suspect.group.has_inbox:
         return None
-    inbox = d.inbox
+    inbox = suspect.inbox
     if inbox is None:
         return Question.INBOX
     if (halfway := inbox.incomplete) is not None:
@@ -147,13 +147,13 @@ def _effect(d: Suspect) -> Answer:
         return None
     if (doubled := double_effect(inbox)) is not None:
         return Judgement(verdict=Verdict.COLLISION, reason=doubled)
-    if d.has_outbox and d.outbox is None:
+    if suspect.has_outbox and suspect.outbox is None:
         return Question.OUTBOX
-    if d.outbox is not None and d.has_outbox and d.outbox.is_unknown:
-        return _unknown(NOT_COMPARED(why=d.outbox.reason), d.outbox.undecided_by)
-    if (contradicted := _contradicted(d)) is not None:
+    if suspect.outbox is not None and suspect.has_outbox and suspect.outbox.is_unknown:
+        return _unknown(NOT_COMPARED(why=suspect.outbox.reason), suspect.outbox.undecided_by)
+    if (contradicted := _contradicted(suspect)) is not None:
         return contradicted
-    if (other := other_content(inbox, d.message, topic=d.topic.topic)) is not None:
+    if (other := other_content(inbox, suspect.message, topic=suspect.topic.topic)) is not None:
         return Judgement(verdict=Verdict.COLLISION, reason=OTHER_EFFECT(why=other))
     return Judgement(verdict=Verdict.CONSUMED, reason=CONSUMED())
 
@@ -163,118 +163,125 @@ def incomplete_effect(halfway: Fact) -> Fact:
     return INCOMPLETE(why=halfway)
 
 
-def _under_repair(d: Suspect) -> Answer:
+def _under_repair(suspect: Suspect) -> Answer:
     """A proved loss with an unfinished repair: the inbox has no effect yet, so the loss is still open."""
-    if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
+    if (
+        suspect.known is None
+        or suspect.known.loss_verdict is None
+        or suspect.repair is None
+        or _is_finished(suspect.repair)
+    ):
         return None
-    reason = UNDER_REPAIR(state=str(d.repair.state), rung=str(d.repair.rung))
-    return Judgement(verdict=d.known.loss_verdict, reason=reason)
+    reason = UNDER_REPAIR(state=str(suspect.repair.state), rung=str(suspect.repair.rung))
+    return Judgement(verdict=suspect.known.loss_verdict, reason=reason)
 
 
-def _wanted(d: Suspect) -> Answer:
+def _wanted(suspect: Suspect) -> Answer:
     """The outbox row has the tag: a message that the group does not take needs no look-up at a broker."""
-    if d.has_outbox and d.outbox is None:
+    if suspect.has_outbox and suspect.outbox is None:
         return Question.OUTBOX
-    if (contradicted := _contradicted(d)) is not None:
+    if (contradicted := _contradicted(suspect)) is not None:
         return contradicted
-    return None if d.commit is None else _filtered(d, d.commit.tag)
+    return None if suspect.commit is None else _filtered(suspect, suspect.commit.tag)
 
 
-def _unheard_of(d: Suspect) -> Answer:
+def _unheard_of(suspect: Suspect) -> Answer:
     """No commit and no known copy: no broker is asked, so a flood of forged keys costs the brokers nothing."""
-    is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
-    is_answered = d.outbox is not None and not d.outbox.is_unknown
-    return _commit(d) if is_unseen and is_answered and d.commit is None else None
+    is_unseen = suspect.known is None or (suspect.known.loss_verdict is None and suspect.known.verdict in _UNSEEN)
+    is_answered = suspect.outbox is not None and not suspect.outbox.is_unknown
+    return _commit(suspect) if is_unseen and is_answered and suspect.commit is None else None
 
 
-def _contradicted(d: Suspect) -> Judgement | None:
-    reason = contradiction(d.outbox)
+def _contradicted(suspect: Suspect) -> Judgement | None:
+    reason = contradiction(suspect.outbox)
     return None if reason is None else Judgement(verdict=Verdict.COLLISION, reason=reason)
 
 
-def _filtered(d: Suspect, tag: str | None) -> Judgement | None:
-    if d.plan.accepts(tag):
+def _filtered(suspect: Suspect, tag: str | None) -> Judgement | None:
+    if suspect.plan.accepts(tag):
         return None
     return Judgement(verdict=Verdict.FILTERED, reason=NOT_TAKEN(tag=repr(tag)))
 
 
-def _gate(d: Suspect) -> Answer:
+def _gate(suspect: Suspect) -> Answer:
     """Stage 2: an undecided key stays undecided while the gate is shut."""
-    if d.gate_open:
+    if suspect.gate_open:
         return None
-    verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
+    verdict = (
+        suspect.known.verdict if suspect.known is not None and suspect.known.verdict in WAITING else Verdict.UNKNOWN
+    )
     return Judgement(verdict=verdict, reason=GATE_SHUT())
 
 
-def _committed_copy(d: Suspect) -> Answer:
+def _committed_copy(suspect: Suspect) -> Answer:
     """Stage 3: a copy of this message under the real topic. Never a loss; the question is only how far the group is."""
-    copies = d.own_copies
+    copies = suspect.own_copies
     if copies is None:
         return Question.COMMITTED_COPIES
     if copies.is_unknown:
         return _unknown(copies_unknown(copies), Undecided.WITNESS)
     if copies.is_absent:
         return None
-    filtered = _filtered(d, copies.records[-1].tag)
+    filtered = _filtered(suspect, copies.records[-1].tag)
     if filtered is not None:
         return filtered
-    match reach(d.group.positions, copies.records):
+    match reach(suspect.group.positions, copies.records):
         case Verdict.LAGGING:
             return Judgement(verdict=Verdict.LAGGING, reason=LAGGING())
         case Verdict.UNKNOWN:
-            return _offset_in_doubt(d, copies.records)
-    return _past_copies(d, copies.records)
+            return _offset_in_doubt(suspect, copies.records)
+    return _past_copies(suspect, copies.records)
 
 
-def _offset_in_doubt(d: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
+def _offset_in_doubt(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
     """The group's offset proves nothing of the copies. A dead letter tells all the same that the group gave up."""
-    verdict = d.position_of(d.plan)
+    verdict = suspect.position_of(suspect.plan)
     if isinstance(verdict, Question):
         return verdict
     if verdict is Verdict.DEAD_LETTERED:
         return Judgement(verdict=verdict, reason=DEAD_LETTERED())
-    return _unknown(why_unknown(d.group.positions, copies), Undecided.WITNESS)
+    return _unknown(why_unknown(suspect.group.positions, copies), Undecided.WITNESS)
 
 
-def _past_copies(d: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
+def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
     """The group is past the copies and its inbox has no row."""
-    verdict = d.position_of(d.plan)
+    verdict = suspect.position_of(suspect.plan)
     if isinstance(verdict, Question):
         return verdict
     if verdict is Verdict.UNKNOWN:
-        return _unknown(_why_in_doubt(d), _by_in_doubt(d))
+        return _unknown(_why_in_doubt(suspect), _by_in_doubt(suspect))
     if verdict is Verdict.BEFORE_SINCE:
-        return _before_since(d)
+        return _before_since(suspect)
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
-        if not d.group.has_inbox:
+        if not suspect.group.has_inbox:
             return _unknown(WITHOUT_INBOX(), Undecided.SET_UP)
-        if d.copies_again is None:
+        if suspect.copies_again is None:
             return Question.COPIES_AGAIN
-        if not _are_all_there(copies, d.copies_again.records):
+        if not _are_all_there(copies, suspect.copies_again.records):
             return _unknown(COPY_GONE())
     return Judgement(verdict=verdict, reason=PASSED())
 
 
-def _before_since(d: Suspect) -> Judgement:
+def _before_since(suspect: Suspect) -> Judgement:
     """What is not sent for this group alone, nor called unapplied: it was given to groups before this one counts."""
-    reason = GIVEN_BEFORE(given_ms=d.given_ms or 0, since_ms=d.plan.since_ms or 0)
+    reason = GIVEN_BEFORE(given_ms=suspect.given_ms or 0, since_ms=suspect.plan.since_ms or 0)
     return Judgement(verdict=Verdict.BEFORE_SINCE, reason=reason)
 
 
-def _why_in_doubt(d: Suspect) -> Fact:
-    match d.group.consume_mode:
+def _why_in_doubt(suspect: Suspect) -> Fact:
+    match suspect.group.consume_mode:
         case ConsumeMode.POP:
-            return POPPED() if d.group.has_inbox else POPPED_WITHOUT_INBOX()
+            return POPPED() if suspect.group.has_inbox else POPPED_WITHOUT_INBOX()
         case ConsumeMode.UNKNOWN:
             return MODE_UNKNOWN()
         case _:
             return GROUP_UNKNOWN()
 
 
-def _by_in_doubt(d: Suspect) -> Undecided | None:
+def _by_in_doubt(suspect: Suspect) -> Undecided | None:
     """A group that pops, or may, is waited for where it has an inbox: every witness has answered."""
-    if d.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
-        return None if d.group.has_inbox else Undecided.SET_UP
+    if suspect.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
+        return None if suspect.group.has_inbox else Undecided.SET_UP
     return Undecided.WITNESS
 
 
@@ -283,85 +290,85 @@ def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessag
     return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
 
 
-def _commit(d: Suspect) -> Answer:
+def _commit(suspect: Suspect) -> Answer:
     """The evidence of the commit, without which a copy would be compared with nothing."""
-    if not d.has_outbox:
+    if not suspect.has_outbox:
         return None
-    if d.outbox is None:
+    if suspect.outbox is None:
         return _unknown(OUTBOX_NOT_ASKED(), Undecided.WITNESS)
-    if d.outbox.is_unknown:
-        return _unknown(outbox_unknown(d.outbox), d.outbox.undecided_by)
-    if d.commit is not None:
+    if suspect.outbox.is_unknown:
+        return _unknown(outbox_unknown(suspect.outbox), suspect.outbox.undecided_by)
+    if suspect.commit is not None:
         return None
-    reason = NO_ROW() if d.row is None else ROLLED_BACK()
-    return missed_commit(d) or Judgement(verdict=Verdict.REJECTED, reason=reason)
+    reason = NO_ROW() if suspect.row is None else ROLLED_BACK()
+    return missed_commit(suspect) or Judgement(verdict=Verdict.REJECTED, reason=reason)
 
 
-def missed_commit(d: Suspect) -> Judgement | None:
+def missed_commit(suspect: Suspect) -> Judgement | None:
     """A half names the outbox that has its row, and none is shown there: the outbox is not the one, or not all of it.
 
     No verdict on such a key would be proved: a former primary, a clone and another schema answer as the outbox does.
     """
-    for named in d.named_outboxes:
-        if (missed := d.topic.evidence.missed_row(named, d.outbox)) is not None:
+    for named in suspect.named_outboxes:
+        if (missed := suspect.topic.evidence.missed_row(named, suspect.outbox)) is not None:
             return Judgement(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
     return None
 
 
-def _trusted(d: Suspect) -> Answer:
+def _trusted(suspect: Suspect) -> Answer:
     """No copy of it: without an outbox everything rests on the announcement from here on."""
-    if d.has_outbox or d.topic.evidence.trusts_announcements:
+    if suspect.has_outbox or suspect.topic.evidence.trusts_announcements:
         return None
     return _unknown(UNPROVED(), Undecided.SET_UP)
 
 
-def _young(d: Suspect) -> Answer:
+def _young(suspect: Suspect) -> Answer:
     """The grace period counts from the commit, too: a stranger may have announced the key before it.
 
     The row tells when it was written, and when its own service announced it, which is after the commit; of a row that
     is not announced yet, the commit may have come just now. A repeated announcement must not put the key off for ever.
     Both by the database's clock; a time that lies ahead by more than clocks may differ proves nothing.
     """
-    row = d.row
-    if row is None or d.now_ms is None:
+    row = suspect.row
+    if row is None or suspect.now_ms is None:
         return None
-    grace_ms = d.plan.grace_period_seconds * 1000
+    grace_ms = suspect.plan.grace_period_seconds * 1000
     written_ms = row.message.created_at_ms
     own_ms = written_ms + max(grace_ms, OWN_ANNOUNCEMENT_SECONDS_MAX * 1000)
-    announced_ms = min(d.now_ms if row.announced_at_ms is None else row.announced_at_ms, own_ms)
-    ahead_ms = d.now_ms + d.skew_margin_seconds * 1000
+    announced_ms = min(suspect.now_ms if row.announced_at_ms is None else row.announced_at_ms, own_ms)
+    ahead_ms = suspect.now_ms + suspect.skew_margin_seconds * 1000
     counted = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
-    left_ms = max(counted, default=0) + grace_ms - d.now_ms
+    left_ms = max(counted, default=0) + grace_ms - suspect.now_ms
     if left_ms <= 0:
         return None
     return _unknown(YOUNG(), wait_seconds=left_ms / 1000)
 
 
-def _half(d: Suspect) -> Answer:
+def _half(suspect: Suspect) -> Answer:
     """Stage 4: the half message."""
-    own = d.own_halves
+    own = suspect.own_halves
     if own is None:
         return Question.HALF_COPIES
     if own.is_unknown:
         return _unknown(half_unknown(own), Undecided.WITNESS)
     if own.is_absent:
         return None
-    if (filtered := _filtered(d, own.records[-1].tag)) is not None:
+    if (filtered := _filtered(suspect, own.records[-1].tag)) is not None:
         return filtered
-    if d.check_back is None:
+    if suspect.check_back is None:
         return Question.CHECK_BACK
-    left = d.check_back.wait_seconds - d.check_back.age_seconds
+    left = suspect.check_back.wait_seconds - suspect.check_back.age_seconds
     if left > 0:
         return _unknown(CHECK_BACK(), wait_seconds=left)
-    if d.check_back.looks_rolled_back(own.records):
-        if d.check_back.is_past_check is False:
+    if suspect.check_back.looks_rolled_back(own.records):
+        if suspect.check_back.is_past_check is False:
             return Judgement(verdict=Verdict.LOST_CONFIRM, reason=NOT_CHECKED())
-        return _rolled_back_or_parked(d)
+        return _rolled_back_or_parked(suspect)
     return Judgement(verdict=Verdict.LOST_CONFIRM, reason=HALF_FOUND())
 
 
-def _rolled_back_or_parked(d: Suspect) -> Judgement | Question:
-    own = d.own_parked
+def _rolled_back_or_parked(suspect: Suspect) -> Judgement | Question:
+    own = suspect.own_parked
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
@@ -375,36 +382,40 @@ def _parked_unknown(parked: Lookup[StoredMessage]) -> Judgement:
     return _unknown(PARKED_UNKNOWN(why=parked.reason), Undecided.WITNESS)
 
 
-def _parked(d: Suspect) -> Answer:
+def _parked(suspect: Suspect) -> Answer:
     """Stage 5: the broker gave up asking, and the half copies are gone."""
-    own = d.own_parked
+    own = suspect.own_parked
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
         return _parked_unknown(own)
     if own.is_absent:
         return None
-    return _filtered(d, own.records[-1].tag) or Judgement(verdict=Verdict.PARKED, reason=PARKED())
+    return _filtered(suspect, own.records[-1].tag) or Judgement(verdict=Verdict.PARKED, reason=PARKED())
 
 
-def _everything_absent(d: Suspect) -> Judgement:
+def _everything_absent(suspect: Suspect) -> Judgement:
     """Stage 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
-    asked = (("committed", d.copies), ("half", d.halves), ("parked", d.parked))
+    asked = (("committed", suspect.copies), ("half", suspect.halves), ("parked", suspect.parked))
     others = [(kind, copy) for kind, lookup in asked for copy in (lookup.records if lookup is not None else ())]
-    found = [OTHER_COPIES[kind](why=why) for kind, copy in others if (why := _other(d, kind, copy)) is not None]
-    if d.lies_before(d.plan) and not _was_proved(d):
-        return _before_since(d)
+    found = [OTHER_COPIES[kind](why=why) for kind, copy in others if (why := _other(suspect, kind, copy)) is not None]
+    if suspect.lies_before(suspect.plan) and not _was_proved(suspect):
+        return _before_since(suspect)
     if not found:
         return Judgement(verdict=Verdict.EXPIRED, reason=NO_COPY())
-    suspect = suspicion(d.message, [copy for _, copy in others])
-    if suspect is not None or kept_message(d.commit) is None:
-        return Judgement(verdict=Verdict.COLLISION, reason=suspect or found[-1])
+    doubted = suspicion(suspect.message, [copy for _, copy in others])
+    if doubted is not None or kept_message(suspect.commit) is None:
+        return Judgement(verdict=Verdict.COLLISION, reason=doubted or found[-1])
     return Judgement(verdict=Verdict.EXPIRED, reason=NO_OWN_COPY(other=found[-1]))
 
 
-def _other(d: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
+def _other(suspect: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
     is_committed = kind == "committed"
-    return difference(copy, d.message) if is_committed else disagreement(copy, topic=d.topic, row=d.message)
+    return (
+        difference(copy, suspect.message)
+        if is_committed
+        else disagreement(copy, topic=suspect.topic, row=suspect.message)
+    )
 
 
 _STAGES: tuple[Callable[[Suspect], Answer], ...] = (
@@ -416,50 +427,59 @@ def _is_finished(repair: Repair) -> bool:
     return repair.state in FINISHED_REPAIRS
 
 
-def _beyond_inbox(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
+def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """A message older than the group keeps its inbox rows is no proved loss: its effect's row may have been deleted.
 
     A loss whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
-    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or d.now_ms is None or not d.group.has_inbox:
+    if (
+        not isinstance(answer, Judgement)
+        or answer.verdict not in LOSSES
+        or suspect.now_ms is None
+        or not suspect.group.has_inbox
+    ):
         return answer
-    at_ms = written_ms(d.message, d.halves, d.parked, d.copies)
-    if d.repair is not None or at_ms is None:
+    at_ms = written_ms(suspect.message, suspect.halves, suspect.parked, suspect.copies)
+    if suspect.repair is not None or at_ms is None:
         return answer
-    if not d.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
+    if not suspect.plan.inbox_reaches(at_ms, now_ms=suspect.now_ms):
         why = KEPT_TOO_SHORT()
-    elif not (d.shows_first_half or d.tells_former_names(_no_later_ms(d, at_ms), now_ms=d.now_ms)):
+    elif not (
+        suspect.shows_first_half or suspect.tells_former_names(_no_later_ms(suspect, at_ms), now_ms=suspect.now_ms)
+    ):
         why = SEEN_LATE()
     else:
         return answer
     return Judgement(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(answer.verdict), why=why))
 
 
-def _no_later_ms(d: Suspect, written_at_ms: int) -> int:
+def _no_later_ms(suspect: Suspect, written_at_ms: int) -> int:
     """When the message was written at the latest: a database's clock that was ahead must not make it younger."""
-    return min(written_at_ms, d.first_seen_ms) if d.first_seen_ms else written_at_ms
+    return min(written_at_ms, suspect.first_seen_ms) if suspect.first_seen_ms else written_at_ms
 
 
-def _was_proved(d: Suspect) -> bool:
-    return d.known is not None and d.known.loss_verdict is not None
+def _was_proved(suspect: Suspect) -> bool:
+    return suspect.known is not None and suspect.known.loss_verdict is not None
 
 
-def _unless_given_before(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
+def _unless_given_before(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """A half that was put back, or parked, is no proof that nobody was given the message: its copy may be gone."""
-    is_seen_late = isinstance(answer, Judgement) and answer.verdict in _OF_HALVES and not _was_proved(d)
-    return _before_since(d) if is_seen_late and d.lies_before(d.plan) else answer
+    is_seen_late = isinstance(answer, Judgement) and answer.verdict in _OF_HALVES and not _was_proved(suspect)
+    return _before_since(suspect) if is_seen_late and suspect.lies_before(suspect.plan) else answer
 
 
-def _unless_filtered(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
+def _unless_filtered(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """Without an effect and without a first half copy, only tags show whether the group ever wanted the message.
 
     A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
     looks like one that never was. A loss that was proved before stays one.
     """
-    explained = _FILTERED_PERHAPS if d.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
-    if not isinstance(answer, Judgement) or answer.verdict not in explained - (LOSSES if _was_proved(d) else set()):
+    explained = _FILTERED_PERHAPS if suspect.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
+    if not isinstance(answer, Judgement) or answer.verdict not in explained - (
+        LOSSES if _was_proved(suspect) else set()
+    ):
         return answer
-    match d.group.filter_kind:
+    match suspect.group.filter_kind:
         case None:
             return Question.FILTER_KIND
         case FilterKind.SQL92:
@@ -470,25 +490,25 @@ def _unless_filtered(answer: Judgement | Question, d: Suspect) -> Judgement | Qu
             return answer
 
 
-def _damaged(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
+def _damaged(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """UNKNOWN for nothing but an unreadable value would never end: the key leaves pending and waits for a person."""
     is_unknown = isinstance(answer, Judgement) and answer.verdict is Verdict.UNKNOWN
-    damage = d.damage
-    if not is_unknown or damage is None or d.damaged_looks < DAMAGED_LOOKS_MAX:
+    damage = suspect.damage
+    if not is_unknown or damage is None or suspect.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
-    return Judgement(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=d.damaged_looks, damage=damage))
+    return Judgement(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=suspect.damaged_looks, damage=damage))
 
 
-def _after_repair(answer: Judgement | Question, d: Suspect) -> Judgement | Question:
+def _after_repair(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """A loss whose repair has ended without an effect is not repaired a second time: a person must look.
 
     A repair that was closed unsent is opened again: a reconciler with other settings may have missed the loss.
     """
-    if d.repair is None or d.repair.closed_unsent:
+    if suspect.repair is None or suspect.repair.closed_unsent:
         return answer
-    if isinstance(answer, Judgement) and answer.verdict in LOSSES and _is_finished(d.repair):
-        of = {"verdict": str(answer.verdict), "state": str(d.repair.state)}
-        reason = REPAIR_OVER(**of, answer=d.repair.answer) if d.repair.answer else REPAIR_OVER_SILENT(**of)
+    if isinstance(answer, Judgement) and answer.verdict in LOSSES and _is_finished(suspect.repair):
+        of = {"verdict": str(answer.verdict), "state": str(suspect.repair.state)}
+        reason = REPAIR_OVER(**of, answer=suspect.repair.answer) if suspect.repair.answer else REPAIR_OVER_SILENT(**of)
         return Judgement(verdict=Verdict.QUARANTINED, reason=reason)
     return answer
 
@@ -500,16 +520,18 @@ def state_of(verdict: Verdict) -> CandidateState:
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def ask_again_seconds(judgement: Judgement, d: Suspect) -> float | None:
+def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
     """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
 
     A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
     present effect would be found again each time.
     """
     if judgement.verdict is Verdict.REJECTED:
-        lacks_row = d.row is None or (d.commit is None and d.outbox is not None and d.outbox.has_absence)
+        lacks_row = suspect.row is None or (
+            suspect.commit is None and suspect.outbox is not None and suspect.outbox.has_absence
+        )
     else:
-        inbox = d.inbox
+        inbox = suspect.inbox
         is_missed = judgement.verdict in QUARANTINING and judgement.verdict is not Verdict.COLLISION
         lacks_row = is_missed and inbox is not None and not inbox.is_found
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None

@@ -13,7 +13,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, Verification
+from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, VerdictEntry
 
 
 def seen_of(candidates: Iterable[Candidate], repairs: Iterable[Repair]) -> str:
@@ -64,7 +64,7 @@ class Closing(KeyAsRead):
     """Groups of one key that a person closes, and the rows that this rests on."""
 
     #: The verdict that is written for each group that is closed, with the row that it takes the place of.
-    verdicts: Mapping[Subscription, Verification] = field(default_factory=dict)
+    verdicts: Mapping[Subscription, VerdictEntry] = field(default_factory=dict)
     #: Scopes whose repair is DONE afterwards. One without a row gets it: nobody opens a repair of that scope later.
     scopes: frozenset[str] = frozenset()
     #: Of the repairs that are closed.

@@ -55,7 +55,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class VerdictEntry:
     """A verdict to be written down."""
 
     unique_key: str
@@ -90,7 +90,7 @@ class Candidates(Protocol):
         """Rows that exist, by key."""
         ...
 
-    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+    def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
         """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
 
         OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
@@ -157,7 +157,7 @@ class Candidates(Protocol):
         """
         ...
 
-    def wake_dismissed(self, subscription: Subscription, verifications: Sequence[Verification]) -> Collection[str]:
+    def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
         """Rows that a person has dismissed wait for a person again, with this verdict and evidence; nothing is sent for
         them. Returns their keys: a row that is not dismissed any more is left alone."""
         ...

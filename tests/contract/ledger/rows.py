@@ -8,7 +8,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import StoredMessage, TransactionState
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 
 _NUMBERS = itertools.count(1)
@@ -31,7 +31,7 @@ def shard(environment: str, number: int = 3, *, topic: str = "ORDERS", group: st
     return Shard(subscription=subscription(environment, topic=topic, group=group), number=number)
 
 
-def verification(
+def entry(
     number: int,
     verdict: Verdict = Verdict.UNKNOWN,
     state: CandidateState = CandidateState.OPEN,
@@ -40,8 +40,8 @@ def verification(
     wait_seconds: float = 0.0,
     evidence: dict[str, object] | None = None,
     ask_again_seconds: float | None = None,
-) -> Verification:
-    return Verification(
+) -> VerdictEntry:
+    return VerdictEntry(
         unique_key=key(number),
         verdict=verdict,
         evidence=evidence or {"outbox": "FOUND"},

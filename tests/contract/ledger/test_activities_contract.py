@@ -13,7 +13,7 @@ from reconciler.policy.ports.activity import ActivityBucket
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.tables import candidate, round_row
 from tests.contract.ledger.conftest import DatabaseWorld
-from tests.contract.ledger.rows import key, round_done, shard, verification
+from tests.contract.ledger.rows import entry, key, round_done, shard
 
 MINUTE = 60_000
 
@@ -125,9 +125,9 @@ def test_a_loss_its_proof_and_its_repair_stand_at_their_own_times(database_world
     seen_ms = at_the_begin_of_a_minute(world)
     of, repairs = shard(world.environment), world.ledger.repairs
     for number, late_ms in ((1, 0), (2, 20_000)):
-        loss = verification(number, Verdict.LOST_CONFIRM, first_seen_ms=seen_ms + late_ms)
+        loss = entry(number, Verdict.LOST_CONFIRM, first_seen_ms=seen_ms + late_ms)
         world.ledger.candidates.record(of, [loss])
-    world.ledger.candidates.record(of, [verification(3, Verdict.LAGGING, first_seen_ms=seen_ms)])
+    world.ledger.candidates.record(of, [entry(3, Verdict.LAGGING, first_seen_ms=seen_ms)])
     world.clock.advance(60)
     for number in (1, 2):
         repairs.open(world.environment, "ORDERS", key(number), rung=Rung.END)
@@ -146,9 +146,7 @@ def test_a_loss_its_proof_and_its_repair_stand_at_their_own_times(database_world
 def test_a_key_that_redis_dates_after_the_proof_was_detected_at_once(database_world: DatabaseWorld) -> None:
     world = database_world
     ahead_ms = world.clock.now_ms() + 5_000
-    world.ledger.candidates.record(
-        shard(world.environment), [verification(1, Verdict.LOST_CONFIRM, first_seen_ms=ahead_ms)]
-    )
+    world.ledger.candidates.record(shard(world.environment), [entry(1, Verdict.LOST_CONFIRM, first_seen_ms=ahead_ms)])
     world.ledger.repairs.open(world.environment, "ORDERS", key(1), rung=Rung.END)
     assert [one.detection_max_ms for one in buckets(world) if one.detection_max_ms is not None] == [0]
 
@@ -160,7 +158,7 @@ def test_a_time_that_is_none_is_in_no_minute(database_world: DatabaseWorld) -> N
     round_now(world, 1)
     world.ledger.candidates.record(
         shard(world.environment),
-        [verification(1, Verdict.LOST_CONFIRM, first_seen_ms=world.clock.now_ms())],
+        [entry(1, Verdict.LOST_CONFIRM, first_seen_ms=world.clock.now_ms())],
     )
     world.ledger.repairs.open(world.environment, "ORDERS", key(1), rung=Rung.END)
     with world.ledger.database.writing() as connection:

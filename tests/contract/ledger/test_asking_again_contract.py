@@ -9,20 +9,20 @@ import pytest
 from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.ledger import Candidate, Verification
+from reconciler.policy.ports.ledger import Candidate, VerdictEntry
 from tests.contract.ledger.conftest import BACKENDS, World
-from tests.contract.ledger.rows import key, shard, subscription, verification
+from tests.contract.ledger.rows import entry, key, shard, subscription
 from tests.unit.contract.keys import OF_CLIENTS
 
 OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
 
 
-def rejected(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
-    return verification(number, Verdict.REJECTED, SETTLED, ask_again_seconds=ask_again_seconds)
+def rejected(number: int, *, ask_again_seconds: float | None = 60.0) -> VerdictEntry:
+    return entry(number, Verdict.REJECTED, SETTLED, ask_again_seconds=ask_again_seconds)
 
 
-def shown(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
-    return verification(number, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED, ask_again_seconds=ask_again_seconds)
+def shown(number: int, *, ask_again_seconds: float | None = 60.0) -> VerdictEntry:
+    return entry(number, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED, ask_again_seconds=ask_again_seconds)
 
 
 def due(world: World, *, limit: int = 10) -> list[str]:
@@ -41,7 +41,7 @@ def test_a_closed_row_is_asked_again_when_its_time_has_come(
 ) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     if has_row:
-        candidates.record(of, [verification(1), verification(2)])
+        candidates.record(of, [entry(1), entry(2)])
         assert row_of(world, 1).ask_again_at_ms is None
     candidates.record(of, [rejected(1), shown(2)])
     assert row_of(world, 1).ask_again_at_ms == world.clock.now_ms() + 60_000
@@ -72,9 +72,9 @@ def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
         key(1) + "'",
     ]
     candidates.record(of, [replace(rejected(1), unique_key=one) for one in no_keys])
-    candidates.record(of, [replace(verification(1), unique_key=f"open {one}") for one in no_keys])
+    candidates.record(of, [replace(entry(1), unique_key=f"open {one}") for one in no_keys])
     world.clock.advance(1)
-    candidates.record(of, [rejected(2), rejected(3), verification(4), verification(5, Verdict.LOST_CONFIRM)])
+    candidates.record(of, [rejected(2), rejected(3), entry(4), entry(5, Verdict.LOST_CONFIRM)])
     world.clock.advance(60)
     assert sorted(due(world, limit=3)) == [key(2), key(3)]
     opened = candidates.open_due(of.subscription, shards=[of.number], limit=3)
@@ -85,7 +85,7 @@ def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
 @pytest.mark.parametrize("one", [key(0xABC).lower(), *OF_CLIENTS, "a" * 16, "Z" * 64, "order-2026_17-debit"])
 def test_the_key_of_any_client_takes_its_place(world: World, one: str) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
-    candidates.record(of, [replace(rejected(1), unique_key=one), replace(verification(2), unique_key=f"{one[:-1]}-")])
+    candidates.record(of, [replace(rejected(1), unique_key=one), replace(entry(2), unique_key=f"{one[:-1]}-")])
     world.clock.advance(60)
     assert due(world, limit=3) == [one]
     opened = candidates.open_due(of.subscription, shards=[of.number], limit=3)
@@ -96,8 +96,8 @@ def test_the_key_of_any_client_takes_its_place(world: World, one: str) -> None:
 def test_keys_that_differ_in_case_alone_have_rows_of_their_own(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     upper, lower = key(0xABC), key(0xABC).lower()
-    candidates.record(of, [replace(verification(1, Verdict.LOST_CONFIRM), unique_key=upper)])
-    candidates.record(of, [replace(verification(1, Verdict.CONSUMED, SETTLED), unique_key=lower)])
+    candidates.record(of, [replace(entry(1, Verdict.LOST_CONFIRM), unique_key=upper)])
+    candidates.record(of, [replace(entry(1, Verdict.CONSUMED, SETTLED), unique_key=lower)])
     found = candidates.of_keys(of.subscription, [upper, lower])
     assert {one: found[one].verdict for one in found} == {upper: Verdict.LOST_CONFIRM, lower: Verdict.CONSUMED}
 
@@ -117,7 +117,7 @@ def test_a_question_that_waits_is_due_once_the_clock_of_the_ledger_was_set_back_
 def test_a_final_verdict_is_not_asked_again_whatever_was_said_before(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     candidates.record(of, [rejected(1), shown(2), shown(3), rejected(4, ask_again_seconds=None)])
-    candidates.record(of, [rejected(1, ask_again_seconds=None), verification(2, Verdict.CONSUMED, SETTLED)])
+    candidates.record(of, [rejected(1, ask_again_seconds=None), entry(2, Verdict.CONSUMED, SETTLED)])
     candidates.reopen(row_of(world, 3))
     world.clock.advance(1e6)
     assert due(world) == []
@@ -146,7 +146,7 @@ def test_putting_off_changes_nothing_but_the_time(world: World) -> None:
 
 def test_a_verdict_that_is_taken_back_is_looked_at_in_the_next_round_and_keeps_what_it_said(world: World) -> None:
     candidates, of, now_in = world.ledger.candidates, shard(world.environment, 1), shard(world.environment, 2)
-    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM), verification(2)])
+    candidates.record(of, [entry(1, Verdict.LOST_CONFIRM), entry(2)])
     candidates.record(of, [shown(1), rejected(2)])
     before = row_of(world, 1)
     candidates.take_back(now_in, [key(1), key(2), key(3)])
@@ -162,7 +162,7 @@ def test_a_verdict_that_is_taken_back_is_looked_at_in_the_next_round_and_keeps_w
         before.evidence,
         before.attempts,
     )
-    candidates.record(now_in, [verification(2, Verdict.LOST_CONFIRM)])
+    candidates.record(now_in, [entry(2, Verdict.LOST_CONFIRM)])
     assert row_of(world, 2).loss_verdict is Verdict.LOST_CONFIRM
 
 
@@ -171,7 +171,7 @@ def test_what_a_person_has_dismissed_meanwhile_is_neither_taken_back_nor_asked_a
     candidates.record(of, [shown(1)])
     world.clock.advance(60)
     assert due(world) == [key(1)]
-    candidates.record(of, [verification(1, Verdict.DELIVERED_NOT_APPLIED, SETTLED, evidence={"dismissed_by": "ann"})])
+    candidates.record(of, [entry(1, Verdict.DELIVERED_NOT_APPLIED, SETTLED, evidence={"dismissed_by": "ann"})])
     dismissed = row_of(world, 1)
     candidates.take_back(of, [key(1)])
     candidates.ask_later(of.subscription, [key(1)], seconds=0.0)
@@ -179,18 +179,18 @@ def test_what_a_person_has_dismissed_meanwhile_is_neither_taken_back_nor_asked_a
     assert due(world) == []
 
 
-def dismissed(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
+def dismissed(number: int, *, ask_again_seconds: float | None = 60.0) -> VerdictEntry:
     evidence: dict[str, object] = {"dismissed_by": "ann"}
-    return verification(number, Verdict.DEAD_LETTERED, SETTLED, evidence=evidence, ask_again_seconds=ask_again_seconds)
+    return entry(number, Verdict.DEAD_LETTERED, SETTLED, evidence=evidence, ask_again_seconds=ask_again_seconds)
 
 
-def woken(number: int) -> Verification:
-    return verification(number, Verdict.COLLISION, QUARANTINED, evidence={"reason": "took effect"})
+def woken(number: int) -> VerdictEntry:
+    return entry(number, Verdict.COLLISION, QUARANTINED, evidence={"reason": "took effect"})
 
 
 def test_a_dismissed_row_is_asked_again_and_put_off_and_never_opened(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
-    candidates.record(of, [verification(n) for n in range(1, 5)])
+    candidates.record(of, [entry(n) for n in range(1, 5)])
     candidates.record(of, [dismissed(1), dismissed(2), dismissed(3, ask_again_seconds=None), shown(4)])
     world.clock.advance(60)
     assert sorted(due(world)) == [key(1), key(2), key(4)]
@@ -206,8 +206,8 @@ def test_a_dismissed_row_is_asked_again_and_put_off_and_never_opened(world: Worl
 
 def test_a_dismissed_row_that_took_effect_waits_for_a_person_in_one_step(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
-    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM), verification(2), verification(3), verification(4)])
-    candidates.record(of, [dismissed(1), shown(2), verification(3, Verdict.CONSUMED, SETTLED)])
+    candidates.record(of, [entry(1, Verdict.LOST_CONFIRM), entry(2), entry(3), entry(4)])
+    candidates.record(of, [dismissed(1), shown(2), entry(3, Verdict.CONSUMED, SETTLED)])
     before = [row_of(world, n) for n in range(1, 5)]
     world.clock.advance(60)
     assert list(candidates.wake_dismissed(of.subscription, [woken(n) for n in (5, 4, 3, 2, 1)])) == [key(1)]

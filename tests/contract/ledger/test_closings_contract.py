@@ -13,7 +13,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.closing import Closing, KeyAsRead, seen_of
 from reconciler.policy.ports.ledger import Candidate, Repair, RepairChange
 from tests.contract.ledger.conftest import World
-from tests.contract.ledger.rows import key, message, shard, verification
+from tests.contract.ledger.rows import entry, key, message, shard
 
 GROUPS = ("billing", "shipping")
 ANSWER = REPAIR_DISMISSED(by="anna", reason="paid by hand")
@@ -25,7 +25,7 @@ def given_up(world: World) -> None:
     """Both groups lack the effect of a message whose repair has failed, billing's hand-over too."""
     for group in GROUPS:
         world.ledger.candidates.record(
-            shard(world.environment, group=group), [verification(1, Verdict.QUARANTINED, QUARANTINED)]
+            shard(world.environment, group=group), [entry(1, Verdict.QUARANTINED, QUARANTINED)]
         )
     world.ledger.repairs.open(world.environment, "ORDERS", key(1), rung=Rung.HAND_OVER)
     world.ledger.hand_overs.insert(world.environment, message(1), groups=["billing"])
@@ -59,7 +59,7 @@ def closing_of(world: World, *scopes: str) -> Closing:
         unique_key=key(1),
         candidates=rows,
         repairs=list(repairs_of(world).values()),
-        verdicts={row.subscription: verification(1, Verdict.QUARANTINED, SETTLED) for row in rows},
+        verdicts={row.subscription: entry(1, Verdict.QUARANTINED, SETTLED) for row in rows},
         scopes=frozenset(scopes),
         answer=ANSWER,
     )
@@ -108,7 +108,7 @@ def taking_back(world: World, *groups: str) -> Closing:
     """As the rows are now."""
     closing = closing_of(world, EVERY_GROUP, *groups)
     verdicts = {
-        of: verification(1, Verdict.QUARANTINED, QUARANTINED, ask_again_seconds=60.0)
+        of: entry(1, Verdict.QUARANTINED, QUARANTINED, ask_again_seconds=60.0)
         for of in closing.verdicts
         if of.group in groups
     }
@@ -181,7 +181,7 @@ def hand_over_to_another(world: World) -> None:
 
 
 def consume(world: World) -> None:
-    consumed = verification(1, Verdict.CONSUMED, SETTLED)
+    consumed = entry(1, Verdict.CONSUMED, SETTLED)
     world.ledger.candidates.record(shard(world.environment, group="shipping"), [consumed])
 
 
@@ -190,7 +190,7 @@ def reopen_verdict(world: World) -> None:
 
 
 def judge_a_third_group(world: World) -> None:
-    world.ledger.candidates.record(shard(world.environment, group="audit"), [verification(1)])
+    world.ledger.candidates.record(shard(world.environment, group="audit"), [entry(1)])
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_other_keys_topics_and_environments_stay(world: World) -> None:
         shard(world.environment + "x"),
     ]
     for other in others:
-        world.ledger.candidates.record(other, [verification(1, Verdict.QUARANTINED, QUARANTINED)])
-    world.ledger.candidates.record(shard(world.environment), [verification(2, Verdict.QUARANTINED, QUARANTINED)])
+        world.ledger.candidates.record(other, [entry(1, Verdict.QUARANTINED, QUARANTINED)])
+    world.ledger.candidates.record(shard(world.environment), [entry(2, Verdict.QUARANTINED, QUARANTINED)])
     assert world.ledger.closings.close(closing_of(world, EVERY_GROUP, "billing"))
     left = [*others, shard(world.environment)]
     for of, number in zip(left, (1, 1, 2), strict=True):

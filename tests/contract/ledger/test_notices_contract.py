@@ -23,12 +23,12 @@ from reconciler.policy.notices import (
     after_standing,
     new_conversation,
 )
-from reconciler.policy.ports.ledger import RepairChange, Verification
+from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
 from reconciler.policy.ports.notices import Conversation, PastTroubles, Place, StandingTrouble
 from reconciler.sql.tables import candidate
 from reconciler.sql.tables import notice as notice_table
 from tests.contract.ledger.conftest import DatabaseWorld
-from tests.contract.ledger.rows import key, new_environment, shard, subscription, verification
+from tests.contract.ledger.rows import entry, key, new_environment, shard, subscription
 
 LOSSES: Place = (NoticeKind.LOSS_PROVED, "ORDERS", "billing")
 OUTAGES: Place = (NoticeKind.OUTAGE, None, None)
@@ -36,8 +36,8 @@ PACE = Pace(interval_seconds=900, reminder_seconds=14_400, gather_seconds=0)
 LEASE_SECONDS = 60.0
 
 
-def lost(number: int, state: CandidateState = CandidateState.OPEN) -> Verification:
-    return verification(number, Verdict.LOST_CONFIRM, state)
+def lost(number: int, state: CandidateState = CandidateState.OPEN) -> VerdictEntry:
+    return entry(number, Verdict.LOST_CONFIRM, state)
 
 
 def past(world: DatabaseWorld, mark_ms: int, place: Place = LOSSES) -> PastTroubles:
@@ -64,11 +64,11 @@ def waiting(world: DatabaseWorld, number: int = 1) -> Conversation:
 def test_a_loss_is_dated_once_whatever_follows_its_proof(database_world: DatabaseWorld) -> None:
     world, of = database_world, shard(database_world.environment)
     before_ms = world.clock.now_ms()
-    world.ledger.candidates.record(of, [verification(1), verification(2)])
+    world.ledger.candidates.record(of, [entry(1), entry(2)])
     world.clock.advance(10)
     world.ledger.candidates.record(of, [lost(2), lost(3)])
     world.clock.advance(10)
-    world.ledger.candidates.record(of, [lost(2), verification(3, Verdict.CONSUMED, CandidateState.SETTLED)])
+    world.ledger.candidates.record(of, [lost(2), entry(3, Verdict.CONSUMED, CandidateState.SETTLED)])
     query = sa.select(candidate.c.unique_key, candidate.c.loss_at_ms).where(
         candidate.c.environment == world.environment
     )
@@ -79,7 +79,7 @@ def test_a_loss_is_dated_once_whatever_follows_its_proof(database_world: Databas
     assert (found.count, found.since_ms, found.until_ms) == (2, before_ms + 10_000, before_ms + 10_000)
     assert found.is_open
     assert found.detail in (key(2), key(3))
-    world.ledger.candidates.record(of, [verification(2, Verdict.CONSUMED, CandidateState.SETTLED)])
+    world.ledger.candidates.record(of, [entry(2, Verdict.CONSUMED, CandidateState.SETTLED)])
     assert not past(world, before_ms).is_open
     assert past(world, before_ms + 10_000).count == 0
 
@@ -147,9 +147,9 @@ def test_a_cause_waits_with_its_message_and_ends_with_the_text_that_it_belongs_t
 def test_only_what_stands_is_told_as_standing(database_world: DatabaseWorld) -> None:
     world, ledger = database_world, database_world.ledger
     environment = world.environment
-    waits = [verification(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in (5, 7)]
+    waits = [entry(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in (5, 7)]
     ledger.candidates.record(shard(environment), waits)
-    ledger.candidates.record(shard(environment, group="audit"), [verification(1)])
+    ledger.candidates.record(shard(environment, group="audit"), [entry(1)])
     ledger.repairs.open(environment, "ORDERS", key(9), rung=Rung.END)
     (repair,) = ledger.repairs.of_keys(environment, "ORDERS", [key(9)])[key(9)]
     claimed = ledger.repairs.claim(repair, token="t", lease_seconds=60)
@@ -173,9 +173,9 @@ def test_a_storm_in_one_group_hides_no_key_that_waits_in_another(
     monkeypatch.setattr(ledger_notices, "STANDING_TROUBLES_MAX", 3)
     world, of = database_world, database_world.environment
     groups = [subscription(of, group=name) for name in ("billing", "stock", "mail")]
-    old = [verification(1, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=1)]
+    old = [entry(1, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=1)]
     world.ledger.candidates.record(shard(of, group="stock"), old)
-    storm = [verification(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in range(10, 20)]
+    storm = [entry(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in range(10, 20)]
     world.ledger.candidates.record(shard(of), storm)
     found = {one.group: (one.count, one.newest_ms) for one in world.ledger.notices.standing(of, groups)}
     assert found == {"billing": (4, 19), "stock": (1, 1)}
@@ -185,7 +185,7 @@ def test_two_storms_change_each_others_counts(database_world: DatabaseWorld, mon
     monkeypatch.setattr(ledger_notices, "STANDING_TROUBLES_MAX", 3)
     world, of = database_world, database_world.environment
     for group, numbers in (("billing", (1, 2, 3)), ("stock", (4, 5))):
-        waits = [verification(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in numbers]
+        waits = [entry(n, Verdict.COLLISION, CandidateState.QUARANTINED, first_seen_ms=n) for n in numbers]
         world.ledger.candidates.record(shard(of, group=group), waits)
     groups = [subscription(of, group="billing")]
     assert {one.group: one.count for one in world.ledger.notices.standing(of, groups)} == {"billing": 3, "stock": 2}

@@ -14,7 +14,7 @@ from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.judging.earlier_since import EarlierSince
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from tests.contract.ledger.conftest import DatabaseWorld
-from tests.contract.ledger.rows import key, shard, subscription, verification
+from tests.contract.ledger.rows import entry, key, shard, subscription
 
 
 def test_rows_of_a_renamed_group_keep_what_they_say_and_take_no_place_of_another(
@@ -23,10 +23,10 @@ def test_rows_of_a_renamed_group_keep_what_they_say_and_take_no_place_of_another
     world = database_world
     old, new = subscription(world.environment), subscription(world.environment, group="invoices")
     candidates, rows = world.ledger.candidates, range(ROWS_A_STATEMENT + 2)
-    settled = [verification(n, Verdict.CONSUMED, CandidateState.SETTLED) for n in rows if n]
-    candidates.record(shard(world.environment), [verification(0, Verdict.LOST_CONFIRM), *settled])
-    candidates.record(shard(world.environment, group="invoices"), [verification(1, Verdict.RETRYING)])
-    candidates.record(shard(world.environment, topic="OTHERS"), [verification(2)])
+    settled = [entry(n, Verdict.CONSUMED, CandidateState.SETTLED) for n in rows if n]
+    candidates.record(shard(world.environment), [entry(0, Verdict.LOST_CONFIRM), *settled])
+    candidates.record(shard(world.environment, group="invoices"), [entry(1, Verdict.RETRYING)])
+    candidates.record(shard(world.environment, topic="OTHERS"), [entry(2)])
     before = candidates.of_keys(old, [key(n) for n in rows])
     assert candidates.rename(old, new) == len(rows) - 1
     assert candidates.rename(old, new) == 0
@@ -45,15 +45,15 @@ def test_what_was_dismissed_under_the_old_name_is_dismissed_although_the_new_one
     old, new = subscription(world.environment), subscription(world.environment, group="invoices")
     candidates = world.ledger.candidates
     evidence: dict[str, object] = {"dismissed_by": "ann"}
-    dismissed = [verification(n, Verdict.QUARANTINED, settled, evidence=evidence) for n in range(1, 6)]
-    shown = [verification(6, Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)]
+    dismissed = [entry(n, Verdict.QUARANTINED, settled, evidence=evidence) for n in range(1, 6)]
+    shown = [entry(6, Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)]
     candidates.record(shard(world.environment), [*dismissed, *shown])
     candidates.record(shard(world.environment, group="invoices"), [
-        verification(1, Verdict.LOST_CONFIRM),
-        verification(2, Verdict.QUARANTINED, CandidateState.QUARANTINED, ask_again_seconds=0.0),
-        verification(3, Verdict.BEFORE_SINCE, settled),
-        verification(4, Verdict.CONSUMED, settled),
-        verification(6, Verdict.RETRYING),
+        entry(1, Verdict.LOST_CONFIRM),
+        entry(2, Verdict.QUARANTINED, CandidateState.QUARANTINED, ask_again_seconds=0.0),
+        entry(3, Verdict.BEFORE_SINCE, settled),
+        entry(4, Verdict.CONSUMED, settled),
+        entry(6, Verdict.RETRYING),
     ])  # fmt: skip
     assert candidates.rename(old, new) == 4
     assert candidates.rename(old, new) == 0
@@ -72,10 +72,10 @@ def test_what_waits_under_the_old_name_beside_a_row_of_the_new_one_is_closed_wit
     world, lost = database_world, Verdict.LOST_CONFIRM
     old, new = subscription(world.environment), subscription(world.environment, group="invoices")
     candidates = world.ledger.candidates
-    waiting = verification(2, Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED, ask_again_seconds=0.0)
-    settled = verification(3, Verdict.CONSUMED, CandidateState.SETTLED)
-    candidates.record(shard(world.environment), [verification(1, lost), waiting, settled])
-    candidates.record(shard(world.environment, group="invoices"), [verification(n, lost) for n in (1, 2, 3)])
+    waiting = entry(2, Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED, ask_again_seconds=0.0)
+    settled = entry(3, Verdict.CONSUMED, CandidateState.SETTLED)
+    candidates.record(shard(world.environment), [entry(1, lost), waiting, settled])
+    candidates.record(shard(world.environment, group="invoices"), [entry(n, lost) for n in (1, 2, 3)])
     assert candidates.rename(old, new) == candidates.rename(old, new) == 0
     rows = candidates.of_keys(old, [key(n) for n in (1, 2, 3)])
     assert [(row.state, row.verdict, row.loss_verdict) for row in (rows[key(n)] for n in (1, 2, 3))] == [

@@ -15,7 +15,7 @@ from reconciler.errors import InvalidValue
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.policy.ports.paging import LedgerFilter, Page, Position
 from tests.contract.ledger.conftest import DatabaseWorld, World
-from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
+from tests.contract.ledger.rows import entry, key, message, round_done, shard, subscription
 
 OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
 
@@ -25,16 +25,16 @@ def fill(world: World) -> None:
     candidates.record(
         shard(e),
         [
-            verification(1, Verdict.LOST_CONFIRM),
-            verification(2, Verdict.CONSUMED, SETTLED),
-            verification(3, Verdict.CONSUMED, SETTLED),
-            verification(4, Verdict.DEAD_LETTERED, QUARANTINED),
+            entry(1, Verdict.LOST_CONFIRM),
+            entry(2, Verdict.CONSUMED, SETTLED),
+            entry(3, Verdict.CONSUMED, SETTLED),
+            entry(4, Verdict.DEAD_LETTERED, QUARANTINED),
         ],
     )
-    candidates.record(shard(e), [verification(3, Verdict.CONSUMED, SETTLED)])
-    candidates.record(shard(e, group="shipping"), [verification(1, Verdict.LAGGING)])
-    candidates.record(shard(e, topic="PAYMENTS"), [verification(9, Verdict.PARKED)])
-    candidates.record(shard(e + "x"), [verification(1, Verdict.PARKED)])
+    candidates.record(shard(e), [entry(3, Verdict.CONSUMED, SETTLED)])
+    candidates.record(shard(e, group="shipping"), [entry(1, Verdict.LAGGING)])
+    candidates.record(shard(e, topic="PAYMENTS"), [entry(9, Verdict.PARKED)])
+    candidates.record(shard(e + "x"), [entry(1, Verdict.PARKED)])
 
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def test_the_newest_row_comes_first_and_those_of_one_millisecond_in_one_order(wo
     for number, at_ms in ((1, 30), (2, 10), (3, 20), (4, 20), (5, 20)):
         for group in ("billing", "shipping"):
             of = shard(e, group=group)
-            world.ledger.candidates.record(of, [verification(number, first_seen_ms=at_ms)])
+            world.ledger.candidates.record(of, [entry(number, first_seen_ms=at_ms)])
     expected = [
         *((30, "shipping", 1), (30, "billing", 1)),
         *((20, "shipping", 5), (20, "shipping", 4), (20, "shipping", 3)),
@@ -105,11 +105,11 @@ def test_the_newest_row_comes_first_and_those_of_one_millisecond_in_one_order(wo
 
 def test_a_page_goes_on_where_it_was_whatever_has_come_or_gone_since(world: World) -> None:
     e, candidates = world.environment, world.ledger.candidates
-    candidates.record(shard(e), [verification(number, first_seen_ms=number * 10) for number in range(1, 7)])
+    candidates.record(shard(e), [entry(number, first_seen_ms=number * 10) for number in range(1, 7)])
     listing = partial(world.ledger.reports.candidates, e, only=LedgerFilter(candidate_state=OPEN))
     first = listing(limit=3)
     assert [int(one.unique_key, 16) for one in first.rows] == [6, 5, 4]
-    candidates.record(shard(e), [verification(4, Verdict.CONSUMED, SETTLED), verification(9, first_seen_ms=90)])
+    candidates.record(shard(e), [entry(4, Verdict.CONSUMED, SETTLED), entry(9, first_seen_ms=90)])
     rest = listing(limit=3, after=first.end)
     assert ([int(one.unique_key, 16) for one in rest.rows], rest.end) == ([3, 2, 1], None)
 

@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.subscription import Subscription
 from reconciler.ledger.sql_ledger import SqlLedger
 from tests.contract.ledger.conftest import DatabaseWorld, World
-from tests.contract.ledger.rows import round_done, shard, subscription, verification
+from tests.contract.ledger.rows import entry, round_done, shard, subscription
 
 
 def test_the_time_of_the_first_round_is_noted_once_and_whoever_comes_later_reads_it(world: World) -> None:
@@ -36,7 +36,7 @@ def test_a_subscription_that_is_known_already_has_no_bound(world: World, known_b
         case "a round":
             ledger.rounds.store(round_done(of, 1, 1_000))
         case "a candidate":
-            ledger.candidates.record(of, [verification(1)])
+            ledger.candidates.record(of, [entry(1)])
         case "a floor":
             ledger.rounds.raise_floor(of.subscription, {"broker-a/3": 7})
     at_ms = None if known_by == "Redis" else world.clock.now_ms()

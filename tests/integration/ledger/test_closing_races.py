@@ -20,7 +20,7 @@ from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate, ledger_metadata, repair
 from reconciler.words import said
-from tests.contract.ledger.rows import key, message, shard, verification
+from tests.contract.ledger.rows import entry, key, message, shard
 from tests.polling import eventually
 
 ENVIRONMENT = "races"
@@ -86,7 +86,7 @@ def interleaved(outer: Side, do: Callable[[], Any], inner: Side, meanwhile: Call
 def given_up(ledger: SqlLedger, *, billing: RepairState) -> None:
     """Two groups lack the effect. The repair for every group has failed; billing's hand-over waits, or has failed."""
     for group in ("billing", "shipping"):
-        seen = verification(1, Verdict.QUARANTINED, QUARANTINED)
+        seen = entry(1, Verdict.QUARANTINED, QUARANTINED)
         ledger.candidates.record(shard(ENVIRONMENT, group=group), [seen])
     ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.HAND_OVER)
     ledger.hand_overs.insert(ENVIRONMENT, message(1), groups=["billing"])
@@ -107,7 +107,7 @@ def verdicts_of(ledger: SqlLedger) -> dict[str, tuple[CandidateState, Verdict]]:
 
 def closing_of(ledger: SqlLedger, *scopes: str) -> Closing:
     life = ledger.reports.life(ENVIRONMENT, key(1))
-    dismissed = verification(1, Verdict.QUARANTINED, SETTLED)
+    dismissed = entry(1, Verdict.QUARANTINED, SETTLED)
     return Closing(
         environment=ENVIRONMENT,
         topic="ORDERS",
@@ -204,7 +204,7 @@ def test_the_effect_that_came_meanwhile_is_overwritten_by_a_dismissal(sides: tup
         given_up(ledger, billing=RepairState.FAILED)
 
         def consume(side: Side) -> None:
-            consumed = verification(1, Verdict.CONSUMED, SETTLED)
+            consumed = entry(1, Verdict.CONSUMED, SETTLED)
             side.ledger.candidates.record(shard(ENVIRONMENT, group="shipping"), [consumed])
 
         closed, _ = raced(sides, at, is_outer, closing_of(ledger, EVERY_GROUP, "billing"), consume)

@@ -22,7 +22,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import SqlRepairs
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
 from reconciler.sql.key_probes import probe
@@ -108,8 +108,8 @@ def test_a_ledger_that_has_never_been_looked_at_finds_keys_by_their_index() -> N
     assert max(read) <= 4 * ASKED
 
 
-def rejected(number: int) -> Verification:
-    return Verification(
+def rejected(number: int) -> VerdictEntry:
+    return VerdictEntry(
         unique_key=key(number),
         verdict=Verdict.REJECTED,
         evidence={},

@@ -22,7 +22,7 @@ from reconciler.policy.ports.jobs import WantedJob
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata, operator_action, outage, repair, round_row
-from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
+from tests.contract.ledger.rows import entry, key, message, round_done, shard, subscription
 from tests.forks import fork_server
 from tests.polling import eventually
 
@@ -162,7 +162,7 @@ def test_database_time_is_the_present(ledger: SqlLedger) -> None:
 
 def test_verdicts_of_owners_who_write_the_same_keys_at_once_are_all_counted(ledger: SqlLedger) -> None:
     of = shard(ENVIRONMENT)
-    batch = [verification(number, Verdict.UNKNOWN) for number in range(40)]
+    batch = [entry(number, Verdict.UNKNOWN) for number in range(40)]
 
     def record(number: int) -> None:
         mine = list(reversed(batch)) if number % 2 else batch
@@ -180,7 +180,7 @@ def test_a_settled_verdict_wins_whoever_writes_last(ledger: SqlLedger) -> None:
     def record(number: int) -> None:
         state = CandidateState.SETTLED if number == 0 else CandidateState.OPEN
         for key_number in range(20):
-            ledger.candidates.record(of, [verification(key_number, Verdict.UNKNOWN, state)])
+            ledger.candidates.record(of, [entry(key_number, Verdict.UNKNOWN, state)])
 
     _together(4, record)
     rows = ledger.candidates.of_keys(of.subscription, [key(number) for number in range(20)])
@@ -256,7 +256,7 @@ def test_rounds_of_memories_that_redis_has_lost_do_not_stay_for_ever(ledger: Sql
 def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLedger) -> None:
     of, day_ms = shard(ENVIRONMENT), 86_400_000
     states = [CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTINED]
-    ledger.candidates.record(of, [verification(n, Verdict.UNKNOWN, states[n % 3]) for n in range(30)])
+    ledger.candidates.record(of, [entry(n, Verdict.UNKNOWN, states[n % 3]) for n in range(30)])
     for number, state in enumerate([RepairState.SENT, RepairState.DONE, RepairState.FAILED]):
         ledger.hand_overs.insert(ENVIRONMENT, message(number), groups=["billing"])
         row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
@@ -306,7 +306,7 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
 
 def test_what_a_person_has_dismissed_stays_however_old_it_is(ledger: SqlLedger) -> None:
     verdicts = [Verdict.CONSUMED, Verdict.REJECTED, Verdict.FILTERED, *sorted(QUARANTINING)]
-    settled = [verification(n, verdict, CandidateState.SETTLED) for n, verdict in enumerate(verdicts)]
+    settled = [entry(n, verdict, CandidateState.SETTLED) for n, verdict in enumerate(verdicts)]
     ledger.candidates.record(shard(ENVIRONMENT), settled)
     for number, answer in enumerate([None, "the effect is there", f"{BEGINS_DISMISSED}anna: refunded"]):
         ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
@@ -336,9 +336,9 @@ def test_a_locked_sqlite_is_away_and_nothing_is_lost(tmp_path: Path) -> None:
     ledger = SqlLedger(engine)
     with ledger.database.writing():
         with pytest.raises(DatabaseAway):
-            ledger.candidates.record(shard(ENVIRONMENT), [verification(1)])
+            ledger.candidates.record(shard(ENVIRONMENT), [entry(1)])
         assert ledger.candidates.of_keys(subscription(ENVIRONMENT), [key(1)]) == {}, "readers are not blocked"
-    ledger.candidates.record(shard(ENVIRONMENT), [verification(1)])
+    ledger.candidates.record(shard(ENVIRONMENT), [entry(1)])
     engine.dispose()
 
 

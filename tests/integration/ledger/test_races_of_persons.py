@@ -20,7 +20,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.incomplete_rows import IncompleteRow, IncompleteRows
 from reconciler.sql.tables import hold, inbox, job
-from tests.contract.ledger.rows import key, shard, subscription, verification
+from tests.contract.ledger.rows import entry, key, shard, subscription
 from tests.integration.ledger.test_closing_races import (
     ENVIRONMENT,
     STATEMENTS,
@@ -150,7 +150,7 @@ def test_a_key_that_is_opened_again_forgets_the_effect_that_came_meanwhile(
         row = ledger.candidates.of_keys(subscription(ENVIRONMENT, group="shipping"), [key(1)])[key(1)]
 
         def consume() -> None:
-            consumed = verification(1, Verdict.CONSUMED, CandidateState.SETTLED)
+            consumed = entry(1, Verdict.CONSUMED, CandidateState.SETTLED)
             sides[1].ledger.candidates.record(shard(ENVIRONMENT, group="shipping"), [consumed])
 
         both(sides, lambda row=row: sides[0].ledger.candidates.reopen(row), consume, at=at, is_outer=is_outer)

@@ -31,13 +31,13 @@ from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.judging.judge import Judge, JudgingRules
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.evidence import Horizon
-from reconciler.policy.ports.ledger import Candidate, Verification
+from reconciler.policy.ports.ledger import Candidate, VerdictEntry
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
@@ -215,17 +215,17 @@ def build(
             events=events,
         ),
         memory=shards,
-        selector=CandidateSelector(
+        selector=SuspectSelector(
             memory=shards, candidates=ledger.candidates, rules=SelectionRules(skew_margin_seconds=0.05)
         ),
-        verifier=Verifier(
+        judge=Judge(
             english=said,
             brokers=evidence,
             outbox=outbox,
             inbox=inbox,
             repairs=ledger.repairs,
             known_brokers=ledger.brokers,
-            rules=VerifyRules(skew_margin_seconds=0.05),
+            rules=JudgingRules(skew_margin_seconds=0.05),
         ),
         repairer=Repairer(
             english=said,
@@ -414,9 +414,7 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
     assert answer.outcome == "DONE"
 
     def verdict(key: str) -> Verdict:
-        return thread.rounds.verify_one(
-            thread.plan.subscriptions[0].subscription, key, dry_run=True
-        ).verification.verdict
+        return thread.rounds.judge_one(thread.plan.subscriptions[0].subscription, key, dry_run=True).entry.verdict
 
     eventually(lambda: verdict(rolled_back) is Verdict.ROLLED_BACK_WRONGLY, within_seconds=60)
 
@@ -468,7 +466,7 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
 def _dismissed(subscription: Subscription, key: str) -> Candidate:
     """The row of a key that a person has dismissed."""
     ledger = MemoryLedger(SystemClock())
-    verdict = Verification(
+    verdict = VerdictEntry(
         unique_key=key, verdict=Verdict.QUARANTINED, evidence={"dismissed_by": "operator anna"}, first_seen_ms=1,
         state=CandidateState.SETTLED, wait_seconds=0,
     )  # fmt: skip

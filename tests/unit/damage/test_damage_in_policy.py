@@ -14,8 +14,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import Question
-from reconciler.policy.judging.candidates import is_closed, is_followed
 from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
+from reconciler.policy.judging.selection import is_closed, is_followed
 from reconciler.policy.judging.suspect import DAMAGED_LOOKS
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX

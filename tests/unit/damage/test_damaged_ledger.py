@@ -29,7 +29,7 @@ from reconciler.policy.ports.actions import Intent
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.policy.ports.idempotency import KeyedRequest, KeyUse
 from reconciler.policy.ports.jobs import JobChange, WantedJob
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
@@ -73,8 +73,8 @@ def ledger(path: Path) -> Iterator[SqlLedger]:
     engine.dispose()
 
 
-def verification(key: str, verdict: Verdict, state: CandidateState = CandidateState.OPEN) -> Verification:
-    return Verification(
+def entry(key: str, verdict: Verdict, state: CandidateState = CandidateState.OPEN) -> VerdictEntry:
+    return VerdictEntry(
         unique_key=key, verdict=verdict, evidence={"a": 1}, first_seen_ms=5, state=state, wait_seconds=0.0
     )
 
@@ -87,7 +87,7 @@ def use_environment(ledger: SqlLedger) -> None:
 def fill(ledger: SqlLedger) -> None:
     """Two rows of each kind, of which one is to be damaged."""
     ledger.rounds.begin(SUBSCRIPTION, at_ms=5)
-    ledger.candidates.record(SHARD, [verification(key, Verdict.LOST_CONFIRM) for key in (BAD, GOOD)])
+    ledger.candidates.record(SHARD, [entry(key, Verdict.LOST_CONFIRM) for key in (BAD, GOOD)])
     ledger.repairs.open_all("test", "ORDERS", {BAD: Rung.END, GOOD: Rung.END})
     counts = RoundCounts(announced=1, matched=1, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
     for generation in (1, 2):
@@ -221,12 +221,12 @@ def test_the_next_verdict_mends_a_damaged_candidate(
     path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any
 ) -> None:
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
-    ledger.candidates.record(SHARD, [verification(BAD, Verdict.LOST_CONFIRM)])
+    ledger.candidates.record(SHARD, [entry(BAD, Verdict.LOST_CONFIRM)])
     mended = ledger.candidates.of_keys(SUBSCRIPTION, [BAD])[BAD]
     assert (mended.damage, mended.state, mended.loss_verdict) == (None, CandidateState.OPEN, Verdict.LOST_CONFIRM)
     assert mended.first_seen_ms == 5
     assert mended.attempts >= 1
-    ledger.candidates.record(SHARD, [verification(BAD, Verdict.CONSUMED, CandidateState.SETTLED)])
+    ledger.candidates.record(SHARD, [entry(BAD, Verdict.CONSUMED, CandidateState.SETTLED)])
     assert ledger.candidates.of_keys(SUBSCRIPTION, [BAD])[BAD].state is CandidateState.SETTLED
 
 

@@ -16,7 +16,7 @@ from reconciler.history.tables import DAY_MS
 from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.reports import LedgerLife
 from reconciler.words import said
 from tests.unit.history.house import BILLING, ENVIRONMENT, House, shard, some_keys
@@ -31,7 +31,7 @@ def lived(folder: Path) -> House:
     house.rounds.pending[shard(0)] = [(KEY, house.clock.now_ms())]
     house.recorder.run_pass(shutdown=True)
     house.clock.advance(1)
-    verification = Verification(
+    entry = VerdictEntry(
         unique_key=key_of(KEY),
         verdict=Verdict.LOST_CONFIRM,
         evidence={"half": "FOUND"},
@@ -39,7 +39,7 @@ def lived(folder: Path) -> House:
         state=CandidateState.OPEN,
         wait_seconds=1.0,
     )
-    house.sink.emit(VerdictsWritten(shard=shard(0), verifications=[verification]))
+    house.sink.emit(VerdictsWritten(shard=shard(0), entries=[entry]))
     house.clock.advance(1)
     house.sink.emit(
         RepairStepped(

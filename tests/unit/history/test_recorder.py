@@ -25,7 +25,7 @@ from reconciler.policy.events import (
     ShardRoundRan,
     VerdictsWritten,
 )
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from tests.unit.contract.keys import GO, OF_CLIENTS
 from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
 
@@ -665,7 +665,7 @@ def test_pending_is_written_down_at_the_days_end_and_at_shutdown_even_if_empty(t
 def test_verdicts_carry_their_evidence(tmp_path: Path) -> None:
     house = House(tmp_path)
     key = some_keys(1)[0]
-    verification = Verification(
+    entry = VerdictEntry(
         unique_key=key_of(key),
         verdict=Verdict.CONSUMED,
         evidence={"inbox": {"applied_at_ms": 5}, "brokers": ["ä"]},
@@ -673,7 +673,7 @@ def test_verdicts_carry_their_evidence(tmp_path: Path) -> None:
         state=CandidateState.SETTLED,
         wait_seconds=1.0,
     )
-    house.sink.emit(VerdictsWritten(shard=shard(1), verifications=[verification]))
+    house.sink.emit(VerdictsWritten(shard=shard(1), entries=[entry]))
     house.seal()
     [row] = house.rows("verdict")
     assert row["evidence"] == '{"brokers":["ä"],"inbox":{"applied_at_ms":5}}'

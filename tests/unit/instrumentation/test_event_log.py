@@ -17,7 +17,7 @@ from reconciler.instrumentation.event_log import EventLog
 from reconciler.policy import events
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import as_foreign
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.words import said
 
@@ -95,7 +95,7 @@ LOUD: list[Event] = [
 ]
 COUNTS = RoundCounts(announced=9, matched=8, pending_before=4, pending_added=1, pending_matched=2, pending_after=3)
 WRITTEN = [
-    Verification(
+    VerdictEntry(
         unique_key=KEY, verdict=verdict, evidence={}, first_seen_ms=1, state=CandidateState.OPEN, wait_seconds=1.0
     )
     for verdict in (Verdict.LAGGING, Verdict.RETRYING, Verdict.LAGGING)
@@ -109,7 +109,7 @@ QUIET: list[tuple[Event, dict[str, object]]] = [
         {"generation": 6, "at_ms": 5, "announced": 9, "pending_after": 3},
     ),
     (
-        events.VerdictsWritten(shard=SHARD, verifications=WRITTEN),
+        events.VerdictsWritten(shard=SHARD, entries=WRITTEN),
         {"keys": 3, "verdicts": {"LAGGING": 2, "RETRYING": 1}},
     ),
     (events.KeysLeft(shard=SHARD, keys=LEFT), {"keys": 5, "verdicts": {"CONSUMED": 5}}),

@@ -20,7 +20,7 @@ from reconciler.errors import DatabaseAway
 from reconciler.instrumentation.tracing.spans import ALIKE_MAX, EventSpans, TraceOfRecords
 from reconciler.policy.events import Event, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import RoundReport
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World, key
@@ -84,11 +84,11 @@ def attributes(spans: Sequence[ReadableSpan], name: str) -> list[object]:
 
 def written(verdict: Verdict = Verdict.UNKNOWN, *, number: int = 1, took: float = 0.25, **evidence: object) -> Event:
     shard = Shard(subscription=Subscription(environment=ENVIRONMENT, topic=TOPIC, group="billing"), number=3)
-    found = Verification(
+    found = VerdictEntry(
         unique_key=key(number), verdict=verdict, evidence=evidence, first_seen_ms=1, state=CandidateState.OPEN,
         wait_seconds=1.0,
     )  # fmt: skip
-    return VerdictsWritten(shard=shard, verifications=[found], took_seconds=took)
+    return VerdictsWritten(shard=shard, entries=[found], took_seconds=took)
 
 
 def stepped(after: RepairState, answer: str = "done", **changes: Any) -> Event:

@@ -17,10 +17,10 @@ from reconciler.policy.dismissal import Dismissals, KeyAsSeen, effect_found
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
-from reconciler.policy.judging.candidates import SelectionRules
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
+from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.judging.suspect import Suspect, suspect_of
-from reconciler.policy.ports.ledger import Candidate, RepairChange, Verification
+from reconciler.policy.ports.ledger import Candidate, RepairChange, VerdictEntry
 from reconciler.policy.round import ReconcileRound
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
@@ -280,7 +280,7 @@ def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_t
     """But what the worker of a hand-over met is for a person."""
     world = World(groups=("billing", "shipping"))
     process, lost = world.proved_loss()
-    process.verify_one(world.subscriptions[1], lost)
+    process.judge_one(world.subscriptions[1], lost)
     half = world.broker.halves[0]
     if by_hand_over:
         world.ledger.hand_overs.insert(ENVIRONMENT, half, groups=["billing"])
@@ -344,7 +344,7 @@ def test_a_late_effect_that_another_process_has_told_is_not_told_again(monkeypat
     world.apply("billing", world.broker.copies[0])
     wake = world.ledger.candidates.wake_dismissed
 
-    def after_the_other_one(of: Subscription, late: Sequence[Verification]) -> Collection[str]:
+    def after_the_other_one(of: Subscription, late: Sequence[VerdictEntry]) -> Collection[str]:
         wake(of, late)
         return wake(of, late)
 
@@ -486,7 +486,7 @@ def test_what_an_earlier_release_dismissed_for_its_inbox_row_stays_so_although_i
     world, process = waiting_for_a_person("half an effect")
     shard = Shard(subscription=world.subscriptions[0], number=row_of(world).shard)
     row = row_of(world)
-    closed = Verification(
+    closed = VerdictEntry(
         unique_key=row.unique_key,
         verdict=row.verdict,
         evidence=row.evidence,
@@ -533,8 +533,8 @@ def test_without_an_inbox_there_is_nothing_to_ask() -> None:
     world.inbox.configured = False
     row = row_of(world)
     assert row.ask_again_at_ms is not None
-    judged = world.process().verify_one(world.subscriptions[0], key(1), dry_run=True)
-    assert judged.verification.ask_again_seconds is None
+    judged = world.process().judge_one(world.subscriptions[0], key(1), dry_run=True)
+    assert judged.entry.ask_again_seconds is None
 
 
 # ---- several outboxes

@@ -39,7 +39,7 @@ from reconciler.policy.account import (
 )
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.ledger import Candidates, Verification
+from reconciler.policy.ports.ledger import Candidates, VerdictEntry
 from reconciler.policy.ports.reports import EnvironmentTraces, StoredRound
 from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardMemory, ShardState
 from reconciler.testing.memory import MemoryLedger
@@ -374,7 +374,7 @@ def pending(count: int) -> list[PendingKey]:
 def listed(keys: list[PendingKey]) -> Candidates:
     candidates = MemoryLedger(ManualClock()).candidates
     verdicts = [
-        Verification(
+        VerdictEntry(
             unique_key=key.unique_key, verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=1,
             state=CandidateState.OPEN, wait_seconds=0.0,
         )

@@ -51,7 +51,7 @@ def test_the_last_moment_for_a_repair(age: float, sends: int) -> None:
     world.clock.advance(60)
     process = world.process()
     subscription = world.subscriptions[0]
-    process.verify_one(subscription, lost)
+    process.judge_one(subscription, lost)
     world.clock.advance(age)
     process.repair_one(subscription, lost)
     assert len(world.broker.ends) == sends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.judging.verifier import VerifyRules
+from reconciler.policy.judging.judge import JudgingRules
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World
 
@@ -48,12 +48,12 @@ def test_a_command_that_verifies_one_key_knows_the_broker_too() -> None:
     lost = world.lose(1)
     world.clock.advance(60)
     world.broker.route = frozenset({"broker-a"})
-    judged = world.process(owner="command").verify_one(world.subscriptions[0], lost, dry_run=True)
-    assert judged.verification.verdict is Verdict.UNKNOWN
+    judged = world.process(owner="command").judge_one(world.subscriptions[0], lost, dry_run=True)
+    assert judged.entry.verdict is Verdict.UNKNOWN
 
 
 def test_a_broker_that_an_operator_retired_keeps_nothing_waiting() -> None:
-    world = World(verify=VerifyRules(skew_margin_seconds=0.5, retired_brokers=frozenset({"broker-b"})))
+    world = World(judging=JudgingRules(skew_margin_seconds=0.5, retired_brokers=frozenset({"broker-b"})))
     ran_while_both_were_there(world)
     lost = world.lose(1)
     world.broker.route = frozenset({"broker-a"})
@@ -62,7 +62,7 @@ def test_a_broker_that_an_operator_retired_keeps_nothing_waiting() -> None:
 
 
 def test_a_broker_that_was_missed_for_the_whole_retention_is_forgotten_by_itself() -> None:
-    world = World(verify=VerifyRules(skew_margin_seconds=0.5, retention_seconds=3600.0))
+    world = World(judging=JudgingRules(skew_margin_seconds=0.5, retention_seconds=3600.0))
     ran_while_both_were_there(world)
     lost = world.lose(1)
     world.broker.route = frozenset({"broker-a"})
@@ -77,7 +77,7 @@ def test_a_broker_that_was_missed_for_the_whole_retention_is_forgotten_by_itself
 
 
 def test_name_servers_that_do_not_answer_make_no_broker_missing() -> None:
-    world = World(verify=VerifyRules(skew_margin_seconds=0.5, retention_seconds=3600.0))
+    world = World(judging=JudgingRules(skew_margin_seconds=0.5, retention_seconds=3600.0))
     ran_while_both_were_there(world)
     world.broker.route = None
     process = world.process(owner="reconciler-2")

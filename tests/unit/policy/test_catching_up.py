@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.tables import CandidateState
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.events import RoundFinished
-from reconciler.policy.judging.candidates import SelectionRules
+from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.round import CATCH_UP_PASSES, RoundReport
 from tests.unit.policy.world import World, key
 

@@ -7,7 +7,7 @@ import pytest
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.brakes import BreakerRules, RoundLoad
 from reconciler.policy.events import BreakerClosed, BreakerOpened, RoundFinished
-from reconciler.policy.judging.candidates import SelectionRules
+from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 

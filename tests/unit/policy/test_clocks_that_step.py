@@ -7,7 +7,7 @@ import pytest
 from reconciler.contract.tables import RepairState
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.events import BreakerOpened, RoundFinished
-from reconciler.policy.judging.candidates import SelectionRules
+from reconciler.policy.judging.selection import SelectionRules
 from tests.unit.policy.world import World, key
 
 

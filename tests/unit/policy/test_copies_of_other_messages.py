@@ -90,12 +90,12 @@ def test_only_what_is_this_message_speaks_for_it_and_only_it_is_sent(
     table = Table(digest=digest, copies=found, half=half, body=body, inbox=inbox, tags=tags)
     world = table.world
     before = len(world.broker.copies)
-    verification = judged(world, key(1))
-    assert verification.verdict is expected(digest, found, half, body, inbox), verification.evidence
-    assert digest == ("compared" not in verification.evidence)
+    entry = judged(world, key(1))
+    assert entry.verdict is expected(digest, found, half, body, inbox), entry.evidence
+    assert digest == ("compared" not in entry.evidence)
     world.rounds(world.process(), 12)
     sent = world.broker.copies[before:]
-    is_lost = verification.verdict in (Verdict.LOST_CONFIRM, Verdict.EXPIRED)
+    is_lost = entry.verdict in (Verdict.LOST_CONFIRM, Verdict.EXPIRED)
     can_be_sent = is_lost and (half != "none" or body)
     assert len(sent) == can_be_sent
     if digest:
@@ -106,7 +106,7 @@ def test_only_what_is_this_message_speaks_for_it_and_only_it_is_sent(
     else:
         candidate = world.candidate(key(1))
         assert candidate is not None
-        assert (candidate.state is CandidateState.SETTLED) == (verification.verdict is Verdict.CONSUMED)
+        assert (candidate.state is CandidateState.SETTLED) == (entry.verdict is Verdict.CONSUMED)
 
 
 @pytest.mark.parametrize("found", COPIES)
@@ -150,9 +150,9 @@ def test_tag_that_no_copy_has_is_suspect_without_a_digest_too() -> None:
     world = World()
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half, tag="refund", content_digest=None)
-    verification = judged(world, key(1))
-    assert verification.verdict is Verdict.COLLISION
-    assert "suspect" in reason(verification)
+    entry = judged(world, key(1))
+    assert entry.verdict is Verdict.COLLISION
+    assert "suspect" in reason(entry)
 
 
 def test_halves_of_a_stranger_say_nothing_against_the_digest() -> None:
@@ -181,8 +181,8 @@ def test_another_message_proves_no_absence(kind: str, why: str) -> None:
         world.broker.route = frozenset({"broker-a"})
     else:
         world.broker.proves_horizon = False
-    verification = judged(world, key(1))
-    assert (verification.verdict, verification.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
+    entry = judged(world, key(1))
+    assert (entry.verdict, entry.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
 
 
 @pytest.mark.parametrize("row", ["away", "absent", "tombstone"])

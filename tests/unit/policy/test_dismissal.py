@@ -23,7 +23,7 @@ from reconciler.policy.dismissal import (
 )
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.inquiry.delivery import message_of
-from reconciler.policy.ports.ledger import Candidate, RepairChange, Verification
+from reconciler.policy.ports.ledger import Candidate, RepairChange, VerdictEntry
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -211,7 +211,7 @@ def test_a_loss_that_is_proved_while_a_person_dismisses_opens_no_repair() -> Non
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half)
     subscription = world.subscriptions[0]
-    seen = Verification(
+    seen = VerdictEntry(
         unique_key=key(1),
         verdict=Verdict.DELIVERED_NOT_APPLIED,
         evidence={},
@@ -228,7 +228,7 @@ def test_a_loss_that_is_proved_while_a_person_dismisses_opens_no_repair() -> Non
     assert repair is not None
     assert (repair.state, repair.answer) == (RepairState.DONE, f"dismissed by operator anna: {REASON}")
     judged, outcome = world.process().repair_one(subscription, key(1))
-    assert (judged.verification.verdict, outcome) == (Verdict.QUARANTINED, None)
+    assert (judged.entry.verdict, outcome) == (Verdict.QUARANTINED, None)
     row = world.candidate(key(1))
     assert row is not None
     assert row.is_dismissed
@@ -328,7 +328,7 @@ def record_dismissal(world: World, group: str) -> None:
 
 def record_verdict(world: World, group: str, verdict: Verdict, state: CandidateState) -> None:
     subscription = next(s for s in world.subscriptions if s.group == group)
-    seen = Verification(
+    seen = VerdictEntry(
         unique_key=key(1), verdict=verdict, evidence={}, first_seen_ms=1, state=state, wait_seconds=0.0
     )  # fmt: skip
     world.ledger.candidates.record(Shard(subscription=subscription, number=0), [seen])
@@ -366,7 +366,7 @@ def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_perso
         process.run(shipping)
     assert world.verdict(key(1), "shipping") == "QUARANTINED"
     judged, outcome = process.repair_one(shipping, key(1))
-    assert judged.verification.verdict is Verdict.LOST_CONFIRM
+    assert judged.entry.verdict is Verdict.LOST_CONFIRM
     assert outcome is not None
     assert (outcome.outcome, outcome.rung) == ("sent", Rung.HAND_OVER)
     world.run_replay_workers()
@@ -611,7 +611,7 @@ def test_a_repair_by_hand_of_a_group_that_was_not_judged_yet_is_not_called_done_
     world.clock.advance(3_600)
     process = world.process()
     judged, outcome = process.repair_one(world.subscriptions[1], key(1))
-    assert judged.verification.verdict is Verdict.LOST_CONFIRM
+    assert judged.entry.verdict is Verdict.LOST_CONFIRM
     assert outcome is not None
     assert outcome.outcome != "done"
     for _ in range(6):

@@ -13,7 +13,7 @@ from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.brakes import BreakerRules, TokenBucket
 from reconciler.policy.events import RoundFinished
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.judging.candidates import SelectionRules, gate_of
+from reconciler.policy.judging.selection import SelectionRules, gate_of
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.repairing.case import RepairStep, back_off_seconds, require_legal
 from reconciler.policy.repairing.repair import RepairRules

@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import ConsumeMode, Watermark, WatermarkState
-from reconciler.policy.judging.candidates import SelectionRules, gate_of
+from reconciler.policy.judging.selection import SelectionRules, gate_of
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import World, key
 

@@ -40,8 +40,8 @@ def test_half_an_effect_waits_for_a_person_and_says_why() -> None:
     world, _, delivered = incomplete()
     assert closed_as(world, delivered) == (CandidateState.QUARANTINED, Verdict.INCOMPLETE)
     assert world.pending() == []
-    verification = judged(world, delivered)
-    assert "incomplete" in reason(verification)
+    entry = judged(world, delivered)
+    assert "incomplete" in reason(entry)
     assert world.broker.look_ups == [], "no broker is asked"
 
 

@@ -11,7 +11,7 @@ from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.policy.evidence import InboxRow, Lookup, StoredMessage
-from reconciler.policy.judging.verifier import VerifyRules
+from reconciler.policy.judging.judge import JudgingRules
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.contract.keys import GO, JAVA, OF_CLIENTS, RUST
 from tests.unit.policy.world import World
@@ -130,7 +130,7 @@ def keeping(hours: float) -> World:
     seconds = hours * 3600
     return World(
         shards=1,
-        verify=VerifyRules(skew_margin_seconds=0.5, retention_seconds=seconds),
+        judging=JudgingRules(skew_margin_seconds=0.5, retention_seconds=seconds),
         repair=RepairRules(verify_after_seconds=4.0, claim_lease_seconds=20.0, retention_seconds=seconds),
     )
 

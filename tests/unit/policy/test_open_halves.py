@@ -15,7 +15,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalf, OpenHalves
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -46,7 +46,7 @@ class Errand:
 
     def rule(self, group: str, state: CandidateState, evidence: Mapping[str, object]) -> None:
         (subscription,) = [s for s in self.world.subscriptions if s.group == group]
-        verdict = Verification(
+        verdict = VerdictEntry(
             unique_key=key(1),
             verdict=Verdict.QUARANTINED,
             state=state,

@@ -199,9 +199,9 @@ def test_dry_run_of_one_key_tells_the_next_step_and_changes_nothing() -> None:
     world.clock.advance(60)
     process = world.process()
     judged, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
-    assert (judged.verification.verdict, outcome) == (Verdict.LOST_CONFIRM, None)
+    assert (judged.entry.verdict, outcome) == (Verdict.LOST_CONFIRM, None)
     assert world.candidate(lost) is None
-    process.verify_one(world.subscriptions[0], lost)
+    process.judge_one(world.subscriptions[0], lost)
     _, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
     assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("planned", ENDS())
@@ -266,7 +266,7 @@ def test_key_without_a_loss_has_nothing_to_repair() -> None:
     world.clock.advance(60)
     world.consume()
     judged, outcome = world.process().repair_one(world.subscriptions[0], fine)
-    assert (judged.verification.verdict, outcome) == (Verdict.CONSUMED, None)
+    assert (judged.entry.verdict, outcome) == (Verdict.CONSUMED, None)
 
 
 # ---- weaker modes

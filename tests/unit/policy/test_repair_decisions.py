@@ -374,7 +374,7 @@ def test_pass_that_never_ends_is_given_up_and_goes_on_later(monkeypatch: pytest.
     world.broker.halves = []
     world.clock.advance(60)
     process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process.judge_one(world.subscriptions[0], lost)
     world.ledger.rows.repairs["test", "ORDERS", "*", lost] = replace(world.repair(lost) or OPEN_ROW, rung=Rung.END)
     _, outcome = process.repair_one(world.subscriptions[0], lost)
     assert outcome is not None

@@ -146,7 +146,7 @@ def test_absent_copy_counts_only_five_seconds_after_the_send(after_ms: int, send
     world = World(repair=RepairRules(claim_lease_seconds=20.0))
     lost = world.lose(1)
     world.clock.advance(60)
-    world.process().verify_one(world.subscriptions[0], lost)
+    world.process().judge_one(world.subscriptions[0], lost)
     mine = world.ledger.repairs.claim(ended(world, lost), token="dead", lease_seconds=1)
     assert mine is not None
     sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True, releases=True)

@@ -6,8 +6,8 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, SelectionRules, gate_of
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelection, SuspectSelector, gate_of
+from reconciler.policy.ports.ledger import VerdictEntry
 from tests.unit.policy.world import World, key
 
 AWAY = Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=CONSUMED())
@@ -22,13 +22,13 @@ def pending(world: World, *numbers: int) -> None:
     world.clock.advance(60)
 
 
-def selected(world: World, watermark: Watermark | None = None, *, keys_max: int = 10) -> CandidateSelection:
+def selected(world: World, watermark: Watermark | None = None, *, keys_max: int = 10) -> SuspectSelection:
     """One walk, without a trickle."""
     [plan] = world.topic.subscriptions
     rules = SelectionRules(skew_margin_seconds=0.5)
     now_ms = world.clock.now_ms()
     mark = watermark or Watermark(state=WatermarkState.KNOWN, at_ms=now_ms, detail=CONSUMED())
-    return CandidateSelector(memory=world.shards, candidates=world.ledger.candidates, rules=rules).select(
+    return SuspectSelector(memory=world.shards, candidates=world.ledger.candidates, rules=rules).select(
         world.topic,
         plan,
         world.topic.shards_of(plan.subscription),
@@ -47,7 +47,7 @@ def test_a_proved_loss_waits_while_the_gate_is_shut() -> None:
     world.ledger.candidates.record(
         shard,
         [
-            Verification(
+            VerdictEntry(
                 unique_key=key(number),
                 verdict=verdict,
                 evidence={},

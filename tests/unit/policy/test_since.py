@@ -158,7 +158,7 @@ def test_a_copy_that_came_after_the_proof_of_its_loss_is_left_to_groups_that_wer
     world.clock.advance(60)
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="a person", reason="to look first")
     process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process.judge_one(world.subscriptions[0], lost)
     process.run(world.subscriptions[0])
     assert world.repair(lost).state is RepairState.OPEN  # type: ignore[union-attr]
     world.broker.commit(half)
@@ -185,7 +185,7 @@ def test_a_kept_body_that_the_groups_that_were_there_have_is_not_sent_to_those_t
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="a person", reason="to look first")
     process = add(world)
     process.run(SHIPPING)
-    process.verify_one(world.subscriptions[0], lost)
+    process.judge_one(world.subscriptions[0], lost)
     process.run(world.subscriptions[0])
     assert world.repair(lost).state is RepairState.OPEN  # type: ignore[union-attr]
     if has_effect:
@@ -219,7 +219,7 @@ def test_a_loss_that_was_proved_by_its_half_is_sent_although_the_half_goes_meanw
     world.commit_locally(lost, half, body=half.body, properties={"user": "value"})
     world.clock.advance(60)
     process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process.judge_one(world.subscriptions[0], lost)
     process.run(world.subscriptions[0])
     world.broker.halves.clear()
     world.broker.copies.clear()
@@ -233,7 +233,7 @@ def test_a_subscription_from_before_this_release_answers_for_every_message(known
     old = world.deliver(1)
     world.broker.offsets["billing"] = 1
     if known_by == "candidates":
-        world.process().verify_one(world.subscriptions[0], world.lose(2))
+        world.process().judge_one(world.subscriptions[0], world.lose(2))
     else:
         world.process().run(world.subscriptions[0])
         if known_by == "Redis":

@@ -19,7 +19,7 @@ class Witness(Events):
 
     def emit(self, event: Event) -> None:
         if isinstance(event, VerdictsWritten):
-            for written in event.verifications:
+            for written in event.entries:
                 row = self.world.candidate(written.unique_key, event.shard.subscription.group)
                 assert row is not None
                 assert (row.verdict, row.state) == (written.verdict, written.state)
@@ -49,7 +49,7 @@ def test_every_verdict_round_and_leaving_is_told_once_it_is_durable() -> None:
     world.rounds(world.process(), 10)
     left = {key.unique_key: (key.state, key.verdict) for event in witness.of(KeysLeft) for key in event.keys}
     assert left == dict.fromkeys([lost, late], (CandidateState.SETTLED, Verdict.CONSUMED))
-    written = [v.verdict for event in witness.of(VerdictsWritten) for v in event.verifications if v.unique_key == lost]
+    written = [v.verdict for event in witness.of(VerdictsWritten) for v in event.entries if v.unique_key == lost]
     assert written == [Verdict.LOST_CONFIRM, Verdict.CONSUMED]
     generations = [(event.done.shard.number, event.done.generation) for event in witness.of(ShardRoundRan)]
     assert sorted(generations) == [(shard, number) for shard in (0, 1) for number in range(1, 11)]

@@ -13,7 +13,7 @@ from reconciler.policy.account import account_of
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import UNDECIDED, undecided_by
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.undecided_keys import (
     COUNTED_MAX,
     UndecidedKeys,
@@ -150,7 +150,7 @@ def test_of_two_producer_groups_one_without_an_outbox_makes_it_the_configuration
 def note(world: World, number: int, evidence: dict[str, object]) -> None:
     shard = world.shard(key(number), world.subscriptions[0])
     by, since_ms = undecided_by(evidence)
-    verification = Verification(
+    entry = VerdictEntry(
         unique_key=key(number),
         verdict=Verdict.UNKNOWN,
         evidence=evidence,
@@ -160,7 +160,7 @@ def note(world: World, number: int, evidence: dict[str, object]) -> None:
         undecided_by=by,
         undecided_since_ms=None if by is None else since_ms or 1_000 + number,
     )
-    world.ledger.candidates.record(shard, [verification])
+    world.ledger.candidates.record(shard, [entry])
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ def test_inbox_row_with_the_same_content_is_consumed() -> None:
     world = World()
     lost = world.deliver(1)
     world.consume(records=False)
-    verification = judged(world, lost)
-    assert (verification.verdict, verification.state) == (Verdict.CONSUMED, CandidateState.SETTLED)
+    entry = judged(world, lost)
+    assert (entry.verdict, entry.state) == (Verdict.CONSUMED, CandidateState.SETTLED)
     assert world.broker.look_ups == []
 
 
@@ -40,18 +40,18 @@ def test_inbox_row_of_another_topic_is_a_collision_also_without_a_digest(*, comm
     lost = world.deliver(1) if commits else key(1)
     row = world.inbox_row("billing", lost, None)
     world.inbox.rows["billing", lost] = replace(row, topic="REFUNDS")
-    verification = judged(world, lost)
-    assert verification.verdict is Verdict.COLLISION
-    assert "topic REFUNDS" in reason(verification)
+    entry = judged(world, lost)
+    assert entry.verdict is Verdict.COLLISION
+    assert "topic REFUNDS" in reason(entry)
 
 
 def test_unknown_digest_is_no_collision() -> None:
     world = World()
     lost = world.deliver(1)
     world.inbox.rows["billing", lost] = world.inbox_row("billing", lost, None)
-    verification = judged(world, lost)
-    assert verification.verdict is Verdict.CONSUMED
-    assert verification.evidence["compared"] == "not the effect: the inbox row has no digest"
+    entry = judged(world, lost)
+    assert entry.verdict is Verdict.CONSUMED
+    assert entry.evidence["compared"] == "not the effect: the inbox row has no digest"
 
 
 def test_effect_without_an_outbox_row_is_still_consumed() -> None:
@@ -71,8 +71,8 @@ def test_a_witness_that_does_not_answer_is_unknown_never_a_loss(witness: str) ->
         world.broker.unknown.add(witness)
     if witness == "parked":
         world.broker.halves.clear()
-    verification = judged(world, key(1))
-    assert (verification.verdict, verification.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
+    entry = judged(world, key(1))
+    assert (entry.verdict, entry.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
 
 
 def test_effect_is_not_settled_while_the_outbox_cannot_be_compared() -> None:
@@ -135,8 +135,8 @@ def test_positions_are_read_before_the_index_is_proved() -> None:
 def test_copy_that_the_group_has_not_reached_is_lagging() -> None:
     world = World()
     lost = world.deliver(1)
-    verification = judged(world, lost)
-    assert (verification.verdict, verification.state) == (Verdict.LAGGING, CandidateState.OPEN)
+    entry = judged(world, lost)
+    assert (entry.verdict, entry.state) == (Verdict.LAGGING, CandidateState.OPEN)
     world.broker.offsets["billing"] = 0
     assert judged(world, lost).verdict is Verdict.LAGGING
 
@@ -145,26 +145,26 @@ def test_unknown_offsets_are_unknown() -> None:
     world = World()
     lost = world.deliver(1)
     world.broker.positions_known = False
-    verification = judged(world, lost)
-    assert verification.verdict is Verdict.UNKNOWN
-    assert "a broker did not answer" in reason(verification)
+    entry = judged(world, lost)
+    assert entry.verdict is Verdict.UNKNOWN
+    assert "a broker did not answer" in reason(entry)
 
 
 def test_copy_in_a_queue_that_no_consumer_reads_is_unknown_and_the_queue_is_named() -> None:
     world = World()
     lost = world.deliver(1)
     world.broker.copies = [replace(world.broker.copies[0], queue_id=7)]
-    verification = judged(world, lost)
-    assert verification.verdict is Verdict.UNKNOWN
-    assert f"{TOPIC} queue 7 on broker-a" in reason(verification)
+    entry = judged(world, lost)
+    assert entry.verdict is Verdict.UNKNOWN
+    assert f"{TOPIC} queue 7 on broker-a" in reason(entry)
 
 
 def test_acknowledged_without_an_effect_is_shown_and_not_repaired() -> None:
     world = World()
     lost = world.deliver(1)
     world.consume(effects=False)
-    verification = judged(world, lost)
-    assert (verification.verdict, verification.state) == (Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)
+    entry = judged(world, lost)
+    assert (entry.verdict, entry.state) == (Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)
 
 
 def test_effect_that_is_committed_while_the_offset_is_read_is_seen() -> None:
@@ -255,8 +255,8 @@ def test_dead_letter_is_quarantined() -> None:
     lost = world.deliver(1)
     world.consume(effects=False)
     world.broker.in_group_topic("billing", "dead-letter", world.broker.copies[0], topic="%DLQ%billing")
-    verification = judged(world, lost)
-    assert (verification.verdict, verification.state) == (Verdict.DEAD_LETTERED, CandidateState.QUARANTINED)
+    entry = judged(world, lost)
+    assert (entry.verdict, entry.state) == (Verdict.DEAD_LETTERED, CandidateState.QUARANTINED)
 
 
 @pytest.mark.parametrize("kind", ["retry", "dead-letter"])
@@ -287,9 +287,9 @@ def test_loss_under_repair_asks_no_broker() -> None:
     world = World()
     process, lost = world.proved_loss()
     world.broker.look_ups.clear()
-    judged_again = process.verify_one(world.subscriptions[0], lost)
-    assert judged_again.verification.verdict is Verdict.LOST_CONFIRM
-    assert "repair is OPEN" in reason(judged_again.verification)
+    judged_again = process.judge_one(world.subscriptions[0], lost)
+    assert judged_again.entry.verdict is Verdict.LOST_CONFIRM
+    assert "repair is OPEN" in reason(judged_again.entry)
     assert world.broker.look_ups == []
 
 
@@ -301,8 +301,8 @@ def test_loss_whose_repair_has_ended_is_quarantined_not_repaired_again(state: Re
     assert row is not None
     identity = ("test", TOPIC, "*", lost)
     world.ledger.rows.repairs[identity] = replace(row, state=state, attempts=1, answer="it ended")
-    verification = process.verify_one(world.subscriptions[0], lost).verification
-    assert (verification.verdict, verification.state) == (Verdict.QUARANTINED, CandidateState.QUARANTINED)
+    entry = process.judge_one(world.subscriptions[0], lost).entry
+    assert (entry.verdict, entry.state) == (Verdict.QUARANTINED, CandidateState.QUARANTINED)
     candidate = world.candidate(lost)
     assert candidate is not None
     assert candidate.loss_verdict is Verdict.LOST_CONFIRM

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, OutboxState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.judging.verifier import VerifyRules
+from reconciler.policy.judging.judge import JudgingRules
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import World, key
 
@@ -21,8 +21,8 @@ def test_announced_without_a_committed_row_is_rejected_without_asking_for_the_ha
     half = world.broker.send_half(key(1))
     if state is not None:
         world.commit_locally(key(1), half, state=state)
-    verification = judged(world, key(1))
-    assert (verification.verdict, verification.state) == (Verdict.REJECTED, CandidateState.SETTLED)
+    entry = judged(world, key(1))
+    assert (entry.verdict, entry.state) == (Verdict.REJECTED, CandidateState.SETTLED)
     assert ("halves", key(1)) not in world.broker.look_ups
 
 
@@ -30,9 +30,9 @@ def test_outbox_that_is_away_leaves_everything_open() -> None:
     world = World()
     lost = world.lose(1)
     world.outbox.away = True
-    verification = judged(world, lost)
-    assert verification.verdict is Verdict.UNKNOWN
-    assert reason(verification).startswith("outbox")
+    entry = judged(world, lost)
+    assert entry.verdict is Verdict.UNKNOWN
+    assert reason(entry).startswith("outbox")
 
 
 # ---- stage 4
@@ -46,8 +46,8 @@ def test_half_of_another_message_is_a_collision() -> None:
     for changes in ({"group": "somebody"}, {"topic": "OTHER"}):
         world = World()
         world.commit_locally(key(1), world.broker.send_half(key(1), **changes))  # type: ignore[arg-type]
-        verification = judged(world, key(1))
-        assert verification.verdict is Verdict.COLLISION, verification
+        entry = judged(world, key(1))
+        assert entry.verdict is Verdict.COLLISION, entry
 
 
 @pytest.mark.parametrize(("age", "verdict"), [(35.9, "UNKNOWN"), (36.1, "LOST_CONFIRM")])
@@ -56,14 +56,14 @@ def test_young_half_is_left_to_the_brokers_check_back(age: float, verdict: str) 
     world.broker.check_back_wait = 36.0
     lost = world.lose(1)
     world.clock.advance(age)
-    verification = world.process().verify_one(world.subscriptions[0], lost, dry_run=True).verification
-    assert verification.verdict == verdict
+    entry = world.process().judge_one(world.subscriptions[0], lost, dry_run=True).entry
+    assert entry.verdict == verdict
     if verdict == "UNKNOWN":
-        assert 0.0 < verification.wait_seconds < 0.2
+        assert 0.0 < entry.wait_seconds < 0.2
 
 
 def test_wait_for_the_check_back_can_be_configured_away() -> None:
-    world = World(verify=VerifyRules(skew_margin_seconds=0.5, check_back_wait_seconds=0.0))
+    world = World(judging=JudgingRules(skew_margin_seconds=0.5, check_back_wait_seconds=0.0))
     world.broker.check_back_wait = 3_600.0
     lost = world.lose(1)
     assert judged(world, lost).verdict is Verdict.LOST_CONFIRM
@@ -73,8 +73,8 @@ def test_single_copy_of_an_old_half_was_rolled_back() -> None:
     world = World()
     world.broker.rollback_evident_after = 50.0
     lost = world.lose(1)
-    verification = judged(world, lost)
-    assert (verification.verdict, verification.state) == (Verdict.ROLLED_BACK_WRONGLY, CandidateState.OPEN)
+    entry = judged(world, lost)
+    assert (entry.verdict, entry.state) == (Verdict.ROLLED_BACK_WRONGLY, CandidateState.OPEN)
 
 
 @pytest.mark.parametrize("why", ["too young", "put back", "first copy gone", "cannot tell"])
@@ -135,9 +135,9 @@ def test_without_an_outbox_nothing_is_lost_unless_announcements_are_trusted() ->
         lost = world.lose(1)
         if not trusts:
             world.without_evidence()
-        verification = judged(world, lost)
-        assert verification.verdict == verdict
-        assert verification.evidence["weaker"] is True
+        entry = judged(world, lost)
+        assert entry.verdict == verdict
+        assert entry.evidence["weaker"] is True
 
 
 @pytest.mark.parametrize("tag", ["paid", "refund"])
@@ -162,8 +162,8 @@ def test_without_an_inbox_effects_are_unknown_and_losses_are_still_found() -> No
     lost, fine = world.lose(1), world.deliver(2)
     assert judged(world, lost).verdict is Verdict.LOST_CONFIRM
     world.consume(effects=False)
-    verification = judged(world, fine)
-    assert verification.verdict is Verdict.UNKNOWN
-    assert verification.evidence["weaker"] is True
+    entry = judged(world, fine)
+    assert entry.verdict is Verdict.UNKNOWN
+    assert entry.evidence["weaker"] is True
     world.broker.in_group_topic("billing", "dead-letter", world.broker.copies[0], topic="%DLQ%billing")
     assert judged(world, fine).verdict is Verdict.DEAD_LETTERED

@@ -13,8 +13,8 @@ from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import InboxRow, StoredMessage
-from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.judging.judge import Judge, JudgingRules
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import Candidate, Repair
@@ -131,7 +131,7 @@ class World:
         repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT,
         trust_announcements: bool = False,
         selection: SelectionRules | None = None,
-        verify: VerifyRules | None = None,
+        judging: JudgingRules | None = None,
         repair: RepairRules | None = None,
         breaker: BreakerRules | None = None,
         workers: Workers | None = None,
@@ -167,7 +167,7 @@ class World:
             repair_order=repair_order,
         )
         self.selection = selection or SelectionRules(skew_margin_seconds=skew)
-        self.verify_rules = verify or VerifyRules(skew_margin_seconds=skew)
+        self.judging_rules = judging or JudgingRules(skew_margin_seconds=skew)
         self.repair_rules = repair or RepairRules(verify_after_seconds=4.0, claim_lease_seconds=20.0)
         self.breaker_rules = breaker or BreakerRules()
         self.deliveries: list[tuple[str, str]] = []
@@ -267,7 +267,7 @@ class World:
         lost = self.lose(1)
         self.clock.advance(60)
         process = self.process()
-        process.verify_one(self.subscriptions[0], lost)
+        process.judge_one(self.subscriptions[0], lost)
         return process, lost
 
     def process(self, mortal: Mortal | None = None, *, owner: str = "reconciler-1") -> ReconcileRound:
@@ -288,15 +288,15 @@ class World:
                 events=self.events,
             ),
             memory=memory,
-            selector=CandidateSelector(memory=memory, candidates=candidates, rules=self.selection),
-            verifier=Verifier(
+            selector=SuspectSelector(memory=memory, candidates=candidates, rules=self.selection),
+            judge=Judge(
                 english=said,
                 brokers=broker,
                 outbox=outbox,
                 inbox=inbox,
                 repairs=repairs,
                 known_brokers=m.wrap(self.ledger.brokers),
-                rules=self.verify_rules,
+                rules=self.judging_rules,
                 workers=self.workers,
             ),
             repairer=Repairer(

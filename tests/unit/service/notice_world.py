@@ -17,7 +17,7 @@ from reconciler.contract.tables import CandidateState, NoticeKind
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.notices import Pace
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.notices import NoticeChannel
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -95,7 +95,7 @@ class NoticeWorld:
 def record(ledger: SqlLedger, numbers: Sequence[int], state: CandidateState, verdict: Verdict) -> None:
     """Verdicts of these keys."""
     seen = [
-        Verification(
+        VerdictEntry(
             unique_key=f"{number:032X}",
             verdict=verdict,
             evidence={},

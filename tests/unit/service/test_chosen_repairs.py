@@ -19,7 +19,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
@@ -78,7 +78,7 @@ def connections(tmp_path: Path) -> Iterator[Connections]:
         for topic, group in SUBSCRIPTIONS:
             of = Subscription(environment=settings.environment, topic=topic, group=group)
             losses = [
-                Verification(
+                VerdictEntry(
                     unique_key=unique_key, verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=1,
                     state=CandidateState.OPEN, wait_seconds=0,
                 )

@@ -21,7 +21,7 @@ from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.open_halves import HalfState
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
@@ -72,7 +72,7 @@ def give_up(
 ) -> None:
     verdict = Verdict.LOST_CONFIRM if state is CandidateState.OPEN else given_up_as
     verdicts = [
-        Verification(
+        VerdictEntry(
             unique_key=key,
             verdict=verdict,
             evidence={},

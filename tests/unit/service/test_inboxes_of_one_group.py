@@ -21,7 +21,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
 from reconciler.policy.life_story import TWO_EFFECTS, life_story_of
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.reports import LedgerLife
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -73,7 +73,7 @@ def test_status_names_a_double_effect_and_needs_a_person_for_it() -> None:
     ledger = MemoryLedger(ManualClock())
     reasons = {new_key(): DOUBLE_EFFECT(applied=(1, 2)), new_key(): "the inbox row has another content"}
     for key, reason in reasons.items():
-        verification = Verification(
+        entry = VerdictEntry(
             unique_key=key,
             verdict=Verdict.COLLISION,
             evidence=with_texts({"reason": reason}, said),
@@ -81,7 +81,7 @@ def test_status_names_a_double_effect_and_needs_a_person_for_it() -> None:
             state=CandidateState.QUARANTINED,
             wait_seconds=0.0,
         )
-        ledger.candidates.record(Shard(subscription=SUBSCRIPTION, number=0), [verification])
+        ledger.candidates.record(Shard(subscription=SUBSCRIPTION, number=0), [entry])
     verdicts = tuple(ledger.reports.verdict_counts("production"))
     (line,) = double_effects(ledger.reports, verdicts, "production")
     assert said(line).startswith(

@@ -21,7 +21,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, Re
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.actions import Intent, OperatorAction
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.policy.ports.reports import VerdictCount
 from reconciler.settings.file import load_settings
@@ -157,7 +157,7 @@ def test_what_was_dismissed_and_held_is_so_under_the_new_environment(tmp_path: P
     ledger = SqlLedger(engine)
     ledger.rounds.begin(old, at_ms=5)
     ledger.rounds.raise_floor(old, {"broker-a/3": 7})
-    given_up = Verification(
+    given_up = VerdictEntry(
         unique_key=KEY, verdict=Verdict.QUARANTINED, evidence={}, first_seen_ms=1,
         state=CandidateState.SETTLED, wait_seconds=0.0,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def test_what_was_dismissed_is_so_under_the_new_name_after_a_restore_from_before
     old, new = (Subscription(environment="production", topic="ORDERS", group=name) for name in ("billing", "invoices"))
     ledger = SqlLedger(engine)
     ledger.rounds.begin(old, at_ms=5)
-    given_up = Verification(
+    given_up = VerdictEntry(
         unique_key=KEY, verdict=Verdict.QUARANTINED, evidence={}, first_seen_ms=1,
         state=CandidateState.SETTLED, wait_seconds=0.0,
     )  # fmt: skip

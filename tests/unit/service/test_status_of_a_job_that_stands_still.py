@@ -21,7 +21,7 @@ from reconciler.policy.account import OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
-from reconciler.policy.ports.ledger import Outage, Verification
+from reconciler.policy.ports.ledger import Outage, VerdictEntry
 from reconciler.policy.ports.reports import StoredRound
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.settings.file import load_settings
@@ -91,7 +91,7 @@ def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
     clock = ManualClock()
     ledger = MemoryLedger(clock)
     key, shard = "A" * 32, Shard(subscription=SUBSCRIPTION, number=0)
-    loss = Verification(
+    loss = VerdictEntry(
         unique_key=key, verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=clock.now_ms(),
         state=CandidateState.OPEN, wait_seconds=0.0,
     )  # fmt: skip
@@ -221,7 +221,7 @@ def test_what_was_announced_on_another_topic_than_is_read_here_is_seen_in_the_ou
     announced(engine, 106, producer_group="another")
     announced(engine, 107, announced_at_ms="soon")
     inbox.rows["billing", consumed] = World.inbox_row_of("billing", consumed, 1)
-    rejected = Verification(
+    rejected = VerdictEntry(
         unique_key=known, verdict=Verdict.REJECTED, evidence={}, first_seen_ms=1, state=CandidateState.SETTLED,
         wait_seconds=0.0,
     )  # fmt: skip

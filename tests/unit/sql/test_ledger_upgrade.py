@@ -25,7 +25,7 @@ from reconciler.ledger.since import ASK_AGAIN_SECONDS
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.actions import Intent
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.ledger import RepairChange, Verification
+from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
 from reconciler.policy.undecided_keys import read_undecided
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
@@ -96,7 +96,7 @@ def test_candidates_are_kept_in_a_ledger_that_was_not_upgraded_and_tell_their_ca
     """And a cause that an older release has left beside its own verdict counts for nothing."""
     engine = ledger_at(database_url, "0013_subscription")
     ledger = SqlLedger(engine)
-    held = Verification(
+    held = VerdictEntry(
         unique_key="A0" * 16,
         verdict=Verdict.UNKNOWN,
         evidence={"reason": "inbox: away", "undecided": {"by": "witness", "since_ms": 5}},

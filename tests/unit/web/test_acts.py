@@ -25,7 +25,7 @@ from reconciler.contract.tables import CandidateState, HoldKind, JobState, Repai
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DependencyAway, InvalidValue, UsageError
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports.ledger import RepairChange, Verification
+from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
@@ -113,7 +113,7 @@ def actions(services: WebServices) -> list[tuple[str, str, str | None, str, str 
 def prove_losses(services: WebServices, count: int, *, group: str = "billing") -> None:
     of = Subscription(environment=services.settings.environment, topic="ORDERS", group=group)
     losses = [
-        Verification(
+        VerdictEntry(
             unique_key=key,
             verdict=Verdict.LOST_CONFIRM,
             state=CandidateState.OPEN,
@@ -401,7 +401,7 @@ def give_up(services: WebServices, key: str = KEYS[0]) -> None:
     """A key of billing that needs a person, and its repair, which has failed."""
     environment, ledger = services.settings.environment, services.connections.ledger
     of = Subscription(environment=environment, topic="ORDERS", group="billing")
-    verdict = Verification(
+    verdict = VerdictEntry(
         unique_key=key,
         verdict=Verdict.QUARANTINED,
         state=CandidateState.QUARANTINED,
@@ -428,7 +428,7 @@ def begin_to_send(services: WebServices, key: str = KEYS[0]) -> None:
 
 def consume(services: WebServices, key: str = KEYS[0]) -> None:
     of = Subscription(environment=services.settings.environment, topic="ORDERS", group="billing")
-    verdict = Verification(
+    verdict = VerdictEntry(
         unique_key=key,
         verdict=Verdict.CONSUMED,
         state=CandidateState.SETTLED,

@@ -29,7 +29,7 @@ from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports.actions import Intent
 from reconciler.policy.ports.idempotency import KeyedRequest
 from reconciler.policy.ports.jobs import JobChange
-from reconciler.policy.ports.ledger import Verification
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
@@ -608,7 +608,7 @@ def test_a_preview_of_what_has_its_effect_says_so_and_offers_no_dismissal(browse
 
 def test_a_dismissal_of_what_has_changed_leads_back_to_the_message(browser: Browser) -> None:
     of = Subscription(environment=browser.world.settings.environment, topic="ORDERS", group="billing")
-    given_up = Verification(
+    given_up = VerdictEntry(
         unique_key=KEYS[0],
         verdict=Verdict.QUARANTINED,
         evidence={},

@@ -92,7 +92,7 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateSelection:
+class SuspectSelection:
     """What a round looks at."""
 
     #: Keys to be verified in full.
@@ -138,7 +138,7 @@ def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
     return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
 
 
-class CandidateSelector:
+class SuspectSelector:
     """Walks pending and the ledger's open rows within bounds. Confined to the thread of the rounds.
 
     The cursors are an economy: a restart walks from the oldest key again.
@@ -165,7 +165,7 @@ class CandidateSelector:
         keys_max: int,
         behind: Sequence[Suspect] = (),
         going_on: Collection[str] = frozenset(),
-    ) -> CandidateSelection:
+    ) -> SuspectSelection:
         """Due keys of the given shards; at most `trickle` keys behind the gate.
 
         `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
@@ -190,7 +190,7 @@ class CandidateSelector:
             self._walk_shard(plan, shards[(self._turn + number) % len(shards)], gate, walk)
         chosen = [*behind, *(s for s in known if not s.gate_open)][:trickle]
         trickled = {s.unique_key for s in chosen}
-        return CandidateSelection(
+        return SuspectSelection(
             due=tuple(s for s in (*known, *walk.found) if s.unique_key not in trickled),
             trickle=tuple(replace(s, gate_open=True) for s in chosen),
             closed=walk.closed,
@@ -254,7 +254,7 @@ class CandidateSelector:
         gate: WatermarkGate,
         *,
         going_on: Collection[str] = frozenset(),
-    ) -> Iterator[CandidateSelection]:
+    ) -> Iterator[SuspectSelection]:
         """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
 
         `due` are those that the ledger does not follow. The caller stops at will; scan_max bounds all passes.
@@ -289,7 +289,7 @@ class CandidateSelector:
             fruitful |= {suspect.shard for suspect in walk.found}
             # Pages of keys that the ledger follows, and no other, are walked through once and not every round.
             self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
-            yield CandidateSelection(
+            yield SuspectSelection(
                 due=tuple(sorted(walk.found, key=lambda s: (s.first_seen_ms, s.unique_key))),
                 trickle=(),
                 closed=walk.closed,

@@ -23,12 +23,12 @@ from reconciler.policy.judging.judgement import (
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
-from reconciler.policy.ports.ledger import Candidate, KnownBrokers, Repair, Repairs, Verification
+from reconciler.policy.ports.ledger import Candidate, KnownBrokers, Repair, Repairs, VerdictEntry
 from reconciler.policy.ports.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyRules:
+class JudgingRules:
     """How careful."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
@@ -45,7 +45,7 @@ class JudgedKey:
     """A key with its verdict, ready to be written down."""
 
     suspect: Suspect
-    verification: Verification
+    entry: VerdictEntry
 
     @property
     def asked_brokers(self) -> bool:
@@ -60,7 +60,7 @@ class JudgedKey:
     @property
     def found_nowhere(self) -> bool:
         """True if the last stage found no copy of any kind on any broker."""
-        return self.verification.verdict is Verdict.EXPIRED
+        return self.entry.verdict is Verdict.EXPIRED
 
     @property
     def supersedes_closed_row(self) -> bool:
@@ -68,7 +68,7 @@ class JudgedKey:
 
         A closed row keeps the higher state and would ignore the verdict.
         """
-        known, state = self.suspect.known, self.verification.state
+        known, state = self.suspect.known, self.entry.state
         if known is None or known.state is CandidateState.OPEN or known.is_dismissed:
             return False
         if state is CandidateState.OPEN:
@@ -76,13 +76,13 @@ class JudgedKey:
         # REJECTED was the verdict on an announcement that came before its commit, FILTERED and BEFORE_SINCE followed
         # from older settings: later verdicts replace them. A second effect replaces the verdict on the first one, and
         # so does half an effect in another inbox.
-        is_no_one_effect = self.verification.verdict in {Verdict.COLLISION, Verdict.INCOMPLETE}
+        is_no_one_effect = self.entry.verdict in {Verdict.COLLISION, Verdict.INCOMPLETE}
         is_corrected = known.verdict is Verdict.CONSUMED and is_no_one_effect
         is_of_its_time = known.verdict in SETTLING - {Verdict.CONSUMED}
         return state is CandidateState.QUARANTINED and (is_of_its_time or is_corrected)
 
 
-class Verifier:
+class Judge:
     """Verdicts over ports. Holds no state between calls."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Verifier:
         inbox: InboxEvidence,
         repairs: Repairs,
         known_brokers: KnownBrokers,
-        rules: VerifyRules,
+        rules: JudgingRules,
         english: Callable[[Fact], str],
         workers: Workers | None = None,
     ) -> None:
@@ -136,7 +136,7 @@ class Verifier:
         """One a round, with its Redis TIME. None: a person asks about one key."""
         return BrokerSnapshot(self._brokers, topic.topic, [plan], now_ms=now_ms)
 
-    def verify(self, topic: TopicPlan, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[JudgedKey]:
+    def judge_keys(self, topic: TopicPlan, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[JudgedKey]:
         """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
         now_ms = snapshot.now_ms
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
@@ -184,7 +184,7 @@ class Verifier:
         by, since_ms = undecided_by(evidence)
         return JudgedKey(
             suspect=suspect,
-            verification=Verification(
+            entry=VerdictEntry(
                 unique_key=suspect.unique_key,
                 verdict=judgement.verdict,
                 evidence=evidence | taken_back(suspect, self.english, judgement.verdict),
