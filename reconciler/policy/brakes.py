@@ -90,13 +90,13 @@ class RoundLoad:
 
     #: Keys, without those that were never committed.
     announced: int
-    #: Candidates that became due in this round and that it had no room to verify.
+    #: Keys that became due in this round and that it had no room to judge.
     left_over: int
-    #: Keys that were verified, without losses that were proved in an earlier round.
+    #: Keys that were judged, without losses that were proved in an earlier round.
     verified: int
     #: Losses among `verified`: the repairs that would follow.
     losses: int
-    #: Verifications that asked for the half, and those among them that found no copy anywhere.
+    #: Keys whose half was asked for, and those among them of which no copy was found anywhere.
     half_asked: int
     found_nowhere: int
 

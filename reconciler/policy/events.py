@@ -40,7 +40,7 @@ class RoundFinished:
     gate_detail: Fact | None
     #: The group's watermark, milliseconds of broker store time; None: not asked, or unknown.
     watermark_ms: int | None
-    #: Keys that became due in this round, and keys verified.
+    #: Keys that became due in this round, and keys judged.
     became_due: int
     verified: int
     #: Keys that left pending with a verdict.

@@ -10,7 +10,7 @@
 5. When every announcement consumer has had the time to resume, the next round (round.py) runs and closes
    the row. A round before that would only age the commit sets.
 
-A crash in the middle starts again at 3. Correctness never rests on the scan: verification asks the inbox by key; the
+A crash in the middle starts again at 3. Correctness never rests on the scan: the judge asks the inbox by key; the
 scan saves that work for everything consumed while Redis was away. So an inbox that cannot be read is left out, after a
 while, rather than hold up all others.
 """

@@ -498,7 +498,7 @@ class ReconcileRound:
     # ---- single keys, for commands
 
     def judge_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
-        """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
+        """Judges one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         suspect = Suspect(
@@ -519,7 +519,7 @@ class ReconcileRound:
     def repair_one(
         self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
     ) -> tuple[JudgedKey, RepairOutcome | None]:
-        """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
+        """Judges and repairs one key through the same brakes; a repair that had FAILED gets another chance:
         a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 
         None: there is nothing to repair. A dry run changes nothing and returns the next step. A key that is not any

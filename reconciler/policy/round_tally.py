@@ -34,7 +34,7 @@ class RoundTally:
     settled: int = 0
     #: Keys that were, because the group does not take their tag.
     not_taken: int = 0
-    #: Keys that were set apart, and that are candidates by the outbox's word.
+    #: Keys that were set apart, and that are suspects by the outbox's word.
     going_on: set[str] = field(default_factory=set)
     judged: list[JudgedKey] = field(default_factory=list)
     #: Keys of earlier passes, and behind the gate, that databases alone had settled: counted by verdict and not kept;

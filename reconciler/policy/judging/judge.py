@@ -1,4 +1,4 @@
-"""Step 9: verdicts on keys. `judgement.judge` says what to ask next, the witnesses answer, until it is decided."""
+"""Step 9: verdicts on keys. The pure `judge` says what to ask next, the witnesses answer, until it is decided."""
 
 from __future__ import annotations
 

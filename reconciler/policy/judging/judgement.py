@@ -165,15 +165,11 @@ def incomplete_effect(halfway: Fact) -> Fact:
 
 def _under_repair(suspect: Suspect) -> Answer:
     """A proved loss with an unfinished repair: the inbox has no effect yet, so the loss is still open."""
-    if (
-        suspect.known is None
-        or suspect.known.loss_verdict is None
-        or suspect.repair is None
-        or _is_finished(suspect.repair)
-    ):
+    known, repair = suspect.known, suspect.repair
+    if known is None or known.loss_verdict is None or repair is None or _is_finished(repair):
         return None
-    reason = UNDER_REPAIR(state=str(suspect.repair.state), rung=str(suspect.repair.rung))
-    return Judgement(verdict=suspect.known.loss_verdict, reason=reason)
+    reason = UNDER_REPAIR(state=str(repair.state), rung=str(repair.rung))
+    return Judgement(verdict=known.loss_verdict, reason=reason)
 
 
 def _wanted(suspect: Suspect) -> Answer:
@@ -207,9 +203,8 @@ def _gate(suspect: Suspect) -> Answer:
     """Stage 2: an undecided key stays undecided while the gate is shut."""
     if suspect.gate_open:
         return None
-    verdict = (
-        suspect.known.verdict if suspect.known is not None and suspect.known.verdict in WAITING else Verdict.UNKNOWN
-    )
+    known = suspect.known
+    verdict = known.verdict if known is not None and known.verdict in WAITING else Verdict.UNKNOWN
     return Judgement(verdict=verdict, reason=GATE_SHUT())
 
 
@@ -410,12 +405,9 @@ def _everything_absent(suspect: Suspect) -> Judgement:
 
 
 def _other(suspect: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
-    is_committed = kind == "committed"
-    return (
-        difference(copy, suspect.message)
-        if is_committed
-        else disagreement(copy, topic=suspect.topic, row=suspect.message)
-    )
+    if kind == "committed":
+        return difference(copy, suspect.message)
+    return disagreement(copy, topic=suspect.topic, row=suspect.message)
 
 
 _STAGES: tuple[Callable[[Suspect], Answer], ...] = (
@@ -432,21 +424,16 @@ def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement |
 
     A loss whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
-    if (
-        not isinstance(answer, Judgement)
-        or answer.verdict not in LOSSES
-        or suspect.now_ms is None
-        or not suspect.group.has_inbox
-    ):
+    now_ms = suspect.now_ms
+    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or now_ms is None:
         return answer
     at_ms = written_ms(suspect.message, suspect.halves, suspect.parked, suspect.copies)
-    if suspect.repair is not None or at_ms is None:
+    if not suspect.group.has_inbox or suspect.repair is not None or at_ms is None:
         return answer
-    if not suspect.plan.inbox_reaches(at_ms, now_ms=suspect.now_ms):
+    latest_ms = _no_later_ms(suspect, at_ms)
+    if not suspect.plan.inbox_reaches(at_ms, now_ms=now_ms):
         why = KEPT_TOO_SHORT()
-    elif not (
-        suspect.shows_first_half or suspect.tells_former_names(_no_later_ms(suspect, at_ms), now_ms=suspect.now_ms)
-    ):
+    elif not (suspect.shows_first_half or suspect.tells_former_names(latest_ms, now_ms=now_ms)):
         why = SEEN_LATE()
     else:
         return answer
@@ -475,9 +462,9 @@ def _unless_filtered(answer: Judgement | Question, suspect: Suspect) -> Judgemen
     looks like one that never was. A loss that was proved before stays one.
     """
     explained = _FILTERED_PERHAPS if suspect.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
-    if not isinstance(answer, Judgement) or answer.verdict not in explained - (
-        LOSSES if _was_proved(suspect) else set()
-    ):
+    if _was_proved(suspect):
+        explained -= LOSSES
+    if not isinstance(answer, Judgement) or answer.verdict not in explained:
         return answer
     match suspect.group.filter_kind:
         case None:
@@ -527,9 +514,8 @@ def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
     present effect would be found again each time.
     """
     if judgement.verdict is Verdict.REJECTED:
-        lacks_row = suspect.row is None or (
-            suspect.commit is None and suspect.outbox is not None and suspect.outbox.has_absence
-        )
+        outbox = suspect.outbox
+        lacks_row = suspect.row is None or (suspect.commit is None and outbox is not None and outbox.has_absence)
     else:
         inbox = suspect.inbox
         is_missed = judgement.verdict in QUARANTINING and judgement.verdict is not Verdict.COLLISION
@@ -538,7 +524,7 @@ def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
 
 
 def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float) -> float:
-    """How long an OPEN candidate is left alone: doubling from a fraction of the grace period, bounded."""
+    """How long an OPEN key is left alone: doubling from a fraction of the grace period, bounded."""
     if judgement.wait_seconds is not None:
         return judgement.wait_seconds
     if judgement.verdict in LOSSES:

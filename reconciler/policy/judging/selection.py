@@ -1,9 +1,9 @@
-"""Step 8: which pending keys are *candidates*: looked at in this round. The gate is asked before any per-key question.
+"""Step 8: which pending keys are *suspects*: looked at in this round. The gate is asked before any per-key question.
 
 A key is due when it is older than the *grace period* and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
 are still found: what databases alone settle leaves first, and takes no place in it. A key that has waited for a quarter
-of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (tag_filter.py).
+of the brokers' retention is looked at in any case. A key that is set apart is no suspect yet (tag_filter.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SelectionRules:
     """How many and how careful."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: Keys verified in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
+    #: Keys judged in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
     candidates_max: int = CANDIDATES_MAX
     #: Pending keys walked through in one round: those that the ledger knows already are skipped.
     scan_max: int = 20_000
@@ -95,7 +95,7 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
 class SuspectSelection:
     """What a round looks at."""
 
-    #: Keys to be verified in full.
+    #: Keys to be judged in full.
     due: tuple[Suspect, ...]
     #: Keys behind the shut gate: as many as the trickle allows.
     trickle: tuple[Suspect, ...]
@@ -170,7 +170,7 @@ class SuspectSelector:
 
         `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
         `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
-        `going_on`: keys that are candidates although they may be set apart again.
+        `going_on`: keys that are suspects although they may be set apart again.
         """
         known = self._open_rows(topic, plan, shards, gate, limit=max(1, keys_max // 2))
         room = keys_max - len(known)

@@ -42,7 +42,7 @@ class Suspect(CaseFile):
     shard: int
     #: Redis TIME of the round that looks; None: a person asks, and does not wait for the grace period.
     now_ms: int | None = None
-    #: The ledger's row, if the key was verified before.
+    #: The ledger's row, if the key was judged before.
     known: Candidate | None = None
     #: False: the gate is shut for this key, so that only its inbox and outbox are asked.
     gate_open: bool = True

@@ -6,7 +6,7 @@ outbox that is away would stop it. So such a key is admitted like every other on
 atomic step, in a set beside the half set. That set is a hint and nothing rests on it. Round and floor see an ordinary
 pending key; a hint that is lost, forged, or not understood by a release that runs beside this one costs one verdict,
 and a key that was announced twice with different tags is compared like any other. Repeated announcements with a foreign
-tag hide a key from no round: a key that a round has compared is a candidate in it, set apart again or not. A key whose
+tag hide a key from no round: a key that a round has compared is a suspect in it, set apart again or not. A key whose
 outbox row has a tag that the group does not take leaves without a look-up and without a row in the ledger; the outbox
 row is the evidence. Every other key goes on as without the hint. A key whose outbox does not answer stays pending and
 set apart.

@@ -23,7 +23,7 @@ SEEN_DIGITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A row of reconciler_candidate."""
+    """What the ledger keeps of a judged key: a row of reconciler_candidate."""
 
     subscription: Subscription
     unique_key: str
@@ -56,7 +56,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictEntry:
-    """A verdict to be written down."""
+    """A verdict to be written into the ledger."""
 
     unique_key: str
     verdict: Verdict

@@ -79,7 +79,7 @@ class PendingKey:
 
     unique_key: str
     first_seen_ms: int
-    #: Set apart (ShardMemory.apart): it is no candidate before its tag has been compared with the outbox.
+    #: Set apart (ShardMemory.apart): it is no suspect before its tag has been compared with the outbox.
     is_apart: bool = False
 
 
