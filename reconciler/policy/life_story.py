@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, QUARANTINING, Verdict, what_ends
@@ -69,6 +70,7 @@ DISMISSED_BY = Code(
     "story.dismissed-by", group=Field.NAME, by=Field.NAME, at_ms=Field.TIME, verdict=Field.NAME, why=Field.TEXT
 )
 PERSON_MUST_LOOK = Code("story.person-must-look", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT, ending=Field.FACT)
+WAITS_FOR_WORKER = Code("story.waits-for-worker", **_OUTLOOK, verdict=Field.NAME, unique_key=Field.NAME)
 SETTLED_AS = Code("story.settled-as", **_OUTLOOK, verdict=Field.NAME)
 GOES_ON = Code("story.goes-on", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT, ending=Field.FACT)
 NOT_REPAIRED = Code(
@@ -349,6 +351,7 @@ def _outlook(
 ) -> Iterator[Fact]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
+    handed = _waiting_for_workers(ledger)
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
         dismissal = None if candidate is None else _dismissal(candidate)
@@ -371,6 +374,8 @@ def _outlook(
             yield NEVER_JUDGED(subscription=of)
         elif dismissal:
             yield IS_DISMISSED(subscription=of, dismissal=dismissal)
+        elif subscription.group in handed:
+            yield WAITS_FOR_WORKER(subscription=of, verdict=str(candidate.verdict), unique_key=unique_key)
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
             verdict = Verdict(candidate.verdict)
             ending = what_ends(verdict if verdict in QUARANTINING else Verdict.QUARANTINED, unique_key)
@@ -379,6 +384,15 @@ def _outlook(
             yield SETTLED_AS(subscription=of, verdict=str(candidate.verdict))
         else:
             yield _next(candidate, holds)
+
+
+def _waiting_for_workers(ledger: LedgerLife) -> set[str]:
+    """Groups whose message can be taken back: no worker has taken its row, and no repair for every group goes on."""
+    rows = {repair.scope: repair for repair in ledger.repairs}
+    of_all = rows.pop(EVERY_GROUP, None)
+    if of_all is not None and of_all.state not in FINISHED_REPAIRS:
+        return set()
+    return {scope for scope, row in rows.items() if row.state is RepairState.OPEN and row.token is None}
 
 
 def _is_second(candidate: Candidate, inbox: Lookup[InboxRow]) -> bool:

@@ -23,7 +23,15 @@ from reconciler.policy.evidence import (
     WitnessAnswer,
 )
 from reconciler.policy.life_events import HALF_STORED
-from reconciler.policy.life_story import DONE, GOES_ON, PERSON_MUST_LOOK, SETTLED_AS, LifeStory, life_story_of
+from reconciler.policy.life_story import (
+    DONE,
+    GOES_ON,
+    PERSON_MUST_LOOK,
+    SETTLED_AS,
+    WAITS_FOR_WORKER,
+    LifeStory,
+    life_story_of,
+)
 from reconciler.policy.ports.actions import Intent, OperatorAction
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Repair
 from reconciler.policy.ports.reports import LedgerLife, StoredRound
@@ -268,6 +276,8 @@ def test_dependency_that_is_away_is_code_3_whether_the_key_is_known_or_not() -> 
 
 
 FAILED = replace(REPAIR, state=RepairState.FAILED)
+WAITS = replace(REPAIR, scope="billing", state=RepairState.OPEN, rung=Rung.HAND_OVER, sent_at_ms=None)
+TAKES_IT_BACK = f"`reconciler repair {KEY} --cancel` takes it back"
 
 
 @pytest.mark.parametrize(
@@ -279,6 +289,11 @@ FAILED = replace(REPAIR, state=RepairState.FAILED)
         (CandidateState.OPEN, (FAILED,), PERSON_MUST_LOOK, "a person must look"),
         (CandidateState.OPEN, (replace(FAILED, scope="billing"),), PERSON_MUST_LOOK, "a person must look"),
         (CandidateState.OPEN, (replace(FAILED, scope="shipping"),), GOES_ON, "the next rounds go on"),
+        (CandidateState.QUARANTINED, (WAITS,), WAITS_FOR_WORKER, TAKES_IT_BACK),
+        (CandidateState.QUARANTINED, (FAILED, WAITS), WAITS_FOR_WORKER, TAKES_IT_BACK),
+        (CandidateState.QUARANTINED, (replace(WAITS, scope="shipping"),), PERSON_MUST_LOOK, "a person must look"),
+        (CandidateState.QUARANTINED, (replace(WAITS, token="t"),), PERSON_MUST_LOOK, "a person must look"),
+        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.SENT), WAITS), GOES_ON, "the next rounds go on"),
     ],
 )
 def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repair, ...], code: Code, part: str) -> None:
