@@ -52,9 +52,10 @@ def repair(
         list[str] | None, typer.Argument(help="Unique keys, or business ids of one message.", show_default=False)
     ] = None,
     all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Try again what repairs have failed for.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
-    by: Annotated[
+    way: Annotated[
         _Way,
         typer.Option(
             "--by", help="hand-over: give named messages to the group's replay worker, also where nothing is repaired."
@@ -70,10 +71,10 @@ def repair(
 ) -> None:
     """Verify and repair keys now, through the brakes of the reconciler.
 
-    Where nothing is sent, the reason says so, and what would. --all shows what it would do and asks first, unless
-    --yes. A business id of several messages is refused with their unique keys; --dry-run judges all. Exit code 5: a key
-    has changed since it was shown, and was left; 4: some repairs failed, wait, are held or refused; 2: a key is unknown
-    or cannot be judged.
+    Where nothing is sent, the reason says so, and what would. --all and --failed, of a topic and group if given, show
+    what they would do and ask first, unless --yes. A business id of several messages is refused with their unique keys;
+    --dry-run judges all. Exit code 5: a key has changed since it was shown, and was left; 4: some repairs failed, wait,
+    are held or refused; 2: a key is unknown or cannot be judged.
     """
     from reconciler.commands.operator_actions import operator
     from reconciler.commands.repair import repair_now
@@ -81,14 +82,16 @@ def repair(
     from reconciler.words import said
 
     settings = read_settings(config)
-    if bool(keys) == all_open:
-        raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
-    act = RepairAct.CANCEL if cancel else RepairAct(by)
-    if all_open and act is not RepairAct.LADDER:
-        raise InvalidValue("--all", True, "name the messages: what is handed over by hand is decided one by one")
+    if [bool(keys), all_open, failed].count(True) != 1:
+        raise InvalidValue("KEYS", keys or [], "name messages, or give --all or --failed: one of these")
+    every = "--failed" if failed else "--all"
+    act = RepairAct.CANCEL if cancel else RepairAct(way)
+    if not keys and act is not RepairAct.LADDER:
+        raise InvalidValue(every, True, "name the messages: what is handed over by hand is decided one by one")
     with Connections.for_people(settings) as connections:
         repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator(), act=act)
-        seen = _ask_first(repair_wanted(dry_run=True)) if all_open and not dry_run and not yes else None
+        repair_wanted = partial(repair_wanted, is_failed=failed)
+        seen = None if keys or dry_run or yes else _ask_first(repair_wanted(dry_run=True), every)
         report = repair_wanted(dry_run=dry_run, seen=seen)
     notes = [f"note: {said(note)}" for note in report.notes]
     if output is Output.JSON:
@@ -100,14 +103,14 @@ def repair(
     raise typer.Exit(report.exit_code)
 
 
-def _ask_first(preview: ManualRepairReport) -> Mapping[str, str]:
+def _ask_first(preview: ManualRepairReport, every: str) -> Mapping[str, str]:
     """What the person has seen who said yes."""
     if not preview.keys:
         return preview.seen
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
     answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
     if answer is None:
-        raise InvalidValue("--all", True, "the question got no answer: give --yes, or name keys")
+        raise InvalidValue(every, True, "the question got no answer: give --yes, or name keys")
     if not answer:
         remark("nothing was changed")
         raise typer.Exit(DECLINED)

@@ -63,6 +63,9 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
         columns = [field.name for field in fields(RepairLine)]
         lines = [tuple(line.get(name) for name in columns) for line in job.lines]
         print_table("Not ended well", columns, lines, first=("unique_key", "outcome"))
+        left = job.request.get("left")
+        if isinstance(left, list):
+            say(f"left, since no preview had counted them: {job.request['left_number']}: {', '.join(map(str, left))}")
     if job.state is JobState.FAILED:
         raise typer.Exit(1)
     raise typer.Exit(4 if job.lines or job.state is JobState.CANCELLED else 0)

@@ -13,11 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.rebuild import put_back
-from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine, keys_by_subscription, keys_changed, repair_key
+from reconciler.commands.repair import (
+    REPAIR_KEYS_MAX,
+    RepairLine,
+    keys_by_subscription,
+    keys_changed,
+    open_loss_keys,
+    repair_key,
+)
 from reconciler.contract.outcomes import KEY_FAILED, UNHEARD
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
@@ -201,9 +209,8 @@ class JobWorker:
             raise damaged_job("what this job has to do")
         require_all_dependencies(self._connections)
         keys: list[tuple[str, str, str]] = []
-        found = keys_by_subscription(
-            self._connections, assembly, request.unique_keys, topic=request.topic, group=request.group
-        )
+        find, of = partial(open_loss_keys, self._connections), {"topic": request.topic, "group": request.group}
+        found = keys_by_subscription(assembly, request.unique_keys, find=find, **of)
         for _, subscription, of_subscription in found:
             keys += ((subscription.topic, subscription.group, key) for key in of_subscription)
         heard = {key for _, _, key in keys}

@@ -21,6 +21,8 @@ from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription
 
+#: Keys that a job names of what it leaves.
+LEFT_NAMED_MAX = 100
 #: Characters of a reason.
 REASON_CHARACTERS_MAX = 500
 
@@ -40,6 +42,9 @@ class RepairRequest:
     reason: str = ""
     #: Unique key -> what was shown of it (ports.seen_of) to who asked for the job.
     seen: Mapping[str, str] = field(default_factory=dict)
+    #: What matched besides when it was asked for, and was in no preview: the first LEFT_NAMED_MAX, and how many.
+    left: tuple[str, ...] = ()
+    left_number: int = 0
 
     @classmethod
     def of(cls, request: Mapping[str, object]) -> RepairRequest:
@@ -51,8 +56,15 @@ class RepairRequest:
         topic, group = (text if isinstance(text, str) else None for text in texts)
         seen = request.get("seen")  # a job of an earlier release has none
         shown = {key: str(word) for key, word in seen.items()} if isinstance(seen, dict) else {}
+        left = request.get("left")
         return cls(
-            unique_keys=tuple(keys), topic=topic, group=group, reason=str(request.get("reason") or ""), seen=shown
+            unique_keys=tuple(keys),
+            topic=topic,
+            group=group,
+            reason=str(request.get("reason") or ""),
+            seen=shown,
+            left=tuple(map(str, left)) if isinstance(left, list) else (),
+            left_number=number if type(number := request.get("left_number")) is int else 0,
         )
 
 
@@ -82,11 +94,13 @@ def place_repair(
     by: str,
     job_id: str | None = None,
     seen: Mapping[str, str] | None = None,
+    left: Sequence[str] = (),
 ) -> Job:
     """Asks for the repair of keys, or, where none are named, of every open loss that there is when the job begins.
 
     `job_id` as of `job_id_of`; None: a new job. `seen`: what was shown of keys; one that has changed when the job
-    begins is left. Raises InvalidValue, DependencyAway.
+    begins is left. `left`: what matches and was not shown; it is named with the job. Raises InvalidValue,
+    DependencyAway.
     """
     require_subscription(connections.settings, topic, group)
     wanted = tuple(dict.fromkeys(unique_keys))
@@ -95,8 +109,19 @@ def place_repair(
     for key in wanted:
         if not is_unique_key(key):
             raise InvalidValue("unique_keys", key[:80], f"a unique key has {UNIQUE_KEY_SHAPE}")
-    request = RepairRequest(unique_keys=wanted, topic=topic, group=group, reason=_checked(reason), seen=seen or {})
-    return _place(connections, JobKind.REPAIR, asdict(request), by=by, job_id=job_id)
+    wish = RepairRequest(
+        unique_keys=wanted,
+        topic=topic,
+        group=group,
+        reason=_checked(reason),
+        seen=seen or {},
+        left=tuple(left[:LEFT_NAMED_MAX]),
+        left_number=len(left),
+    )
+    request = asdict(wish)
+    if not left:
+        del request["left"], request["left_number"]
+    return _place(connections, JobKind.REPAIR, request, by=by, job_id=job_id)
 
 
 def place_rebuild(

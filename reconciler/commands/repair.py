@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import NamedMessages, keys_named
-from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.hand_over import brakes_of, cancel, changed_meanwhile, hand_over, nothing_of_dismissed
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
@@ -18,6 +20,7 @@ from reconciler.contract.outcomes import (
     HELD_FIRST,
     JUDGED_FIRST,
     OVER_WITHOUT_EFFECT,
+    SHOWN_FIRST,
     UNSENT,
     UNSENT_FAILED,
     UNSENT_NOTHING,
@@ -25,12 +28,14 @@ from reconciler.contract.outcomes import (
 )
 from reconciler.contract.stored_facts import bounded
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, RepairAct, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairAct, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
 from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports.closing import seen_of
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
+from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.policy.ports.paging import LedgerFilter, all_rows
 from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
@@ -47,6 +52,10 @@ NAMED_MAX = 20
 WELL = frozenset({"sent", "done", "cancelled"})
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
+#: Keys of a preview that its form carries with what was shown of each: half of the fields that a form may have.
+SHOWN_KEYS_MAX = 5_000
+#: Keys of one look.
+_LOOKED_AT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +139,13 @@ def repair_now(
     by: str,
     reason: str = "",
     verdict: Verdict | None = None,
+    is_failed: bool = False,
     judged_max: int | None = None,
     seen: Mapping[str, str] | None = None,
     act: RepairAct = RepairAct.LADDER,
 ) -> ManualRepairReport:
-    """Verifies and repairs messages (none named: every open loss, of the verdict if given) through the brakes of the
-    reconciler.
+    """Verifies and repairs messages (none named: every open loss, of the verdict if given; `is_failed`: what repairs
+    have failed for) through the brakes of the reconciler.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
     dry run looks at no more lines, and notes how many there are. `seen`: what was shown of keys (ports.seen_of): one
@@ -149,7 +159,8 @@ def repair_now(
     require_all_dependencies(connections)
     named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
     unique_keys = [key for one in named for key in one.unique_keys]
-    work = list(keys_by_subscription(connections, assembly, unique_keys, topic=topic, group=group, verdict=verdict))
+    find = partial(failed_keys, connections) if is_failed else partial(open_loss_keys, connections, verdict=verdict)
+    work = list(keys_by_subscription(assembly, unique_keys, find=find, topic=topic, group=group))
     unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
     notes = [note for one in named for note in one.notes]
     if unheard:
@@ -158,36 +169,28 @@ def repair_now(
     done: list[RepairLine] = []
     lines = sum(len(keys) for _, _, keys in work)
     how = "" if act is RepairAct.LADDER else str(act)
-    detail = ", ".join(text for text in ("" if unique_keys else "--all", how, reason) if text)
+    every = "--failed" if is_failed else "--all"
+    detail = ", ".join(text for text in ("" if unique_keys else every, how, reason) if text)
     shown: dict[str, str] = {}
     changed = set() if seen is None else keys_changed(connections, seen)
     for plan, subscription, keys in work:
         rounds = assembly.rounds_of(plan)
         if dry_run:
             left = None if judged_max is None else max(0, judged_max - len(done))
-            for key in keys[:left]:
-                shown.setdefault(key, ledger_rows(connections, key).seen)  # before it is judged
-                done.append(_done(connections, rounds, plan, subscription, key, act=act, dry_run=True))
+            unshown = [key for key in keys if key not in shown]
+            shown |= seen_now(connections, unshown[: None if judged_max is None else SHOWN_KEYS_MAX - len(shown)])
+            # What is shown of a key is of before it is judged.
+            done += (_done(connections, rounds, plan, subscription, key, act=act, dry_run=True) for key in keys[:left])
         else:
             wanted = keys if unique_keys or seen is None else [key for key in keys if key in seen]
-            done += (
-                repair_key(
-                    connections,
-                    rounds,
-                    plan,
-                    subscription,
-                    key,
-                    by=by,
-                    detail=detail,
-                    is_changed=key in changed,
-                    act=act,
-                )
-                for key in wanted
-            )
+            do = partial(repair_key, connections, rounds, plan, subscription, by=by, detail=detail, act=act)
+            done += (do(key, is_changed=key in changed) for key in wanted)
     if dry_run:
         holds = connections.ledger.holds.active(settings.environment)
         done = [_held(key, brakes_of(settings, holds.get(key.topic, ()))) for key in done]
         notes += [JUDGED_FIRST(judged=len(done), lines=lines)] if len(done) < lines else []
+        messages = len({key for _, _, keys in work for key in keys})
+        notes += [SHOWN_FIRST(shown=len(shown), messages=messages)] if len(shown) < messages else []
     return ManualRepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(notes), lines=lines, seen=shown)
 
 
@@ -218,20 +221,20 @@ def _held(key: RepairLine, brake: tuple[str, ...]) -> RepairLine:
 
 
 def keys_by_subscription(
-    connections: Connections,
     assembly: RoundAssembly,
     unique_keys: Sequence[str],
     *,
+    find: Callable[..., list[str]],
     topic: str | None,
     group: str | None,
-    verdict: Verdict | None = None,
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
-    """Keys (none named: every open loss) that an outbox or the ledger knows, in the order of the settings."""
+    """Keys (none named: what `find` finds of a topic and group) that an outbox or the ledger knows, in the order of the
+    settings."""
     for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
                 of = {"topic": subscription.topic, "group": subscription.group}
-                wanted = unique_keys or open_loss_keys(connections, **of, verdict=verdict, limit=REPAIR_KEYS_MAX)
+                wanted = unique_keys or find(**of, limit=REPAIR_KEYS_MAX)
                 known = _known(assembly, subscription, wanted)
                 yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
 
@@ -277,7 +280,30 @@ def repair_key(
 
 def keys_changed(connections: Connections, seen: Mapping[str, str]) -> set[str]:
     """Keys that are not any more what was shown of them. Raises DatabaseAway."""
-    return {key for key, shown in seen.items() if ledger_rows(connections, key).seen != shown}
+    now = seen_now(connections, list(seen))
+    return {key for key, shown in seen.items() if now[key] != shown}
+
+
+def seen_now(connections: Connections, unique_keys: Sequence[str]) -> dict[str, str]:
+    """Key -> what is shown of it (ports.seen_of), read many at a time. Raises DatabaseAway."""
+    reports, environment = connections.ledger.reports, connections.settings.environment
+    seen: dict[str, str] = {}
+    for begin in range(0, len(unique_keys), _LOOKED_AT_MAX):
+        some = tuple(unique_keys[begin : begin + _LOOKED_AT_MAX])
+        only = LedgerFilter(unique_keys=some)
+        candidates, repairs = defaultdict[str, list[Candidate]](list), defaultdict[str, list[Repair]](list)
+        for candidate in all_rows(partial(reports.candidates, environment, only=only), limit=sys.maxsize):
+            candidates[candidate.unique_key].append(candidate)
+        for repair in all_rows(partial(reports.repairs, environment, only=only), limit=sys.maxsize):
+            repairs[repair.unique_key].append(repair)
+        seen |= {key: seen_of(candidates[key], repairs[key]) for key in some}
+    return seen
+
+
+def digest_of(seen: Mapping[str, str]) -> str:
+    """Of a preview's keys with what was shown of each, in any order."""
+    text = "\n".join(sorted(f"{key}={shown}" for key, shown in seen.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _done(
@@ -359,6 +385,26 @@ def open_loss_keys(
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.OPEN, is_loss=True)
     newest_first = partial(connections.ledger.reports.candidates, connections.settings.environment, only=only)
     return [row.unique_key for row in all_rows(newest_first, limit=limit)]
+
+
+def failed_keys(connections: Connections, *, topic: str | None, group: str | None, limit: int) -> list[str]:
+    """Keys whose repair has failed for a group that still lacks the effect, the newest first; one that has failed for
+    several groups stands there as often. A failed repair for every group has failed for each that lacks it.
+
+    Raises as open_loss_keys.
+    """
+    settings, found = connections.settings, list[str]()
+    require_subscription(settings, topic, group)
+    only = LedgerFilter(topic=topic, repair_state=RepairState.FAILED)
+    failed = list(all_rows(partial(connections.ledger.reports.repairs, settings.environment, only=only), limit=limit))
+    for one in settings.subscriptions:
+        if topic in (None, one.topic) and group in (None, one.group):
+            of_group = (row for row in failed if row.topic == one.topic and row.scope in (EVERY_GROUP, one.group))
+            keys = list(dict.fromkeys(row.unique_key for row in of_group))
+            subscription = Subscription(environment=settings.environment, topic=one.topic, group=one.group)
+            rows = connections.ledger.candidates.of_keys(subscription, keys)
+            found += [key for key in keys if key in rows and rows[key].state is not CandidateState.SETTLED]
+    return found[:limit]
 
 
 def _known(assembly: RoundAssembly, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:

@@ -18,6 +18,7 @@ HAS_GONE = Code("manual.has-gone", **_CHANGED)
 UNHEARD = Code("manual.unheard")
 KEY_FAILED = Code("manual.key-failed", error=Field.TEXT)
 JUDGED_FIRST = Code("manual.judged-first", judged=Field.NUMBER, lines=Field.NUMBER)
+SHOWN_FIRST = Code("manual.shown-first", shown=Field.NUMBER, messages=Field.NUMBER)
 
 # ---- the half
 HALF_NONE = Code("half.none")

@@ -26,6 +26,10 @@ VIEW = Code("evidence.view")
 SHOW_EVERY_ROW = Code("evidence.show-every-row", tree=Field.NAME)
 INBOX_AT_PRIMARY = Code("evidence.inbox-at-primary")
 OUTBOX_AT_PRIMARY = Code("evidence.outbox-at-primary")
+LEAD_TO_TABLE = Code("evidence.lead-to-table", tree=Field.NAME)
+NO_REPLICA = Code("evidence.no-replica")
+LIFE_COMES = Code("evidence.life-comes")
+LET_SWEEP_RUN = Code("evidence.let-sweep-run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +94,17 @@ class WitnessRole:
         life = OLD_SIGN_OF_LIFE if self.swept_seconds >= 0 else SIGN_OF_LIFE_AHEAD
         return life(kind=kind, seconds=round(abs(self.swept_seconds)))
 
-    @property
-    def remedy(self) -> tuple[Fact, ...]:
-        """What to do so that the database proves absences."""
+    def what_proves(self, within_seconds: float) -> tuple[Fact, ...]:
+        """What to do so that the database proves absences, if it does not."""
         if self.role.hides_rows:
             return (SHOW_EVERY_ROW(tree=self.tree),)
-        return (INBOX_AT_PRIMARY() if self.tree == "inbox" else OUTBOX_AT_PRIMARY(), *self.remedies)
+        if self.is_blind(within_seconds):
+            return (INBOX_AT_PRIMARY() if self.tree == "inbox" else OUTBOX_AT_PRIMARY(), *self.remedies)
+        if self.is_view:
+            return (LEAD_TO_TABLE(tree=self.tree),)
+        if self.unread or self.role.is_primary is None:
+            return (NO_REPLICA(),)
+        return (LET_SWEEP_RUN() if self.role.is_primary else LIFE_COMES(),)
 
 
 def not_primary(kind: Fact) -> Fact:

@@ -350,8 +350,6 @@ def _outlook(
     holds: Sequence[HeldTopic],
 ) -> Iterator[Fact]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
-    failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
-    handed = _waiting_for_workers(ledger)
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
         dismissal = None if candidate is None else _dismissal(candidate)
@@ -374,16 +372,8 @@ def _outlook(
             yield NEVER_JUDGED(subscription=of)
         elif dismissal:
             yield IS_DISMISSED(subscription=of, dismissal=dismissal)
-        elif subscription.group in handed:
-            yield WAITS_FOR_WORKER(subscription=of, verdict=str(candidate.verdict), unique_key=unique_key)
-        elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
-            verdict = Verdict(candidate.verdict)
-            ending = what_ends(verdict if verdict in QUARANTINING else Verdict.QUARANTINED, unique_key)
-            yield PERSON_MUST_LOOK(subscription=of, verdict=str(verdict), meaning=MEANINGS[verdict](), ending=ending)
-        elif candidate.state is CandidateState.SETTLED:
-            yield SETTLED_AS(subscription=of, verdict=str(candidate.verdict))
         else:
-            yield _next(candidate, holds)
+            yield _next(candidate, ledger, holds)
 
 
 def _waiting_for_workers(ledger: LedgerLife) -> set[str]:
@@ -419,12 +409,20 @@ def _dismissal(candidate: Candidate) -> Fact | None:
     )
 
 
-def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> Fact:
-    """What an open key waits for."""
-    of, topic, meaning = str(candidate.subscription), candidate.subscription.topic, MEANINGS[candidate.verdict]()
+def _next(candidate: Candidate, ledger: LedgerLife, holds: Sequence[HeldTopic]) -> Fact:
+    """What a key without its effect waits for."""
+    of, topic, group = str(candidate.subscription), candidate.subscription.topic, candidate.subscription.group
+    verdict, meaning, unique_key = Verdict(candidate.verdict), MEANINGS[candidate.verdict](), candidate.unique_key
+    failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
+    if group in _waiting_for_workers(ledger):
+        return WAITS_FOR_WORKER(subscription=of, verdict=str(verdict), unique_key=unique_key)
+    if candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, group}:
+        ending = what_ends(verdict if verdict in QUARANTINING else Verdict.QUARANTINED, unique_key)
+        return PERSON_MUST_LOOK(subscription=of, verdict=str(verdict), meaning=meaning, ending=ending)
+    if candidate.state is CandidateState.SETTLED:
+        return SETTLED_AS(subscription=of, verdict=str(verdict))
     kinds = sorted(hold.kind.value for hold in holds if hold.topic == topic)
-    if candidate.verdict in LOSSES and kinds:
-        verdict, brakes = str(candidate.verdict), tuple(kinds)
-        return NOT_REPAIRED(subscription=of, verdict=verdict, topic=topic, brakes=brakes, meaning=meaning)
-    ending = what_ends(candidate.verdict, candidate.unique_key)
-    return GOES_ON(subscription=of, verdict=str(candidate.verdict), meaning=meaning, ending=ending)
+    if verdict in LOSSES and kinds:
+        brakes = tuple(kinds)
+        return NOT_REPAIRED(subscription=of, verdict=str(verdict), topic=topic, brakes=brakes, meaning=meaning)
+    return GOES_ON(subscription=of, verdict=str(verdict), meaning=meaning, ending=what_ends(verdict, unique_key))

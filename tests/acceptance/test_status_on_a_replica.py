@@ -13,7 +13,6 @@ from tests.polling import eventually
 from tests.services.mariadb import MariaDBServer
 
 NOT_PROVED = "not proved to be a primary"
-REMEDY = "`reconciler doctor` says what proves it"
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.sql("mariadb"), pytest.mark.slow]
 
@@ -22,8 +21,9 @@ def test_status_and_doctor_are_not_calm_while_an_inbox_is_read_from_a_replica(
     new_deployment: DeploymentFactory,
 ) -> None:
     deployed = new_deployment()
-    outbox = f"outbox of {deployed.producer_group}: a primary; no sweep on record: {REMEDY}"
-    assert json.loads(deployed.command("status", "--output", "json").stdout)["unproved"] == [outbox]
+    outbox = f"outbox of {deployed.producer_group}: a primary; no sweep on record: let `reconciler sweep` run"
+    (line,) = json.loads(deployed.command("status", "--output", "json").stdout)["unproved"]
+    assert line.startswith(outbox)
     # Read-only as a replica is; the login here may write all the same.
     with MariaDBServer(options={"read-only": "1"}, password=marked("mariadb")) as replica:
         url = replica.create_database()
@@ -38,7 +38,9 @@ def test_status_and_doctor_are_not_calm_while_an_inbox_is_read_from_a_replica(
         inbox = f"inbox of {deployed.topic}/{deployed.group}"
         told = json.loads(status.stdout)
         assert status.exit_code == 3
-        assert told["unproved"] == [outbox, f"{inbox}: {NOT_PROVED}: a replica: {REMEDY}"]
+        remedy = "point inbox_url at the primary"
+        for line, begins in zip(told["unproved"], (outbox, f"{inbox}: {NOT_PROVED}: a replica: {remedy}"), strict=True):
+            assert line.startswith(begins)
         assert any(line.startswith(f"{inbox}: {NOT_PROVED}") and "inbox_url" in line for line in told["late"])
         assert f"unproved: {inbox}: {NOT_PROVED}" in status.stderr
         doctor = deployed.command("doctor", "--output", "json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis, Level
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Field
 from reconciler.wiring.connections import Connections
@@ -16,9 +16,6 @@ ROLE_OF_PRODUCT = Code("doctor.role-of-product", found=Field.FACTS, product=Fiel
 NO_LIFE_SHOWN = Code("doctor.no-life-shown", seconds=Field.NUMBER)
 MAKE_PRIMARY = Code("doctor.make-primary", remedy=Field.FACTS)
 EFFECTS_MAY_BE_HIDDEN = Code("doctor.effects-may-be-hidden", remedy=Field.FACTS)
-LEAD_TO_TABLE = Code("doctor.lead-to-table", tree=Field.NAME)
-NO_REPLICA = Code("doctor.no-replica")
-LET_SWEEP_RUN = Code("doctor.let-sweep-run")
 SEE_SET_UPS = Code("doctor.see-set-ups")
 
 
@@ -37,16 +34,12 @@ def _diagnosis(witness: WitnessRole, within_seconds: float) -> Diagnosis:
     if is_proved and is_unswept and witness.swept_seconds is not None:
         facts = (*facts, NO_LIFE_SHOWN(seconds=round(within_seconds)))
     found = ROLE(found=facts)
-    if witness.is_blind(within_seconds):
-        return Diagnosis(check=check, level="fail", found=found, remedy=MAKE_PRIMARY(remedy=witness.remedy))
-    if witness.role.hides_rows:
-        return Diagnosis(check=check, level="note", found=found, remedy=EFFECTS_MAY_BE_HIDDEN(remedy=witness.remedy))
-    if witness.is_view:
-        return Diagnosis(check=check, level="note", found=found, remedy=LEAD_TO_TABLE(tree=witness.tree))
-    if witness.unread:
-        return Diagnosis(check=check, level="note", found=found, remedy=NO_REPLICA())
-    if is_unswept:
-        return Diagnosis(check=check, level="note", found=found, remedy=LET_SWEEP_RUN())
+    is_blind, remedy = witness.is_blind(within_seconds), witness.what_proves(within_seconds)
+    if witness.role.hides_rows and not is_blind:
+        return Diagnosis(check=check, level="note", found=found, remedy=EFFECTS_MAY_BE_HIDDEN(remedy=remedy))
+    if is_blind or is_unswept or not is_proved:
+        level: Level = "fail" if is_blind else "note"
+        return Diagnosis(check=check, level=level, found=found, remedy=MAKE_PRIMARY(remedy=remedy))
     if not witness.product.is_tried:
         return Diagnosis(check=check, level="note", found=found, remedy=SEE_SET_UPS())
     return Diagnosis(check=check, level="ok", found=found)

@@ -8,18 +8,24 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import WitnessRole, witness_roles
 
+UNPROVED = Code("status.unproved", database=Field.FACT, why=Field.FACTS, remedy=Field.FACTS)
 BLIND_WITNESS = Code("status.blind-witness", database=Field.FACT, why=Field.FACTS, remedy=Field.FACTS)
 
 
 def unproved(connections: Connections) -> Sequence[WitnessRole]:
-    """The databases of which it is not proved that they show every row; `status` names them."""
+    """The databases of which it is not proved that they show every row."""
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
+
+
+def doubted_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
+    """A line for each."""
+    return [UNPROVED(database=one.database, why=one.found, remedy=one.what_proves(within_seconds)) for one in doubted]
 
 
 def blind_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
     """A line for each that proves nothing now."""
     return [
-        BLIND_WITNESS(database=one.database, why=one.found, remedy=one.remedy)
+        BLIND_WITNESS(database=one.database, why=one.found, remedy=one.what_proves(within_seconds))
         for one in doubted
         if one.is_blind(within_seconds)
     ]

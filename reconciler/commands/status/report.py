@@ -15,7 +15,7 @@ from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects
 from reconciler.commands.status.other_clusters import other_clusters
-from reconciler.commands.status.primaries import blind_witnesses, unproved
+from reconciler.commands.status.primaries import blind_witnesses, doubted_witnesses, unproved
 from reconciler.commands.status.standstill import (
     Need,
     before_since,
@@ -59,7 +59,6 @@ from reconciler.words import counted, said, said_and_coded
 if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
-UNPROVED = Code("status.unproved", database=Field.FACT, why=Field.FACTS)
 STANDING_CHECK_SERVICE = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
 CLASSIC = Code("status.classic")
@@ -394,7 +393,8 @@ def read_status(
     unknown, gone = ({}, gone) if accounting is None else (accounting.undecided, accounting.away)
     late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(rounds) if is_full else ())]
     doubted = unproved(connections)
-    late += blind_witnesses(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
+    life_within_seconds = limit_seconds(settings, rounds_within_seconds)
+    late += blind_witnesses(doubted, within_seconds=life_within_seconds)
     history, history_away = read_overview(settings, rounds.subscriptions)
     for captured in history.subscriptions if history is not None and is_full else ():
         of = captured.subscription
@@ -418,7 +418,7 @@ def read_status(
         standing=_standing_check_services(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
-        unproved=tuple(UNPROVED(database=d.database, why=d.found) for d in doubted),
+        unproved=tuple(doubted_witnesses(doubted, within_seconds=life_within_seconds)),
         damaged=(
             *damaged_rows(verdicts, repairs),
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),

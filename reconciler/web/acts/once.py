@@ -31,7 +31,7 @@ RETRY_AFTER_SECONDS = 2
 #: Status of a request of which nobody knows what came; no act answers with it.
 _UNKNOWN = HTTPStatus.CONFLICT
 #: Fields of acts that 0.2.0 lacks, and what they are where nobody gives them.
-_SINCE_0_2_0: Mapping[str, object] = {"seen": {}, "by": "ladder", "cancel": False}
+_SINCE_0_2_0: Mapping[str, object] = {"seen": {}, "by": "ladder", "cancel": False, "failed": False, "digest": None}
 #: Kind of the refusal of a request whose first one is not answered yet.
 UNDER_WAY = "under-way"
 
@@ -102,7 +102,7 @@ def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, k
     named = fields.model_dump(mode="json")
     # What an earlier release does not know and nobody gave: a request that it began stays the same request.
     for name, default in _SINCE_0_2_0.items():
-        if named.get(name) == default:
+        if name in named and named[name] == default:
             del named[name]
     asked = json.dumps([request.path, named], sort_keys=True)
     return KeyedRequest(

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
 from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
-from reconciler.commands.repair import REPAIR_KEYS_MAX, open_loss_keys, repair_now
+from reconciler.commands.repair import REPAIR_KEYS_MAX, digest_of, failed_keys, open_loss_keys, repair_now
 from reconciler.contract.tables import RepairAct
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
@@ -45,6 +45,7 @@ _NAMED: Any = {
     "all": {"const": False},
     "keys": {"minItems": 1, "maxItems": REPAIRED_AT_ONCE_MAX},
 }
+_SAYS_FAILED: Any = {"properties": {"failed": {"const": True}}, "required": ["failed"]}
 
 
 class RepairFields(Reasoned):
@@ -55,11 +56,12 @@ class RepairFields(Reasoned):
             "allOf": [
                 {"if": {"properties": {name: {"const": value}}, "required": [name]}, "then": {"properties": _NAMED}}
                 for name, value in (("by", "hand-over"), ("cancel", True))
-            ],
+            ]
+            + [{"if": _SAYS_FAILED, "then": {"properties": {"verdict": {"type": "null"}}}}],
             "if": {"properties": {"all": {"const": True}}, "required": ["all"]},
             "then": {"properties": {"keys": {"maxItems": 0}}},
             "else": {
-                "properties": {"keys": {"minItems": 1}, "verdict": {"type": "null"}},
+                "properties": {"keys": {"minItems": 1}, "verdict": {"type": "null"}, "failed": {"const": False}},
                 "required": ["keys"],
                 "if": {"properties": {"dry_run": {"const": True}}, "required": ["dry_run"]},
                 "then": {"properties": {"keys": {"maxItems": PREVIEWED_MAX}}},
@@ -80,6 +82,9 @@ class RepairFields(Reasoned):
         pattern=f"^({'|'.join(Verdict)})$",
         description="With all: only losses that have this verdict now.",
     )
+    failed: bool = Field(
+        default=False, description="With all, instead of open losses: what repairs have failed for, tried again."
+    )
     dry_run: bool = Field(default=False, description="Judge and tell, change nothing.")
     by: Literal["ladder", "hand-over"] = Field(
         default="ladder",
@@ -87,6 +92,11 @@ class RepairFields(Reasoned):
     )
     cancel: bool = Field(default=False, description="Instead: take back what waits for a replay worker.")
     seen: dict[str, str] = SEEN
+    digest: str | None = Field(
+        default=None,
+        max_length=64,
+        description="With all: of `seen`, as the preview told it. A `seen` of another digest is refused.",
+    )
 
     @property
     def act(self) -> RepairAct:
@@ -137,6 +147,8 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
     if fields.verdict and not fields.all:
         raise InvalidValue("verdict", fields.verdict, "it narrows what all takes: named messages are judged anew")
+    if fields.failed and (fields.verdict or not fields.all):
+        raise InvalidValue("failed", "true", "set all, too, and no verdict")
     if fields.act is not RepairAct.LADDER and not 1 <= len(fields.keys) <= REPAIRED_AT_ONCE_MAX:
         told = f"by hand over, or to cancel, name {REPAIRED_AT_ONCE_MAX} messages at most"
         raise InvalidValue("keys", len(fields.keys), told)
@@ -144,7 +156,12 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         if len(fields.keys) > PREVIEWED_MAX:
             raise InvalidValue("keys", len(fields.keys), f"a dry run takes {PREVIEWED_MAX} keys at most")
         return _repaired(services, asked, fields)
-    keys = _bulk_keys(services, asked, fields)
+    if fields.digest is not None and fields.digest != digest_of(fields.seen):
+        told = "they are not those of the preview: look at it again"
+        raise InvalidValue("digest", fields.digest, told)
+    keys, left = _bulk_keys(services, asked, fields), list[str]()
+    if fields.all and fields.seen:
+        left = [key for key in dict.fromkeys(_matching(services, fields, REPAIR_KEYS_MAX)) if key not in fields.seen]
     if not fields.all and len(keys) <= REPAIRED_AT_ONCE_MAX:
         return _repaired(services, asked, fields)
     job = place_repair(
@@ -156,6 +173,7 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         by=asked.by,
         job_id=asked.job_id,
         seen={key: fields.seen[key] for key in keys if key in fields.seen},
+        left=left,
     )
     return ActResult(document={"job": job_document(job)}, status=HTTPStatus.ACCEPTED)
 
@@ -170,6 +188,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         by=asked.by,
         reason=fields.reason,
         verdict=Verdict(fields.verdict) if fields.verdict else None,
+        is_failed=fields.failed,
         judged_max=PREVIEWED_MAX if fields.all else None,
         seen=fields.seen or None,
         act=fields.act,
@@ -179,8 +198,10 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         told = _few([f"{line.unique_key} for {line.group} is {line.verdict}" for line in changed])
         raise ChangedMeanwhile("what was to be repaired", now=report.as_dict(), told=told)
     named = {"topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
-    chosen = {"all": fields.all, "act": str(fields.act)} | named
+    chosen = {"all": fields.all, "failed": fields.failed, "act": str(fields.act)} | named
     more = {"chosen": chosen, "lines": report.lines, "exit_code": report.exit_code}
+    if fields.dry_run:
+        more["digest"] = digest_of(report.seen)
     return ActResult(document=report.as_dict() | more)
 
 
@@ -190,24 +211,32 @@ def _few(lines: Sequence[str]) -> str:
     return "; ".join([*lines[:LINES_TOLD], *more])
 
 
-def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
-    """What is to be repaired; none named: all open losses, also those that come until the job begins.
+def _matching(services: WebServices, fields: RepairFields, limit: int) -> list[str]:
+    """What `all` takes now; one that is lost for several groups stands there as often."""
+    connections, topic, group = services.connections, fields.topic, fields.group
+    if fields.failed:
+        return failed_keys(connections, topic=topic, group=group, limit=limit)
+    verdict = Verdict(fields.verdict) if fields.verdict else None
+    return open_loss_keys(connections, topic=topic, group=group, verdict=verdict, limit=limit)
 
-    Where they are so few that nobody needs a higher role, and of a single verdict, they are named. Raises WebRefusal.
+
+def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
+    """What is to be repaired: of all, what the preview has shown. Where no preview is given, none named: all open
+    losses, also those that come until the job begins.
+
+    Where they are so few that nobody needs a higher role, of a single verdict, or failed, they are named. Raises
+    WebRefusal.
     """
     few, keys = services.settings.web.bulk_admin_above, fields.keys
+    is_named = bool(fields.seen or fields.verdict or fields.failed)
     if fields.all:
-        keys = open_loss_keys(
-            services.connections,
-            topic=fields.topic,
-            group=fields.group,
-            verdict=Verdict(fields.verdict) if fields.verdict else None,
-            limit=REPAIR_KEYS_MAX if fields.verdict else few + 1,
-        )
+        keys = list(fields.seen) or _matching(services, fields, REPAIR_KEYS_MAX if is_named else few + 1)
         if not keys:
-            raise WebRefusal(HTTPStatus.CONFLICT, "no loss is open: there is nothing to repair", kind="not-now")
+            lost, failed = "no loss is open", "no repair has failed for a group that lacks its effect"
+            told = f"{failed if fields.failed else lost}: there is nothing to repair"
+            raise WebRefusal(HTTPStatus.CONFLICT, told, kind="not-now")
     require_bulk_role(services, asked, len(keys))
-    return [] if fields.all and not fields.verdict and len(keys) > few else keys
+    return [] if fields.all and not is_named and len(keys) > few else keys
 
 
 def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> None:

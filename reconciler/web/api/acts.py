@@ -75,12 +75,16 @@ _REPORT = record(
         "notes": LINES,
         "facts": coded("notes"),
         "chosen": record(
-            {"all": FLAG, "act": one_of(RepairAct)} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT))
+            {"all": FLAG, "failed": FLAG, "act": one_of(RepairAct)}
+            | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
+            optional=("failed",),  # of an answer that 0.2.0 has kept
         ),
         "seen": {"type": "object", "additionalProperties": TEXT},
         "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
+        "digest": {**TEXT, "description": "Of a dry run: of `seen`, which a repair of all repeats."},
         "exit_code": _EXIT_CODE,
-    }
+    },
+    optional=("digest",),
 )
 _KINDS = listed(one_of(HoldKind))
 #: Act -> schema of its answer, and what statuses say that are its own.

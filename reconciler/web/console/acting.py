@@ -82,7 +82,8 @@ def require_typed_number(form: Form, document: dict[str, Any]) -> None:
     """Many messages are repaired by who knows how many they are. Raises WebRefusal."""
     if document.get("dry_run"):
         return
-    number = last_of(form, "number") if document.get("all") else str(len(document.get("keys", ())))
+    named = document.get("seen" if document.get("all") else "keys", ())
+    number = str(len(named)) if named or not document.get("all") else last_of(form, "number")
     if not _NUMBER.fullmatch(number):
         raise _not_confirmed("the form does not say how many they are: look at them first")
     if int(number) > CONFIRMED_ABOVE and last_of(form, CONFIRMATION_FIELD).strip() != number:

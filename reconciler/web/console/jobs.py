@@ -12,6 +12,7 @@ from reconciler.errors import MalformedInput
 from reconciler.policy.ports.jobs import ENDED_JOBS, Job
 from reconciler.web.acts.repairing import PREVIEWED_MAX
 from reconciler.web.console.listings import ROWS_A_PAGE, ListingPage, filter_of
+from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.cursors import cursor_of, position_of
 from reconciler.web.exchange import WebRequest, WebResponse
@@ -52,7 +53,9 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     template = "job_progress.html" if request.asked("part") == "progress" else "job.html"
     lines = [{name: str(line.get(name, "")) for name in _LINE} | {"fact": line.get("fact")} for line in job.lines]
     is_ended = job.state in ENDED_JOBS
-    return page(services, request, template, job=job_document(job), lines=lines, is_ended=is_ended, again=again(job))
+    named = keys_to_name(lines) if is_ended else ()
+    values = {"job": job_document(job), "lines": lines, "named": named, "is_ended": is_ended, "again": again(job)}
+    return page(services, request, template, **values)
 
 
 def again(job: Job) -> RepairRequest | RebuildRequest | None:

@@ -14,7 +14,7 @@ from reconciler.errors import InvalidValue
 from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
-from reconciler.web.console.selection import choosable, finds_every_open_loss
+from reconciler.web.console.selection import choosable, finds_every_open_loss, verdicts_of
 from reconciler.web.cursors import cursor_of, position_of
 from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.services import Handler, WebServices
@@ -89,6 +89,7 @@ REPAIR_PAGE = ListingPage(
     fields=("name", "topic", "state", "age"),
     columns=("unique_key", "topic", "scope", "state", "rung", "attempts", "created_at_ms", "done_at_ms", "answer"),
     runbook="RepairFailing",
+    above="retry.html",
 )
 ROUND_PAGE = ListingPage(
     what="rounds",
@@ -151,6 +152,7 @@ def listing(of: ListingPage) -> Handler:
             after=position_of(of.what, cursor) if cursor else None,
         )
         rows = found.named()
+        takes = choosable(rows, services.settings.subscriptions) if of.is_choosable else ()
         # What the gates are, and what proves that an empty list is calm; None: nobody says so yet.
         is_told = of.above == "gates.html" or not found.rows
         report = services.status.get() if is_told else None
@@ -170,11 +172,18 @@ def listing(of: ListingPage) -> Handler:
             is_first=not cursor,
             report=None if found.rows else report,
             status=report,
-            choosable=choosable(rows, services.settings.subscriptions) if of.is_choosable else (),
+            choosable=takes,
+            retried=groups_of(services, chosen.get("topic")) if of.above == "retry.html" else (),
+            verdicts=verdicts_of(rows, takes),
             is_everything=of.is_choosable and finds_every_open_loss(chosen),
         )
 
     return show
+
+
+def groups_of(services: WebServices, topic: str | None) -> Sequence[str]:
+    """Groups of a topic, or of all; the settings name them."""
+    return sorted({one.group for one in services.settings.subscriptions if topic in (None, "", one.topic)})
 
 
 def filter_of(of: ListingPage, chosen: dict[str, str], *, now_ms: int) -> LedgerFilter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from reconciler.contract.tables import CandidateState
@@ -22,6 +23,12 @@ def choosable(rows: Sequence[Mapping[str, object]], subscriptions: Collection[Su
         for place, row in enumerate(rows)
         if row["state"] in _CHOSEN_STATES and (row["topic"], row["group"]) in known and is_unique_key(row["unique_key"])
     }
+
+
+def verdicts_of(rows: Sequence[Mapping[str, object]], places: Collection[int]) -> Mapping[str, int]:
+    """Verdict -> how many rows at these places have it; none where all have the same: one box takes them all."""
+    found = Counter(str(rows[place]["verdict"]) for place in sorted(places))
+    return found if len(found) > 1 else {}
 
 
 def finds_every_open_loss(chosen: Mapping[str, str]) -> bool:

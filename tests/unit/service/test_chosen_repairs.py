@@ -6,25 +6,30 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.commands import job_worker, repair
 from reconciler.commands.dismiss import ledger_rows
 from reconciler.commands.job_worker import JobWorker
 from reconciler.commands.jobs import find_job, place_repair
-from reconciler.commands.repair import RepairLine, repair_now
-from reconciler.contract.outcomes import WOULD_BE_OPENED
+from reconciler.commands.repair import RepairLine, failed_keys, repair_now
+from reconciler.contract.outcomes import JUDGED_FIRST, WOULD_BE_OPENED
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.ledger.repairs import new_row
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
+from reconciler.sql.tables import repair as repair_table
 from reconciler.wiring.connections import Connections
+from reconciler.words import said
 from tests.unit.service.test_business_ids import key, written
 
 ROOT = Path(__file__).parents[3]
@@ -153,6 +158,51 @@ def test_of_every_open_loss_what_was_not_shown_or_has_changed_is_left(
         KEYS[0]: ("LOST_CONFIRM", "changed"),
         KEYS[1]: ("LOST_CONFIRM", "sent"),
     }
+
+
+def test_what_failed_for_a_group_is_tried_again_for_the_groups_that_lack_it(
+    connections: Connections, repaired: list[Loss]
+) -> None:
+    """shipping has the effect of the one whose repair for every group has failed; that of another group is its own."""
+    environment, database = connections.settings.environment, connections.ledger.database
+    of_shipping = Subscription(environment=environment, topic="ORDERS", group="shipping")
+    done = Verification(
+        unique_key=KEYS[1], verdict=Verdict.CONSUMED, evidence={}, first_seen_ms=1, state=CandidateState.SETTLED,
+        wait_seconds=0,
+    )  # fmt: skip
+    connections.ledger.candidates.record(Shard(subscription=of_shipping, number=0), [done])
+    failed = (EVERY_GROUP, KEYS[1]), ("shipping", KEYS[2]), ("shipping", KEYS[0])
+    with database.writing() as connection:
+        for scope, unique_key in failed:
+            row = new_row(database, (environment, "ORDERS", scope, unique_key), Rung.END)
+            connection.execute(sa.insert(repair_table).values(row | {"state": RepairState.FAILED.value}))
+    for topic, group, keys in (
+        (None, "billing", {KEYS[1]}), (None, "shipping", {KEYS[2]}), (None, None, {KEYS[1], KEYS[2]}),
+        ("REFUNDS", None, set()),
+    ):  # fmt: skip
+        assert set(failed_keys(connections, topic=topic, group=group, limit=9)) == keys
+    planned = repair_now(connections, [], topic=None, group=None, is_failed=True, dry_run=True, by="anna")
+    lines = [("ORDERS", "billing", KEYS[1]), ("ORDERS", "shipping", KEYS[2])]
+    assert (repaired, planned.lines, set(planned.seen)) == (lines, 2, {KEYS[1], KEYS[2]})
+    repaired.clear()
+    seen = {KEYS[2]: planned.seen[KEYS[2]]}
+    repair_now(connections, [], topic=None, group=None, is_failed=True, dry_run=False, by="anna", seen=seen)
+    assert repaired == lines[1:]
+
+
+def test_a_preview_shows_all_that_it_counts_although_it_judges_a_few(
+    connections: Connections, repaired: list[Loss], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of: dict[str, Any] = {"topic": None, "group": "billing", "dry_run": True, "by": "anna", "judged_max": 1}
+    planned = repair_now(connections, [], **of)
+    keys = [unique_key for _, _, unique_key in chosen(None, "billing", ())]
+    assert len(repaired) == 1
+    assert planned.seen == {key: ledger_rows(connections, key).seen for key in keys}
+    assert [note.code for note in planned.notes] == [JUDGED_FIRST]
+    monkeypatch.setattr(repair, "SHOWN_KEYS_MAX", 2)
+    planned = repair_now(connections, [], **of)
+    assert len(planned.seen) == 2
+    assert said(planned.notes[-1]) == "one act takes the first 2 of 3 messages: repeat it for the rest"
 
 
 def test_a_dry_run_tells_the_brake_of_one_topic_for_no_other(connections: Connections, repaired: list[Loss]) -> None:

@@ -100,7 +100,15 @@ def test_usage_error_is_2_and_says_why_on_standard_error(
         (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` shows that of a business id"),
         (
             ["repair", "--all", "A" * 32, "--config", str(ROOT / "config" / "reconciler.toml")],
-            "or give --all, not both",
+            "or give --all or --failed: one of these",
+        ),
+        (
+            ["repair", "--all", "--failed", "--config", str(ROOT / "config" / "reconciler.toml")],
+            "or give --all or --failed: one of these",
+        ),
+        (
+            ["repair", "--failed", "--by", "hand-over", "--config", str(ROOT / "config" / "reconciler.toml")],
+            "--failed = True: name the messages",
         ),
         (
             ["rebuild", "--since", "2999-01-01", "--config", str(ROOT / "config" / "reconciler.toml")],

@@ -19,7 +19,7 @@ from reconciler.clock import SystemClock
 from reconciler.commands import repair
 from reconciler.commands.acknowledgement import acknowledged
 from reconciler.commands.jobs import RepairRequest, find_job
-from reconciler.commands.repair import RepairLine, keys_changed
+from reconciler.commands.repair import RepairLine, digest_of, keys_changed, seen_now
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -195,6 +195,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("dismissals", {"keys": [KEYS[0]], "take_back": True, "dry_run": True}, "take_back"),
     ("dismissals", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),
     ("repairs", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),
+    ("repairs", {"keys": [KEYS[0]], "failed": True}, "failed"),
+    ("repairs", {"all": True, "failed": True, "verdict": "PARKED"}, "failed"),
     ("rebuilds", {"since_ms": -1}, "since_ms"),
     ("rebuilds", {"since_ms": 1.5}, "since_ms"),
     ("rebuilds", {"since_ms": 2**63 - 1}, "since_ms"),
@@ -204,6 +206,7 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("repairs", {"keys": [KEYS[0]], "all": False, "dry_run": True, "topic": None}),
     ("repairs", {"all": True, "keys": [], "group": "billing"}),
     ("repairs", {"all": True, "dry_run": True, "verdict": "PARKED"}),
+    ("repairs", {"all": True, "failed": True, "verdict": None, "group": "billing"}),
     ("acknowledgements", {"seen_ms": None}),
     ("dismissals", {"keys": [KEYS[0]], "reason": "done"}),
     ("dismissals", {"keys": [KEYS[0]], "reason": "done", "roll_back_half": True, "take_back": False}),
@@ -317,6 +320,39 @@ def test_all_losses_of_one_verdict_are_a_job_of_their_keys(post: Post, services:
     assert told(post("repairs", document))["job"]["request"]["named_keys"] == 8
     with pytest.raises(WebRefusal, match="no loss is open"):
         post("repairs", {"all": True, "group": "billing", "verdict": "PARKED"})
+
+
+def test_what_failed_for_one_group_is_a_job_of_its_keys(post: Post, services: WebServices) -> None:
+    with pytest.raises(WebRefusal, match="no repair has failed"):
+        post("repairs", {"all": True, "failed": True})
+    give_up(services)
+    prove_losses(services, 3, group="invoices")
+    job_id = told(post("repairs", {"all": True, "failed": True, "group": "billing"}))["job"]["job_id"]
+    request = RepairRequest.of(find_job(services.connections, job_id).request)
+    assert (request.group, request.unique_keys) == ("billing", (KEYS[0],))
+
+
+def test_of_all_what_was_counted_is_repaired_and_what_matches_later_is_named_and_left(
+    post: Post, services: WebServices
+) -> None:
+    """A hundred and two are lost; the preview had a hundred and one, more than an operator repairs at once."""
+    prove_losses(services, 102)
+    seen = seen_now(services.connections, KEYS[:101])
+    document = {"all": True, "seen": seen, "digest": digest_of(seen)}
+    with pytest.raises(WebRefusal) as refused:
+        post("repairs", document)
+    assert refused.value.status is HTTPStatus.FORBIDDEN
+    with pytest.raises(InvalidValue, match="those of the preview"):
+        post("repairs", document | {"seen": {KEYS[0]: seen[KEYS[0]]}}, by=ADA)
+    job = told(post("repairs", document, by=ADA))["job"]
+    assert (job["request"]["named_keys"], job["request"]["left"], job["request"]["left_number"]) == (
+        101,
+        [KEYS[101]],
+        1,
+    )
+    request = RepairRequest.of(find_job(services.connections, job["job_id"]).request)
+    assert (sorted(request.unique_keys), dict(request.seen)) == (sorted(KEYS[:101]), seen)
+    assert (request.left, request.left_number) == ((KEYS[101],), 1)
 
 
 def test_who_has_an_incident_is_seen_until_more_is_lost_or_two_hours_are_over(

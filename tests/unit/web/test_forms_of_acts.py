@@ -18,7 +18,7 @@ from reconciler.clock import utc_text
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.explain import Explanation
 from reconciler.commands.jobs import cancel_job, find_job, place_rebuild, place_repair
-from reconciler.commands.repair import ManualRepairReport, RepairLine
+from reconciler.commands.repair import ManualRepairReport, RepairLine, digest_of
 from reconciler.contract.kept_facts import ANSWERED_WITH
 from reconciler.contract.outcomes import HELD_FIRST, JUDGED_FIRST, NOT_LOOKED_AT
 from reconciler.contract.subscription import Shard, Subscription
@@ -216,6 +216,8 @@ def test_many_messages_are_repaired_by_one_click(browser: Browser) -> None:
     for number, typed, status in (("21", "", 422), ("", "", 422), ("21", "21", 409)):
         form = {"all": "true", "number": number, "confirmation": typed}
         assert browser.post("/repairs", form, key=f"all-{number}-{typed}").status == status
+    form = {"all": "true", "seen": [f"{key}=ab" for key in KEYS[:21]], "number": "1", "confirmation": "1"}
+    assert browser.post("/repairs", form, key="seen").status == 422, "so many are 21, whatever the form says"
     assert actions(browser.world) == 2 * [("web:operator", "job")]
 
 
@@ -299,8 +301,10 @@ def test_progress_is_asked_for_after_the_end_or_not_before(browser: Browser) -> 
     assert "Cancel this job" in whole
     connections.ledger.jobs.change(claimed, JobChange(ends=JobState.DONE), lease_seconds=60)
     ended = browser.get("/jobs/{job_id}", job_id=job.job_id).body.decode()
-    assert "hx-get" not in ended
-    assert "htmx.min.js" not in ended
+    assert "part=progress" not in ended
+    names = f'hx-get="/names?keys={KEYS[0]}"'
+    assert (names in part, names in ended) == (False, True), "business ids are asked for once, at the end"
+    assert f"name-{KEYS[0]}" in ended
     assert "Cancel this job" not in ended
     part = browser.get("/jobs/{job_id}", query={"part": ["progress"]}, job_id=job.job_id).body.decode()
     assert '<div id="cancel" hx-swap-oob="delete">' in part, "the button goes with the job"
@@ -478,12 +482,15 @@ def test_a_bulk_is_confirmed_without_its_number_or_offered_to_who_may_not(browse
 
 
 def test_all_open_losses_are_repaired_of_another_topic_than_was_looked_at(browser: Browser) -> None:
-    keep(browser, REPAIR, previewed(50, all_open=True, lines=3000))
+    seen = {f"{number:032X}": "ab12" for number in range(3000)}
+    keep(browser, REPAIR, previewed(50, all_open=True, lines=3100) | {"seen": seen, "digest": digest_of(seen)})
     told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
     confirming = told[told.index('action="/repairs"') :]
     for hidden in ('name="all" value="true"', 'name="number" value="3000"', 'name="topic" value="ORDERS"'):
         assert hidden in confirming
     assert "Type 3000 to confirm" in confirming
+    assert f'name="digest" value="{digest_of(seen)}"' in confirming
+    assert dict(re.findall(r'name="seen" value="(\w+)=(\w+)"', confirming)) == seen
     assert 'name="keys"' not in confirming
     assert " disabled" in confirming, "so many need an admin"
     assert "This needs the role admin." in confirming

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,7 @@ def rows_of(page: str) -> list[str]:
 
 def chosen_by(row: str) -> str:
     """The key of the row's box; empty: it has none."""
-    return "".join(re.findall(r'<input type="checkbox" name="keys" value="(\w+)" form="bulk">', row))
+    return "".join(re.findall(r'<input type="checkbox" name="keys" value="(\w+)" data-verdict="\w+" form="bulk">', row))
 
 
 def form_of(page: str, button: str) -> dict[str, str]:
@@ -112,6 +113,25 @@ def test_chosen_messages_are_dismissed_together_after_a_preview(services: WebSer
     assert f'<button formaction="{PREFIX}/dismissals">Preview dismissal</button>' in bulk
     assert bulk.index("Preview repair") < bulk.index("Preview dismissal"), "Enter presses the first one"
     assert 'name="dry_run" value="true"' in bulk
+
+
+def test_all_rows_of_one_verdict_are_chosen_by_one_press(services: WebServices) -> None:
+    """Link, verdict, preview, act: four presses for the contradictions among all that waits for a person."""
+    page = page_of(services, "state=QUARANTINED&loss=all")
+    boxes = re.findall(r'name="keys" value="\w+" data-verdict="(\w+)"', page)
+    offered = re.findall(r'data-choose="(\w+)".*?</span> (\d+)</label>', page)
+    assert len(offered) > 1
+    assert {verdict: int(number) for verdict, number in offered} == Counter(boxes)
+    assert "data-choose" not in page_of(services, "state=QUARANTINED&loss=all&verdict=COLLISION")
+
+
+def test_what_failed_is_tried_again_of_one_group_from_the_page_of_repairs(services: WebServices) -> None:
+    page = page_of(services, "state=FAILED&topic=ORDERS", of=REPAIR_PAGE)
+    wanted = {"all": "true", "failed": "true", "dry_run": "true", "topic": "ORDERS"}
+    assert form_of(page, "Preview the retry") == wanted
+    groups = re.findall(r"<option>(.*?)</option>", page.partition('id="retry-group"')[2].partition("</select>")[0])
+    assert groups == sorted({one.group for one in services.settings.subscriptions if one.topic == "ORDERS"})
+    assert groups
 
 
 def test_the_repair_of_more_than_a_page_is_one_press_from_its_top(services: WebServices) -> None:

@@ -62,6 +62,8 @@ const bulk = document.getElementById("bulk");
 if (bulk) {
   const boxes = [...bulk.elements].filter((one) => one.name === "keys");
   const all = document.getElementById("choose-all");
+  const kinds = [...document.querySelectorAll("[data-choose]")];
+  const of = (one) => boxes.filter((box) => box.dataset.verdict === one.dataset.choose);
   const count = () => {
     const marked = boxes.filter((box) => box.checked);
     // A message that is lost for two groups has two rows.
@@ -71,11 +73,18 @@ if (bulk) {
     bulk.parentElement.classList.toggle("chosen", number > 0);
     all.checked = marked.length === boxes.length;
     all.indeterminate = marked.length > 0 && !all.checked;
+    for (const one of kinds) one.checked = of(one).every((box) => box.checked);
   };
   all.addEventListener("change", () => {
     for (const box of boxes) box.checked = all.checked;
     count();
   });
+  for (const one of kinds) {
+    one.addEventListener("change", () => {
+      for (const box of of(one)) box.checked = one.checked;
+      count();
+    });
+  }
   for (const box of boxes) box.addEventListener("change", count);
   // Also after "back": browsers remember what was chosen.
   addEventListener("pageshow", count);
