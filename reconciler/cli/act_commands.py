@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -20,13 +20,17 @@ from reconciler.cli.options import (
     read_settings,
     require_key,
 )
-from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
 from reconciler.contract.tables import RepairAct
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, remark, say
 
 if TYPE_CHECKING:
+    from reconciler.commands.dismiss import DismissalReport
     from reconciler.commands.repair import ManualRepairReport
+    from reconciler.wiring.connections import Connections
+
+Table = tuple[Sequence[str], Sequence[tuple[object, ...]]]
 
 #: Exit code where the operator declined: nothing was repaired.
 DECLINED = 4
@@ -91,23 +95,35 @@ def repair(
     with Connections.for_people(settings) as connections:
         repair_wanted = partial(repair_now, connections, keys or [], topic=topic, group=group, by=operator(), act=act)
         repair_wanted = partial(repair_wanted, is_failed=failed)
-        seen = None if keys or dry_run or yes else _ask_first(repair_wanted(dry_run=True), every)
+        named = partial(_named_rows, connections)
+        seen = None if keys or dry_run or yes else _ask_first(repair_wanted(dry_run=True), every, named)
         report = repair_wanted(dry_run=dry_run, seen=seen)
+        table = None if output is Output.JSON else named(report)
     notes = [f"note: {said(note)}" for note in report.notes]
-    if output is Output.JSON:
+    if table is None:
         print_json(report.as_dict())
         remark(*notes)
     else:
         say(*notes)
-        print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows(), first=_FIRST)
+        print_table("Dry run" if dry_run else "Repairs", *table, first=_FIRST)
     raise typer.Exit(report.exit_code)
 
 
-def _ask_first(preview: ManualRepairReport, every: str) -> Mapping[str, str]:
+def _named_rows(connections: Connections, report: ManualRepairReport | DismissalReport) -> Table:
+    """Columns and rows, with the business ids that outboxes tell."""
+    from reconciler.commands.business_ids import business_ids_of
+
+    names = business_ids_of(connections, list(dict.fromkeys(line.unique_key for line in report.keys)))
+    return with_business_ids(report.columns, report.rows(), names)
+
+
+def _ask_first(
+    preview: ManualRepairReport, every: str, named: Callable[[ManualRepairReport], Table]
+) -> Mapping[str, str]:
     """What the person has seen who said yes."""
     if not preview.keys:
         return preview.seen
-    print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
+    print_table("Would be repaired", *named(preview), first=_FIRST, to_people=True)
     answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
     if answer is None:
         raise InvalidValue(every, True, "the question got no answer: give --yes, or name keys")
@@ -173,7 +189,8 @@ def dismiss(
             take_back_dismissals if take_back else partial(dismiss_keys, dry_run=dry_run, roll_back_half=roll_back_half)
         )
         report = act(connections, wanted, topic=topic, group=group, reason=reason, by=operator())
-    if output is Output.JSON:
+        table = None if output is Output.JSON else _named_rows(connections, report)
+    if table is None:
         print_json(report.as_dict())
     else:
         say(*(half.sentence for half in report.halves))
@@ -186,7 +203,7 @@ def dismiss(
         if len(told) > _SENTENCES_MAX:
             say(f"{len(told) - _SENTENCES_MAX} more are told with --output json")
         title = "Would be dismissed" if dry_run else "Taken back" if take_back else "Dismissals"
-        print_table(title, report.columns, report.rows(), first=("unique key", "outcome"))
+        print_table(title, *table, first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings
-from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
 from reconciler.contract.tables import JobState
 from reconciler.instrumentation.console import say
 
@@ -49,12 +49,15 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
 
     Exit code 1: it failed; 4: it was cancelled, or keys did not end well; 2: no job has this id.
     """
+    from reconciler.commands.business_ids import business_ids_of
     from reconciler.commands.jobs import find_job, job_document
     from reconciler.commands.repair import RepairLine
     from reconciler.wiring.connections import Connections
 
     with Connections.for_one_answer(read_settings(config)) as connections:
         job = find_job(connections, job_id)
+        keys = [str(line.get("unique_key")) for line in job.lines]
+        names = {} if output is Output.JSON else business_ids_of(connections, list(dict.fromkeys(keys)))
     if output is Output.JSON:
         print_json({"job": job_document(job)})
     else:
@@ -62,7 +65,8 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
         print_table("Outcomes", ("outcome", "keys"), sorted(job.counts.items()))
         columns = [field.name for field in fields(RepairLine)]
         lines = [tuple(line.get(name) for name in columns) for line in job.lines]
-        print_table("Not ended well", columns, lines, first=("unique_key", "outcome"))
+        table = with_business_ids(columns, lines, names, key="unique_key")
+        print_table("Not ended well", *table, first=("unique_key", "outcome"))
         left = job.request.get("left")
         if isinstance(left, list):
             say(f"left, since no preview had counted them: {job.request['left_number']}: {', '.join(map(str, left))}")

@@ -77,6 +77,17 @@ def print_table(
         screen.print(Text("\n").join([Text(visible(title), "table.title"), *lines]), soft_wrap=True)
 
 
+def with_business_ids(
+    columns: Sequence[str], rows: Sequence[tuple[object, ...]], names: Mapping[str, str], *, key: str = "unique key"
+) -> tuple[Sequence[str], Sequence[tuple[object, ...]]]:
+    """A table with the business id of each key behind it; as it is where no outbox has told one."""
+    if not names:
+        return columns, rows
+    place = columns.index(key)
+    named = [(*row[: place + 1], names.get(str(row[place])), *row[place + 1 :]) for row in rows]
+    return (*columns[: place + 1], "business id", *columns[place + 1 :]), named
+
+
 def time_text(milliseconds: int | None) -> str:
     """RFC 3339 UTC with milliseconds, or nothing."""
     return "" if milliseconds is None else utc_text(milliseconds, timespec="milliseconds")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings
-from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
 from reconciler.commands.docs import INDEX, find, ways_to
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
@@ -123,6 +123,7 @@ def list_rows(
 
     Exit code 3: nothing ever ran with the environment of the settings.
     """
+    from reconciler.commands.business_ids import business_ids_of
     from reconciler.commands.list import list_rows
     from reconciler.policy.ports.paging import LedgerFilter  # slow to load
     from reconciler.wiring.connections import Connections
@@ -141,7 +142,11 @@ def list_rows(
     )
     with Connections.for_one_answer(read_settings(config)) as connections:
         found = list_rows(connections, what.value, only=only, limit=limit + 1, name=key)
-    (columns, rows), has_more = found.texts, len(found.rows) > limit
+        (columns, rows), has_more = found.texts, len(found.rows) > limit
+        if "unique_key" in columns and output is not Output.JSON:
+            place = columns.index("unique_key")
+            keys = dict.fromkeys(str(row[place]) for row in rows[:limit] if row[place])
+            columns, rows = with_business_ids(columns, rows, business_ids_of(connections, list(keys)), key="unique_key")
     lines = [f"note: {said(note)}" for note in found.notes]
     lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
     if output is Output.JSON:

@@ -11,6 +11,7 @@ from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.wiring.availability import database_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
@@ -152,7 +153,9 @@ def business_ids_of(connections: Connections, unique_keys: Sequence[str]) -> dic
     found: dict[str, str] = {}
     for database in _outboxes(connections) if unique_keys else ():
         with suppress(ReconcilerError):  # a name is missing, and all else is told without it
-            found = inspect_outbox(connections, database.url).business_ids(unique_keys) | found
+            asked = inspect_outbox(connections, database.url)
+            for begin in range(0, len(unique_keys), PAGE_KEYS):
+                found = asked.business_ids(unique_keys[begin : begin + PAGE_KEYS]) | found
     return found
 
 

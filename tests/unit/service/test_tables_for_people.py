@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.cli import report_commands, setup_commands
 from reconciler.cli.app import run
-from reconciler.cli.output import print_table
+from reconciler.cli.output import print_table, with_business_ids
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis, as_told
@@ -96,6 +96,16 @@ def test_wide_letters_do_not_run_over_the_edge(capsys: Captured, monkeypatch: py
 def test_a_listing_without_rows_says_so(capsys: Captured) -> None:
     print_table("Repairs", COLUMNS, [])
     assert printed(capsys) == ["Repairs: none"]
+
+
+def test_a_table_of_keys_has_the_business_ids_that_outboxes_tell() -> None:
+    columns, rows = ("topic", "unique key", "outcome"), [("ORDERS", "K1", "sent"), ("ORDERS", "K2", "held")]
+    named = with_business_ids(columns, rows, {"K2": "order-7"})
+    assert named == (
+        ("topic", "unique key", "business id", "outcome"),
+        [("ORDERS", "K1", None, "sent"), ("ORDERS", "K2", "order-7", "held")],
+    )
+    assert with_business_ids(columns, rows, {}) == (columns, rows)
 
 
 def test_a_rename_tells_of_each_database_and_queue_what_is_there_and_what_becomes_of_it() -> None:
