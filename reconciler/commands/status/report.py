@@ -392,9 +392,8 @@ def read_status(
             statuses.append(_status_of(rounds, topic, plan, last, accounting, asked_ms=now_ms))
     unknown, gone = ({}, gone) if accounting is None else (accounting.undecided, accounting.away)
     late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(rounds) if is_full else ())]
-    doubted = unproved(connections)
-    life_within_seconds = limit_seconds(settings, rounds_within_seconds)
-    late += blind_witnesses(doubted, within_seconds=life_within_seconds)
+    doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
+    late += blind_witnesses(doubted, within_seconds=life_seconds)
     history, history_away = read_overview(settings, rounds.subscriptions)
     for captured in history.subscriptions if history is not None and is_full else ():
         of = captured.subscription
@@ -418,7 +417,7 @@ def read_status(
         standing=_standing_check_services(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
-        unproved=tuple(doubted_witnesses(doubted, within_seconds=life_within_seconds)),
+        unproved=tuple(doubted_witnesses(doubted, within_seconds=life_seconds)),
         damaged=(
             *damaged_rows(verdicts, repairs),
             *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
