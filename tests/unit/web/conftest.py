@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
 from reconciler.web.access import passwords
+from tests.unit.web.form_browser import Browser
 from tests.unit.web.ledger_of_cases import make_ledger
+from tests.unit.web.web_world import WebWorld, with_three_users
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +30,14 @@ def folder_of_cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cases")
     make_ledger(folder)
     return folder
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """An operator's, with a ledger of its own."""
+    engine = open_engine(f"sqlite:///{tmp_path}/none.db")
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    world = WebWorld(tmp_path, users_file=str(with_three_users(tmp_path)))
+    with world.connections:
+        yield Browser(world, "operator")
