@@ -203,7 +203,7 @@ def test_a_node_is_told_as_a_primary_and_a_held_one_with_its_remedy(databases: D
     assert role.is_doubted
     assert role.is_blind(60)
     assert role.found == (NOT_PRIMARY(kind=NODE()),)
-    assert LET_IT_APPLY() in role.remedy
+    assert LET_IT_APPLY() in role.what_proves(60)
     assert role.product.name == "Galera"
     rows = OutboxInspector(engine).newest_of_business("order-1", limit=5)
     assert rows.doubt == NO_ROW_DOUBTED(doubt=NOT_PRIMARY(kind=NODE()))

@@ -261,7 +261,7 @@ def without_a_binary_log(url: str, copy: mariadb.MariaDBReplica) -> tuple[str, s
     (answer,) = SqlInboxEvidence({group: [engine]}).look_up(group, [KEY])[KEY].answers
     role = read_role(engine, database=database_fact("inbox", "ORDERS/billing"), tree="inbox")
     engine.dispose()
-    return str(answer.presence), "; ".join(map(said, (*role.found, *role.remedy))) if role.is_blind(60) else ""
+    return str(answer.presence), "; ".join(map(said, (*role.found, *role.what_proves(60)))) if role.is_blind(60) else ""
 
 
 @pytest.mark.sql("mariadb")

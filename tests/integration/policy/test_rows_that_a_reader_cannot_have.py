@@ -161,7 +161,7 @@ def test_an_outbox_under_row_security_blinds_us_and_is_told_with_what_mends_it(p
     engine = open_engine(with_policy(postgres_url, HIDING[0]), read_only=True)
     outbox = read_role(engine, database=database_fact("outbox", "orders"), tree="outbox")
     assert outbox.is_blind(300)
-    assert outbox.remedy == (SHOW_EVERY_ROW(tree="outbox"),)
+    assert outbox.what_proves(300) == (SHOW_EVERY_ROW(tree="outbox"),)
     engine.dispose()
 
 
