@@ -166,7 +166,7 @@ def test_what_failed_for_a_group_is_tried_again_for_the_groups_that_lack_it(
     """shipping has the effect of the one whose repair for every group has failed; that of another group is its own."""
     environment, database = connections.settings.environment, connections.ledger.database
     of_shipping = Subscription(environment=environment, topic="ORDERS", group="shipping")
-    done = Verification(
+    done = VerdictEntry(
         unique_key=KEYS[1], verdict=Verdict.CONSUMED, evidence={}, first_seen_ms=1, state=CandidateState.SETTLED,
         wait_seconds=0,
     )  # fmt: skip
