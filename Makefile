@@ -67,7 +67,7 @@ test: setup ## everything but test-spark, test-stress and test-nightly; a missin
 
 # Tests that hold verdicts, exit codes, states and sends: they pass although each sentence is its code. worded.txt names those
 # of them that compare a sentence: one that is new, and fails here for its sentence alone, belongs there.
-DECIDING := tests/unit/policy \
+DECIDING := tests/unit/policy tests/unit/telling \
 	$(patsubst %,tests/acceptance/test_%.py,commands exit_codes jobs redis_outage replay_and_sweep service_survives)
 test-nightly: coverage test-lowest test-pythons $(VENV)/.nightly ## what repeats on more brokers, databases and rungs what CI shows; before, these three
 	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests

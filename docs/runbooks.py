@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reconciler.commands.status import accounting
 from reconciler.contract.facts import Code
-from reconciler.policy import account, undecided_keys
+from reconciler.telling import account, undecided_keys
 from reconciler.words.catalogue import ENGLISH, sentences
 
 DOCS = Path(__file__).parent

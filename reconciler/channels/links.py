@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 from reconciler.contract.tables import CandidateState, NoticeKind, RepairState
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 
 
 def console_link(console_url: str, notice: Notice) -> str:

@@ -33,7 +33,7 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.urls import Url, read_mail_url
 from reconciler.contract.visible_text import visible
 from reconciler.errors import ChannelAway, ChannelRefused
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 
 logger = logging.getLogger(__name__)
 

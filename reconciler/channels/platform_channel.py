@@ -11,7 +11,7 @@ from reconciler.channels.http_post import HttpAnswer, HttpPost
 from reconciler.channels.texts import NoticeText, NoticeTexts
 from reconciler.contract.secret import Secret, SecretText
 from reconciler.contract.secret_sources import signature_secrets
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 
 JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8"}
 

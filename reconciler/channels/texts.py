@@ -17,8 +17,8 @@ from reconciler.channels.links import console_link, runbook_link
 from reconciler.clock import utc_text
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.visible_text import visible
-from reconciler.policy.notices import COUNTED_TROUBLES_MAX, STANDING_TROUBLES_MAX
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.conversations import COUNTED_TROUBLES_MAX, STANDING_TROUBLES_MAX
+from reconciler.telling.ports.notices import Notice
 from reconciler.words import said, sentences
 
 #: RocketMQ's own bounds, TopicValidator and Validators; nothing longer is a name.

@@ -41,7 +41,7 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.secret_sources import signature_secrets
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 from reconciler.words import said
 
 VERSION = 1

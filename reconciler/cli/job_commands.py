@@ -14,7 +14,7 @@ from reconciler.contract.tables import JobState
 from reconciler.instrumentation.console import say
 
 if TYPE_CHECKING:
-    from reconciler.policy.ports.jobs import Job
+    from reconciler.telling.ports.jobs import Job
 
 jobs_app = typer.Typer(help="Long actions that people asked for: progress, result, cancel.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def jobs_list(
 ) -> None:
     """The newest jobs first."""
     from reconciler.commands.jobs import job_document, list_jobs
-    from reconciler.policy.ports.paging import LedgerFilter, all_rows
+    from reconciler.telling.ports.paging import LedgerFilter, all_rows
     from reconciler.wiring.connections import Connections
 
     with Connections.for_one_answer(read_settings(config)) as connections:
@@ -83,7 +83,7 @@ def jobs_cancel(job_id: JobArgument, config: ConfigOption = None, output: Output
     """
     from reconciler.commands.jobs import cancel_job, job_document
     from reconciler.commands.operator_actions import operator
-    from reconciler.policy.ports.jobs import ENDED_JOBS
+    from reconciler.telling.ports.jobs import ENDED_JOBS
     from reconciler.wiring.connections import Connections
 
     with Connections.for_one_answer(read_settings(config)) as connections:

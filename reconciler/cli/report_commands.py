@@ -18,7 +18,7 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import remark, say
 
 if TYPE_CHECKING:
-    from reconciler.policy.life_story import LifeStory
+    from reconciler.telling.life_story import LifeStory
 
 
 class Listing(StrEnum):
@@ -125,7 +125,7 @@ def list_rows(
     """
     from reconciler.commands.business_ids import business_ids_of
     from reconciler.commands.list import list_rows
-    from reconciler.policy.ports.paging import LedgerFilter  # slow to load
+    from reconciler.telling.ports.paging import LedgerFilter  # slow to load
     from reconciler.wiring.connections import Connections
     from reconciler.words import said
 

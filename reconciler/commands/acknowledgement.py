@@ -11,7 +11,7 @@ from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.tables import WEB_USER_PREFIX, NoticeKind
 from reconciler.errors import ChangedMeanwhile
-from reconciler.policy.ports.paging import LedgerFilter, all_rows
+from reconciler.telling.ports.paging import LedgerFilter, all_rows
 from reconciler.wiring.connections import Connections
 
 ACKNOWLEDGED = Code("status.acknowledged", by=Field.NAME, at_ms=Field.TIME, until_ms=Field.TIME)

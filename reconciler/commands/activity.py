@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.activity import Activity
+from reconciler.telling.ports.activity import Activity
 from reconciler.wiring.connections import Connections
 
 #: Hours that can be asked for -> width of a bucket in minutes.

@@ -34,7 +34,7 @@ from reconciler.policy.open_halves import HalfState
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate
-from reconciler.policy.ports.reports import LedgerLife
+from reconciler.telling.ports.reports import LedgerLife
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses

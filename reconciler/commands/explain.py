@@ -12,11 +12,11 @@ from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import coded
 from reconciler.contract.subscription import Subscription
-from reconciler.policy.account import UNKNOWN_ENVIRONMENT
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.policy.ports.rounds import KeyPlaces
+from reconciler.telling.account import UNKNOWN_ENVIRONMENT
+from reconciler.telling.life_story import LifeStory, life_story_of
 from reconciler.wiring.availability import ask_brokers, ask_databases, facts_of_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import never_run

@@ -22,9 +22,9 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue, without_remedy
 from reconciler.policy.evidence import ConsumeMode
-from reconciler.policy.ports.paging import LedgerFilter, all_rows
 from reconciler.settings.schema import Settings
 from reconciler.settings.types import EVERYTHING
+from reconciler.telling.ports.paging import LedgerFilter, all_rows
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.group_rename import (

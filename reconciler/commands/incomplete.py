@@ -13,7 +13,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Ending
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, DatabaseSilent, InvalidValue, without_remedy
-from reconciler.policy.ports.paging import LedgerFilter, Position
+from reconciler.telling.ports.paging import LedgerFilter, Position
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.incomplete import ROWS_AT_ONCE, IncompleteRow, IncompleteRows, incomplete_rows

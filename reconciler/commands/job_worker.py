@@ -31,8 +31,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports.jobs import ClaimedJob, Job, JobChange, Jobs
 from reconciler.policy.round import ReconcileRound
+from reconciler.telling.ports.jobs import ClaimedJob, Job, JobChange, Jobs
 from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly

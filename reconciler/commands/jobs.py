@@ -15,8 +15,8 @@ from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import JobKind
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput, UsageError
-from reconciler.policy.ports.jobs import ENDED_JOBS, Job, WantedJob
-from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
+from reconciler.telling.ports.jobs import ENDED_JOBS, Job, WantedJob
+from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription

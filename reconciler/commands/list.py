@@ -11,13 +11,13 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import RepairState
 from reconciler.errors import InvalidValue
-from reconciler.policy.account import UNKNOWN_ENVIRONMENT
-from reconciler.policy.ports.actions import OperatorAction
 from reconciler.policy.ports.announcing import Floor
 from reconciler.policy.ports.ledger import Candidate, Outage, Repair
-from reconciler.policy.ports.paging import LedgerFilter, Page, Position, all_rows
-from reconciler.policy.ports.reports import QuarantinedAnnouncement, StoredRound
 from reconciler.settings.schema import Settings
+from reconciler.telling.account import UNKNOWN_ENVIRONMENT
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.paging import LedgerFilter, Page, Position, all_rows
+from reconciler.telling.ports.reports import QuarantinedAnnouncement, StoredRound
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import never_run
 from reconciler.wiring.rounds import topic_plans

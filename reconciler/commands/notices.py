@@ -14,10 +14,10 @@ from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
-from reconciler.policy.ports.notices import StandingTrouble
-from reconciler.policy.ports.reports import LedgerReports
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
+from reconciler.telling.ports.notices import StandingTrouble
+from reconciler.telling.ports.reports import LedgerReports
 from reconciler.wiring.channels import make_ping
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.notices import NoticeService, Watch, repeating, telling_people

@@ -12,9 +12,9 @@ from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.contract.facts import Code, Field
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused, InvalidValue, ReconcilerError, known_remedy
-from reconciler.policy.ports.notices import Conversation, Notice
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
+from reconciler.telling.ports.notices import Conversation, Notice
 from reconciler.wiring.channels import make_channel, make_ping, notifier_problem
 from reconciler.wiring.connections import Connections
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from reconciler.contract.facts import Fact
 from reconciler.contract.tables import LOGIN_PREFIX
 from reconciler.errors import DatabaseAway
-from reconciler.policy.ports.actions import Intent
+from reconciler.telling.ports.actions import Intent
 from reconciler.wiring.connections import Connections
 
 log = logging.getLogger(__name__)

@@ -36,10 +36,10 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.closing import seen_of
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate, Repair
-from reconciler.policy.ports.paging import LedgerFilter, all_rows
 from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
+from reconciler.telling.ports.paging import LedgerFilter, all_rows
 from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly

@@ -17,7 +17,6 @@ from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.witness_role import not_primary
-from reconciler.policy.account import OrphanRow, OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.evidence import InboxEvidence
@@ -28,6 +27,7 @@ from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import has_key
 from reconciler.sql.tables import outbox, outbox_identity
 from reconciler.sql.witness_database import WitnessDatabase, no_row_doubted
+from reconciler.telling.account import OrphanRow, OutboxReading
 
 #: Rows of a business id beyond those that are read, and rows that are not announced, are counted up to this.
 ROWS_COUNTED_MAX = 10_000

@@ -14,8 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports.activity import Activity, ActivityBucket
 from reconciler.sql.tables import candidate, repair, round_row
+from reconciler.telling.ports.activity import Activity, ActivityBucket
 
 #: Rows that one statement reads; buckets of rounds before the oldest of them are not known.
 ROWS_MAX = 1_000_000

@@ -17,8 +17,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CANDIDATE, REPAIR, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.paging import compared
-from reconciler.policy.ports.reports import RepairCount, VerdictCount
 from reconciler.sql.tables import candidate, has_any_value, repair
+from reconciler.telling.ports.reports import RepairCount, VerdictCount
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)

@@ -17,11 +17,11 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import JOB, JobKind, JobState
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.paging import Walk, done_by, equal, within
-from reconciler.policy.ports.jobs import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob
-from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 from reconciler.sql.engines import asked_once
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import job as job_table
+from reconciler.telling.ports.jobs import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob
+from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
 #: Jobs that are looked at for one claim.
 LOOKED_AT_MAX = 100

@@ -28,8 +28,12 @@ from reconciler.contract.tables import (
     RepairState,
 )
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy import account
-from reconciler.policy.notices import (
+from reconciler.sql.engines import is_whole_number
+from reconciler.sql.stranded_leases import StrandedLeases
+from reconciler.sql.tables import candidate, hold, outage, repair
+from reconciler.sql.tables import notice as notice_table
+from reconciler.telling import account
+from reconciler.telling.conversations import (
     COUNTED_TROUBLES_MAX,
     LATE_COMMIT_MS,
     LEASE_SECONDS_MAX,
@@ -37,11 +41,7 @@ from reconciler.policy.notices import (
     STANDING_TROUBLES_MAX,
     once_told,
 )
-from reconciler.policy.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
-from reconciler.sql.engines import is_whole_number
-from reconciler.sql.stranded_leases import StrandedLeases
-from reconciler.sql.tables import candidate, hold, outage, repair
-from reconciler.sql.tables import notice as notice_table
+from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
 #: Outages that are looked at, the newest first.
 OUTAGES_MAX = 200

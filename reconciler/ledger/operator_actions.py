@@ -15,8 +15,8 @@ from reconciler.contract.tables import OPERATOR_ACTION
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.newer_column import UPGRADE_LEDGER, NewerColumn
-from reconciler.policy.ports.actions import Intent, OperatorAction
 from reconciler.sql.tables import operator_action
+from reconciler.telling.ports.actions import Intent, OperatorAction
 
 _ROWS = RowReader(OPERATOR_ACTION)
 _FACT = operator_action.c.fact

@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import BY_PREFIXES
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.paging import LedgerFilter, Position
 from reconciler.sql.key_probes import probe
+from reconciler.telling.ports.paging import LedgerFilter, Position
 
 #: Rows of a walk that one page looks at, where a filter is not in the index.
 LOOKED_AT_MAX = 20_000

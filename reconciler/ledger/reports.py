@@ -22,19 +22,8 @@ from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
-from reconciler.policy.ports.actions import OperatorAction
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
-from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
-from reconciler.policy.ports.reports import (
-    ENVIRONMENTS_NAMED,
-    EnvironmentTraces,
-    LedgerLife,
-    QuarantinedAnnouncement,
-    RepairCount,
-    StoredRound,
-    VerdictCount,
-)
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.repair_claims import repair_of
 from reconciler.sql.rights import is_refused
@@ -47,6 +36,17 @@ from reconciler.sql.tables import (
     quarantine,
     repair,
     round_row,
+)
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
+from reconciler.telling.ports.reports import (
+    ENVIRONMENTS_NAMED,
+    EnvironmentTraces,
+    LedgerLife,
+    QuarantinedAnnouncement,
+    RepairCount,
+    StoredRound,
+    VerdictCount,
 )
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports.jobs import ENDED_JOBS
 from reconciler.sql.tables import (
     candidate,
     idempotency_key,
@@ -24,6 +23,7 @@ from reconciler.sql.tables import (
     repair,
     round_row,
 )
+from reconciler.telling.ports.jobs import ENDED_JOBS
 
 ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200

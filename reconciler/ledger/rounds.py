@@ -22,9 +22,9 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.paging import compared
 from reconciler.ledger.since import SqlSince
-from reconciler.policy.ports.reports import StoredRound
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
+from reconciler.telling.ports.reports import StoredRound
 
 #: Rows of one epoch that are passed over because the columns that identify the round are damaged.
 DAMAGED_ROUNDS_MAX = 64

@@ -10,11 +10,11 @@ from reconciler.contract.facts import COUNTED_MAX
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.actions import OperatorAction
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
-from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
-from reconciler.policy.ports.reports import (
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
+from reconciler.telling.ports.reports import (
     ENVIRONMENTS_NAMED,
     EnvironmentTraces,
     LedgerLife,

@@ -19,11 +19,11 @@ from reconciler.contract.row_rules import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
-from reconciler.policy.ports.actions import Intent, OperatorAction
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import HeldTopic, Outage
-from reconciler.policy.ports.reports import QuarantinedAnnouncement, StoredRound
 from reconciler.policy.ports.rounds import RoundDone
+from reconciler.telling.ports.actions import Intent, OperatorAction
+from reconciler.telling.ports.reports import QuarantinedAnnouncement, StoredRound
 from reconciler.testing.memory_repairs import MemoryRepairRows, code_name
 
 RoundKey = tuple[Shard, str, int]

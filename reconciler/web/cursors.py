@@ -7,7 +7,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.paging import Position
+from reconciler.telling.ports.paging import Position
 
 #: A cursor of another version is refused: its position may mean something else.
 VERSION = 1

@@ -15,8 +15,8 @@ from reconciler.commands.metrics import dependencies_of
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.policy.ports.activity import Activity
 from reconciler.settings.schema import Settings
+from reconciler.telling.ports.activity import Activity
 from reconciler.web.access.web_access import WebAccess, build_access
 from reconciler.web.audits.shelf import AuditShelf, build_shelf
 from reconciler.web.exchange import WebRequest, WebResponse

@@ -17,8 +17,8 @@ from reconciler.clock import SystemClock
 from reconciler.contract.secret import HIDDEN_SECRET
 from reconciler.contract.secret_sources import signature_secrets
 from reconciler.errors import InvalidValue, ReconcilerError
-from reconciler.policy.ports.notices import NoticeChannel
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
+from reconciler.telling.ports.notices import NoticeChannel
 
 
 def _webhook(notifier: NotifierSettings) -> NoticeChannel:

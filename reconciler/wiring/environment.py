@@ -13,11 +13,11 @@ from reconciler.announcing.consumer import process_token
 from reconciler.contract.facts import Fact
 from reconciler.contract.urls import shown_url
 from reconciler.errors import BrokerUnavailable, RedisAway
-from reconciler.policy.account import unknown_environment
 from reconciler.policy.environment import EnvironmentGuard, conflict, told_redis
 from reconciler.policy.ports.environment import EnvironmentUses
-from reconciler.policy.ports.reports import EnvironmentTraces
 from reconciler.shards.environment_uses import RedisEnvironmentUses
+from reconciler.telling.account import unknown_environment
+from reconciler.telling.ports.reports import EnvironmentTraces
 from reconciler.wiring.connections import Connections
 
 logger = logging.getLogger(__name__)

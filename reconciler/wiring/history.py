@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from reconciler.history.reader import HistoryOverview, HistoryReader
     from reconciler.history.service import HistoryService
     from reconciler.policy.plan import TopicPlan
-    from reconciler.policy.ports.reports import Ledger
     from reconciler.shards.client import RoundRedis
+    from reconciler.telling.ports.reports import Ledger
     from reconciler.wiring.evidence import WitnessAdapters
 
 __all__ = [

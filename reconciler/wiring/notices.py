@@ -25,8 +25,11 @@ from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
 from reconciler.ledger.notices import SqlNotices
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ledger_silence import SILENT_MS, LedgerSilence
-from reconciler.policy.notices import (
+from reconciler.settings.notifiers import NotifierKind, NotifierSettings
+from reconciler.settings.schema import Settings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.pools import close_engine
+from reconciler.telling.conversations import (
     LEASE_SECONDS,
     PASSING_KINDS,
     Episodes,
@@ -40,12 +43,9 @@ from reconciler.policy.notices import (
     oldest_untold_ms,
     unheard,
 )
-from reconciler.policy.ports.notices import Conversation, Notice, NoticeChannel, Place, StandingTrouble
-from reconciler.policy.ports.reports import LedgerReports
-from reconciler.settings.notifiers import NotifierKind, NotifierSettings
-from reconciler.settings.schema import Settings
-from reconciler.sql.engines import open_engine
-from reconciler.sql.pools import close_engine
+from reconciler.telling.ledger_silence import SILENT_MS, LedgerSilence
+from reconciler.telling.ports.notices import Conversation, Notice, NoticeChannel, Place, StandingTrouble
+from reconciler.telling.ports.reports import LedgerReports
 from reconciler.wiring.channels import GAP_SECONDS, make_channel
 from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of

@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.commands.jobs import find_job, place_rebuild, place_repair
 from reconciler.contract.tables import JobState
-from reconciler.policy.ports.jobs import Job
 from reconciler.settings.file import load_settings
+from reconciler.telling.ports.jobs import Job
 from reconciler.wiring.connections import Connections
 from tests.acceptance.command import one_object
 from tests.acceptance.deployment import Deployment, Service

@@ -13,8 +13,8 @@ from reconciler.commands.explain import life_stories
 from reconciler.commands.list import list_rows
 from reconciler.commands.repair import repair_now
 from reconciler.commands.status.report import read_status
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.settings.file import load_settings
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from tests.acceptance.deployment import Deployment
 from tests.polling import eventually

@@ -16,8 +16,8 @@ from jsonschema import Draft202012Validator
 
 from reconciler.commands.jobs import find_job
 from reconciler.contract.tables import JobState
-from reconciler.policy.ports.jobs import Job
 from reconciler.sql.tables import job as job_table
+from reconciler.telling.ports.jobs import Job
 from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.api.acts import description_of

@@ -39,6 +39,7 @@ PRELOADED = (
     "commands",
     "wiring",
     "policy",
+    "telling",
     "ledger",
     "evidence",
     "shards",

@@ -15,7 +15,6 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence import waiting_retries
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
@@ -25,6 +24,7 @@ from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import repair, round_row
+from reconciler.telling.ports.paging import LedgerFilter
 from tests.contract.ledger.rows import round_done
 from tests.integration import test_group_rename as renaming
 from tests.integration.consumers.test_renamed_rows import row

@@ -24,13 +24,13 @@ from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, late_effects_ms
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from tests.unit.consumers.messages import business, effect_count, effects, message, new_key
 

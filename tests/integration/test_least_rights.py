@@ -55,20 +55,20 @@ from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.commit_evidence import CommitSource
-from reconciler.policy.notices import Pace, after_standing, new_conversation
-from reconciler.policy.ports.actions import Intent
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.policy.ports.idempotency import KeyedRequest
-from reconciler.policy.ports.jobs import JobChange, WantedJob
 from reconciler.policy.ports.ledger import RepairChange
-from reconciler.policy.ports.notices import Place, StandingTrouble
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata, repair
+from reconciler.telling.conversations import Pace, after_standing, new_conversation
+from reconciler.telling.ports.actions import Intent
+from reconciler.telling.ports.jobs import JobChange, WantedJob
+from reconciler.telling.ports.notices import Place, StandingTrouble
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import named_database
 from reconciler.wiring.rights import NeededRights

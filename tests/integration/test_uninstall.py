@@ -16,7 +16,6 @@ from reconciler.commands.uninstall import Step, needed, steps_of
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.policy.ports.reports import RepairCount, VerdictCount
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -27,6 +26,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate
+from reconciler.telling.ports.reports import RepairCount, VerdictCount
 from reconciler.wiring.brokers import READER_GROUPS
 from reconciler.words import said
 from tests.polling import eventually

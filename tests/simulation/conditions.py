@@ -22,11 +22,8 @@ from typing import Any, cast
 from tests.simulation import probes
 from tests.simulation.mutants import ROOT
 
-#: Below reconciler/policy: what only pages, commands and figures run.
-LEFT_OUT = (
-    "account.py", "environment.py", "lag.py", "ledger_silence.py", "life_events.py", "life_story.py", "notices.py",
-    "open_halves.py", "ports/", "undecided_keys.py",
-)  # fmt: skip
+#: Below reconciler/policy: what only commands and the wiring run.
+LEFT_OUT = ("environment.py", "open_halves.py", "ports/")
 TEXT_MAX = 90
 #: Outcomes that no history can see, by reason.
 REASONS = Path(__file__).parent / "unreached.toml"

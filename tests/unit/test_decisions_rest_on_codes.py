@@ -57,7 +57,7 @@ NO_SENTENCE = {
     "reconciler/ledger/holds.py _as_seen": "the row is the one that a person saw",
     "reconciler/policy/dismissal.py dismiss": "outcomes are closed words",
     "reconciler/policy/environment.py _known_brokers": "names of brokers",
-    "reconciler/policy/life_events.py _history_event": "a closed word of the history",
+    "reconciler/telling/life_events.py _history_event": "a closed word of the history",
     "reconciler/policy/judging/suspect.py taken_back": "a name of evidence",
     "reconciler/policy/round.py _suspend": "an outage's reason is a closed word",
     "reconciler/policy/shard_rounds.py goes_on": "an outage's reason is a closed word",

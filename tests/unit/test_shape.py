@@ -202,7 +202,7 @@ def test_exported_names_exist(package: str) -> None:
         ),
         (
             "checkback_consumers.replay_worker, checkback_producers.sweeper",
-            "reconciler.policy.ports.jobs reconciler.policy.ports.notices reconciler.policy.ports.history",
+            "reconciler.telling.ports.jobs reconciler.telling.ports.notices reconciler.policy.ports.history",
         ),
         (
             "reconciler.evidence.outbox",

@@ -15,7 +15,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.evidence import WatermarkState
 from reconciler.policy.ports.evidence import BrokerEvidence
-from reconciler.policy.ports.reports import StoredRound
+from reconciler.telling.ports.reports import StoredRound
 from reconciler.wiring.brokers import OWN_GROUPS
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence

@@ -10,7 +10,13 @@ from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
-from reconciler.policy.account import (
+from reconciler.policy.evidence import Watermark
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.evidence import InboxEvidence
+from reconciler.policy.ports.ledger import Candidates
+from reconciler.policy.ports.rounds import ShardMemory
+from reconciler.telling.account import (
     RUN_LIVES_MS,
     Account,
     Link,
@@ -27,14 +33,8 @@ from reconciler.policy.account import (
     unheard_link,
     verdicts_link,
 )
-from reconciler.policy.evidence import Watermark
-from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.evidence import InboxEvidence
-from reconciler.policy.ports.ledger import Candidates
-from reconciler.policy.ports.reports import StoredRound
-from reconciler.policy.ports.rounds import ShardMemory
-from reconciler.policy.undecided_keys import UndecidedKeys, read_undecided, undecided_link
+from reconciler.telling.ports.reports import StoredRound
+from reconciler.telling.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.availability import BROKER_AWAY, broker_away, broker_name
 from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections

@@ -11,7 +11,7 @@ from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.reports import LedgerReports, RepairCount, StoredRound, VerdictCount
+from reconciler.telling.ports.reports import LedgerReports, RepairCount, StoredRound, VerdictCount
 
 DAMAGED_VERDICTS = Code("status.damaged-verdicts", subscription=Field.NAME, number=Field.COUNT, damage=Field.TEXT)
 DAMAGED_REPAIRS = Code("status.damaged-repairs", topic=Field.NAME, number=Field.COUNT, damage=Field.TEXT)

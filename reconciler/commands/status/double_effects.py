@@ -11,8 +11,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.ledger import Candidate
-from reconciler.policy.ports.paging import LedgerFilter, all_rows
-from reconciler.policy.ports.reports import LedgerReports, VerdictCount
+from reconciler.telling.ports.paging import LedgerFilter, all_rows
+from reconciler.telling.ports.reports import LedgerReports, VerdictCount
 
 TWO_EFFECTS = Code("status.two-effects", subscription=Field.NAME, number=Field.NUMBER, unique_key=Field.NAME)
 EFFECT_AFTER_DISMISSAL = Code(

@@ -32,13 +32,13 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import later_end
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.policy.account import Account, Summary, summary_of
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.lag import Lag, lag_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import HeldTopic, Outage
-from reconciler.policy.ports.reports import RepairCount, StoredRound, VerdictCount
-from reconciler.policy.undecided_keys import beyond_set_up
+from reconciler.telling.account import Account, Summary, summary_of
+from reconciler.telling.lag import Lag, lag_of
+from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
+from reconciler.telling.undecided_keys import beyond_set_up
 from reconciler.wiring.availability import (
     AWAY,
     BROKER_AWAY,

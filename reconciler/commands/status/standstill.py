@@ -11,9 +11,9 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.policy.ports.ledger import Candidates, HeldTopic, Outage, Repairs
-from reconciler.policy.ports.reports import RepairCount, StoredRound, VerdictCount
-from reconciler.policy.undecided_keys import UndecidedKeys
 from reconciler.settings.schema import Settings
+from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
+from reconciler.telling.undecided_keys import UndecidedKeys
 
 OPEN_OUTAGE = Code("status.open-outage", at_ms=Field.TIME, reason=Field.NAME, step=Field.FACT)
 ROUNDS_FOLLOW = Code("status.rounds-follow")

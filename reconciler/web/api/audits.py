@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.paging import Position
+from reconciler.telling.ports.paging import Position
 from reconciler.web.api.listings import LIMIT_DEFAULT, NEXT_CURSOR, PAGED
 from reconciler.web.audits.check import VERDICTS, AuditCheck, AuditState
 from reconciler.web.audits.folder import AuditEntry

@@ -12,7 +12,7 @@ from reconciler.contract.schema import Table
 from reconciler.contract.tables import CandidateState, JobKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.paging import LedgerFilter, Position
+from reconciler.telling.ports.paging import LedgerFilter, Position
 from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor_of, position_of
 from reconciler.web.description import (
     ANYTHING,

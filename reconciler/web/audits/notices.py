@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time
 
 from reconciler.contract.tables import NoticeKind
-from reconciler.policy.ports.notices import StandingTrouble
-from reconciler.policy.ports.reports import LedgerReports
 from reconciler.settings.schema import Settings
+from reconciler.telling.ports.notices import StandingTrouble
+from reconciler.telling.ports.reports import LedgerReports
 from reconciler.web.audits.days import AuditCalendar, DayState, calendar_of
 from reconciler.web.audits.folder import LINK
 from reconciler.web.audits.shelf import AuditShelf

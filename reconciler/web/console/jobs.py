@@ -9,7 +9,7 @@ from reconciler.commands.repair import RepairLine
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import MalformedInput
-from reconciler.policy.ports.jobs import ENDED_JOBS, Job
+from reconciler.telling.ports.jobs import ENDED_JOBS, Job
 from reconciler.web.acts.repairing import PREVIEWED_MAX
 from reconciler.web.console.listings import ROWS_A_PAGE, ListingPage, filter_of
 from reconciler.web.console.names import keys_to_name

@@ -11,7 +11,7 @@ from reconciler.commands.list import list_page
 from reconciler.contract.tables import CandidateState, JobState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.paging import LedgerFilter
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.console.selection import choosable, finds_every_open_loss, verdicts_of

@@ -12,7 +12,7 @@ from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.facts import Fact
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.reports import VerdictCount
+from reconciler.telling.ports.reports import VerdictCount
 from reconciler.web.console.overview import severity
 from reconciler.web.services import WebServices
 

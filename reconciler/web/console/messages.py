@@ -11,7 +11,7 @@ from reconciler.commands.explain import life_stories
 from reconciler.contract.facts import Fact
 from reconciler.contract.stored_facts import fact_in
 from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.policy.life_story import GOES_ON, NEEDS_A_PERSON, NOT_REPAIRED, LifeStory
+from reconciler.telling.life_story import GOES_ON, NEEDS_A_PERSON, NOT_REPAIRED, LifeStory
 from reconciler.web.console.rendering import page
 from reconciler.web.console.saying import Moment
 from reconciler.web.excerpts import shown

@@ -13,10 +13,10 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
-from reconciler.policy.account import SummaryKind
-from reconciler.policy.ports.activity import Activity
 from reconciler.policy.ports.ledger import HeldTopic
-from reconciler.policy.ports.reports import VerdictCount
+from reconciler.telling.account import SummaryKind
+from reconciler.telling.ports.activity import Activity
+from reconciler.telling.ports.reports import VerdictCount
 from reconciler.web.console.next_steps import next_steps
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRequest, WebResponse, json_response

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.reports import Ledger
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
+from reconciler.telling.ports.reports import Ledger
 from reconciler.testing.memory import MemoryLedger
 from reconciler.words import said
 from tests.contract.ledger.rows import new_environment

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.activity import READ_AGAIN, SqlActivities
-from reconciler.policy.ports.activity import ActivityBucket
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.tables import candidate, round_row
+from reconciler.telling.ports.activity import ActivityBucket
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import entry, key, round_done, shard
 

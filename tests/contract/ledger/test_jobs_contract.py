@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from reconciler.contract.row_rules import TEXT_CHARACTERS
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.ledger.jobs import SqlJobs
-from reconciler.policy.ports.jobs import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, WantedJob
-from reconciler.policy.ports.paging import LedgerFilter, Position
 from reconciler.sql.tables import job as job_table
+from reconciler.telling.ports.jobs import ATTEMPTS_MAX, ClaimedJob, Job, JobChange, WantedJob
+from reconciler.telling.ports.paging import LedgerFilter, Position
 from tests.contract.ledger.conftest import DatabaseWorld
 
 _NUMBERS = itertools.count(1)

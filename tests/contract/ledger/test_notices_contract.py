@@ -14,8 +14,11 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import notices as ledger_notices
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.account import LAST_ROUND, MORE_SHARDS
-from reconciler.policy.notices import (
+from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
+from reconciler.sql.tables import candidate
+from reconciler.sql.tables import notice as notice_table
+from reconciler.telling.account import LAST_ROUND, MORE_SHARDS
+from reconciler.telling.conversations import (
     LATE_COMMIT_MS,
     LEASE_SECONDS_MAX,
     Pace,
@@ -23,10 +26,7 @@ from reconciler.policy.notices import (
     after_standing,
     new_conversation,
 )
-from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
-from reconciler.policy.ports.notices import Conversation, PastTroubles, Place, StandingTrouble
-from reconciler.sql.tables import candidate
-from reconciler.sql.tables import notice as notice_table
+from reconciler.telling.ports.notices import Conversation, PastTroubles, Place, StandingTrouble
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import entry, key, new_environment, shard, subscription
 

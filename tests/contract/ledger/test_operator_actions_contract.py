@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.row_rules import TEXT_CHARACTERS
-from reconciler.policy.ports.actions import Intent, OperatorAction
-from reconciler.policy.ports.paging import LedgerFilter
+from reconciler.telling.ports.actions import Intent, OperatorAction
+from reconciler.telling.ports.paging import LedgerFilter
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key
 

@@ -13,7 +13,7 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports.ledger import RepairChange
-from reconciler.policy.ports.paging import LedgerFilter, Page, Position
+from reconciler.telling.ports.paging import LedgerFilter, Page, Position
 from tests.contract.ledger.conftest import DatabaseWorld, World
 from tests.contract.ledger.rows import entry, key, message, round_done, shard, subscription
 

@@ -17,11 +17,11 @@ from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.actions import Intent
-from reconciler.policy.ports.jobs import WantedJob
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata, operator_action, outage, repair, round_row
+from reconciler.telling.ports.actions import Intent
+from reconciler.telling.ports.jobs import WantedJob
 from tests.contract.ledger.rows import entry, key, message, round_done, shard, subscription
 from tests.forks import fork_server
 from tests.polling import eventually

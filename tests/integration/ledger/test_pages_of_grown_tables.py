@@ -17,10 +17,10 @@ from reconciler.ledger import paging
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.reports import SqlReports
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.paging import LedgerFilter, Page, Position, all_rows
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate, job, operator_action, outage, quarantine, repair, round_row
+from reconciler.telling.ports.paging import LedgerFilter, Page, Position, all_rows
 from tests.services import mariadb, postgres
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer

@@ -14,12 +14,12 @@ from checkback_consumers.message import HandedOverMessage
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Ending, HoldKind, JobKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.jobs import ClaimedJob, WantedJob
 from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.incomplete_rows import IncompleteRow, IncompleteRows
 from reconciler.sql.tables import hold, inbox, job
+from reconciler.telling.ports.jobs import ClaimedJob, WantedJob
 from tests.contract.ledger.rows import entry, key, shard, subscription
 from tests.integration.ledger.test_closing_races import (
     ENVIRONMENT,

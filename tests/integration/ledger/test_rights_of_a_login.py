@@ -15,13 +15,13 @@ from reconciler.commands.doctor.rights import diagnosis_of
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ledger_silence import SILENT_MS
-from reconciler.policy.notices import Pace
-from reconciler.policy.ports.notices import Notice
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import refused_rights
 from reconciler.sql.tables import ledger_metadata, outbox_metadata
+from reconciler.telling.conversations import Pace
+from reconciler.telling.ledger_silence import SILENT_MS
+from reconciler.telling.ports.notices import Notice
 from reconciler.wiring.notices import Listener, NoticeService
 from reconciler.wiring.rights import NeededRights, needed_rights
 

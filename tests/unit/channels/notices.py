@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reconciler.contract.tables import NoticeKind
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 
 GOLDEN = Path(__file__).parent / "golden"
 #: 2026-11-25 03:12:05.678 in UTC.

@@ -20,7 +20,7 @@ from reconciler.channels.wecom import WeComChannel
 from reconciler.contract.secret import SecretText
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelAway, ChannelRefused
-from reconciler.policy.ports.notices import NoticeChannel
+from reconciler.telling.ports.notices import NoticeChannel
 from tests.services.certificates import Authority
 from tests.unit.channels.notices import AT_MS, CONSOLE_URL, assert_golden, notice
 from tests.unit.channels.receiver import Receiver, Reply, receiving

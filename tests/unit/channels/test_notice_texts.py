@@ -17,7 +17,7 @@ from reconciler.channels.texts import (
     NoticeTexts,
 )
 from reconciler.contract.tables import NoticeKind
-from reconciler.policy.account import SHARDS_WITHOUT_ROUND
+from reconciler.telling.account import SHARDS_WITHOUT_ROUND
 from reconciler.words import LANGUAGES
 from tests.examples import examples
 from tests.unit.channels.hostile import hostile_texts

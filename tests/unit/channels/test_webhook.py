@@ -16,7 +16,7 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.secret_sources import KeptSecret
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ChannelRefused
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 from tests.unit.channels.receiver import receiving
 
 AT_MS = 1_764_000_000_500

@@ -15,9 +15,9 @@ from reconciler.history.reader import HistoryReader
 from reconciler.history.tables import DAY_MS
 from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
 from reconciler.policy.evidence import Lookup, Presence
-from reconciler.policy.life_story import LifeStory, life_story_of
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.ports.reports import LedgerLife
+from reconciler.telling.life_story import LifeStory, life_story_of
+from reconciler.telling.ports.reports import LedgerLife
 from reconciler.words import said
 from tests.unit.history.house import BILLING, ENVIRONMENT, House, shard, some_keys
 

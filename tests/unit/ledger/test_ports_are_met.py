@@ -7,12 +7,12 @@ import fakeredis
 from reconciler.clock import ManualClock
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.announcing import CommitSets, HalfSets
-from reconciler.policy.ports.reports import Ledger
 from reconciler.policy.ports.rounds import RoundLeases, ShardMemory
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.engines import open_engine
+from reconciler.telling.ports.reports import Ledger
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
 

@@ -16,10 +16,10 @@ from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.catalogue import Metric, Sample
 from reconciler.instrumentation.metrics.events import EventMetrics
 from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
-from reconciler.policy.account import account_of, rounds_link
 from reconciler.policy.events import Event
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
+from reconciler.telling.account import account_of, rounds_link
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.world import Events, World
 

@@ -27,7 +27,7 @@ from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.catalogue import LABELS, METRICS
 from reconciler.instrumentation.metrics.events import EventMetrics
-from reconciler.policy import account, undecided_keys
+from reconciler.telling import account, undecided_keys
 from tests.services.requirements import promtool_missing, require
 from tests.unit.metrics.measured_world import scraped
 

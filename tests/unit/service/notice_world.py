@@ -16,13 +16,13 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, NoticeKind
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.notices import Pace
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.ports.notices import NoticeChannel
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
+from reconciler.telling.conversations import Pace
+from reconciler.telling.ports.notices import NoticeChannel
 from reconciler.wiring.notices import Listener, NoticeService, Watch
 
 ROOT = Path(__file__).parents[3]

@@ -17,10 +17,10 @@ from reconciler.commands.hold import HELD_DAYS_MAX, lift_ended, lift_hold, place
 from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue
-from reconciler.policy.ports.actions import OperatorAction
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import operator_action
+from reconciler.telling.ports.actions import OperatorAction
 from reconciler.wiring.connections import Connections
 
 ROOT = Path(__file__).parents[3]

@@ -15,12 +15,12 @@ from reconciler.commands.list import list_rows
 from reconciler.commands.repair import _named
 from reconciler.errors import DependencyAway, InvalidValue
 from reconciler.evidence import outbox_inspection
-from reconciler.policy.ports.actions import Intent
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import ledger_metadata, outbox, outbox_metadata
+from reconciler.telling.ports.actions import Intent
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 

@@ -214,7 +214,7 @@ def test_help_loads_no_driver_and_no_scheduler() -> None:
 def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
     from reconciler.commands.status.report import StatusReport
     from reconciler.policy.ports.ledger import HeldTopic
-    from reconciler.policy.ports.reports import RepairCount, VerdictCount
+    from reconciler.telling.ports.reports import RepairCount, VerdictCount
 
     subscription = Subscription(environment="test", topic="T", group="g")
     calm = {"subscriptions": (), "verdicts": (), "repairs": (), "holds": (), "outages": (), "away": ()}
@@ -248,11 +248,11 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
 
 def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that() -> None:
     from reconciler.commands.status.report import NO_OUTBOX, StatusReport, SubscriptionStatus
-    from reconciler.policy.account import Account
     from reconciler.policy.evidence import Watermark, WatermarkState
-    from reconciler.policy.lag import Lag
     from reconciler.policy.ports.ledger import HeldTopic
-    from reconciler.policy.ports.reports import VerdictCount
+    from reconciler.telling.account import Account
+    from reconciler.telling.lag import Lag
+    from reconciler.telling.ports.reports import VerdictCount
 
     of = Subscription(environment="test", topic="T", group="g")
 
@@ -328,7 +328,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
 def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_evidence() -> None:
     from reconciler.commands.status.standstill import undecided
-    from reconciler.policy.ports.reports import VerdictCount
+    from reconciler.telling.ports.reports import VerdictCount
 
     subscription = Subscription(environment="test", topic="T", group="g")
     hour_ms = 3_600_000

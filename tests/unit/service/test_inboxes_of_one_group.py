@@ -20,12 +20,12 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.life_story import TWO_EFFECTS, life_story_of
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.ports.reports import LedgerLife
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.tables import inbox
+from reconciler.telling.life_story import TWO_EFFECTS, life_story_of
+from reconciler.telling.ports.reports import LedgerLife
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.replay_worker import _only_inbox

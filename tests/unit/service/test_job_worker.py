@@ -29,10 +29,10 @@ from reconciler.contract.tables import JobState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, InvalidValue, UsageError
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports.jobs import Job
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import job as job_table
+from reconciler.telling.ports.jobs import Job
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 

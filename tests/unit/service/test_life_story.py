@@ -22,8 +22,10 @@ from reconciler.policy.evidence import (
     TransactionState,
     WitnessAnswer,
 )
-from reconciler.policy.life_events import HALF_STORED
-from reconciler.policy.life_story import (
+from reconciler.policy.ports.ledger import Candidate, HeldTopic, Repair
+from reconciler.policy.ports.rounds import KeyPlaces, RoundCounts, RoundDone
+from reconciler.telling.life_events import HALF_STORED
+from reconciler.telling.life_story import (
     DONE,
     GOES_ON,
     PERSON_MUST_LOOK,
@@ -32,10 +34,8 @@ from reconciler.policy.life_story import (
     LifeStory,
     life_story_of,
 )
-from reconciler.policy.ports.actions import Intent, OperatorAction
-from reconciler.policy.ports.ledger import Candidate, HeldTopic, Repair
-from reconciler.policy.ports.reports import LedgerLife, StoredRound
-from reconciler.policy.ports.rounds import KeyPlaces, RoundCounts, RoundDone
+from reconciler.telling.ports.actions import Intent, OperatorAction
+from reconciler.telling.ports.reports import LedgerLife, StoredRound
 from reconciler.wiring.availability import away as is_away
 from reconciler.words import said
 from reconciler.words import told as in_language

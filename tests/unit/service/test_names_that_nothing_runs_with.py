@@ -15,8 +15,6 @@ from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.policy.account import RUN_LIVES_MS
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
@@ -25,6 +23,8 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import round_row
+from reconciler.telling.account import RUN_LIVES_MS
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.contract.ledger.rows import round_done

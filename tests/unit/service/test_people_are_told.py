@@ -22,7 +22,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
-from reconciler.policy.ports.notices import Notice, StandingTrouble
+from reconciler.telling.ports.notices import Notice, StandingTrouble
 from reconciler.wiring.availability import away, broker_away, database_away
 from reconciler.wiring.databases import INBOX, OUTBOX
 from reconciler.wiring.notices import REFUSED_SECONDS, NoticeService, Watch, listeners_of, telling_people

@@ -20,14 +20,14 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.actions import Intent, OperatorAction
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.ports.paging import LedgerFilter
-from reconciler.policy.ports.reports import VerdictCount
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import operator_action, outbox
+from reconciler.telling.ports.actions import Intent, OperatorAction
+from reconciler.telling.ports.paging import LedgerFilter
+from reconciler.telling.ports.reports import VerdictCount
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.unit.consumers.messages import new_key

@@ -17,17 +17,17 @@ from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.evidence.outbox_inspection import OutboxInspector
-from reconciler.policy.account import OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Outage, VerdictEntry
-from reconciler.policy.ports.reports import StoredRound
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_identity, outbox_metadata
+from reconciler.telling.account import OutboxReading
+from reconciler.telling.ports.reports import StoredRound
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.connections import Connections
 from reconciler.words import said

@@ -15,7 +15,6 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.policy.lag import DESERTED
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
@@ -25,6 +24,7 @@ from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatu
 from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
+from reconciler.telling.lag import DESERTED
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.polling import eventually

@@ -23,10 +23,10 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.life_events import HALF_STORED, LifeEvent
-from reconciler.policy.life_story import LifeStory
 from reconciler.policy.ports.ledger import RepairChange
-from reconciler.policy.ports.paging import LedgerFilter
+from reconciler.telling.life_events import HALF_STORED, LifeEvent
+from reconciler.telling.life_story import LifeStory
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.group_rename import GroupQueue
 from tests.unit.web.reports import facts_of

@@ -23,13 +23,13 @@ from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.since import ASK_AGAIN_SECONDS
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.ports.actions import Intent
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
-from reconciler.policy.undecided_keys import read_undecided
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.tables import repair
+from reconciler.telling.ports.actions import Intent
+from reconciler.telling.undecided_keys import read_undecided
 from reconciler.words import said
 
 OF = Subscription(environment="prod", topic="ORDERS", group="billing")

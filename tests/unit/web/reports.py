@@ -11,10 +11,10 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.watermark import CONSUMED
-from reconciler.policy.account import Account
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports.ledger import HeldTopic
-from reconciler.policy.ports.reports import RepairCount, VerdictCount
+from reconciler.telling.account import Account
+from reconciler.telling.ports.reports import RepairCount, VerdictCount
 
 NOW_MS = 1_700_000_000_000
 ORDERS = Subscription(environment="production", topic="ORDERS", group="billing")

@@ -9,9 +9,9 @@ from reconciler.contract.reasons import DAMAGED
 from reconciler.contract.stored_facts import with_texts
 from reconciler.contract.tables import RepairState
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer, as_foreign
-from reconciler.policy.life_story import LifeStory, life_story_of
-from reconciler.policy.ports.actions import Intent, OperatorAction
-from reconciler.policy.ports.reports import LedgerLife
+from reconciler.telling.life_story import LifeStory, life_story_of
+from reconciler.telling.ports.actions import Intent, OperatorAction
+from reconciler.telling.ports.reports import LedgerLife
 from reconciler.words import said
 from tests.unit.service.test_life_story import BILLING, CANDIDATE, COPY, KEY, REPAIR, ROUND, ROW, SHIPPING, in_redis
 from tests.unit.web.console_world import HOSTILE

@@ -18,10 +18,10 @@ from reconciler.commands.jobs import cancel_job, find_job, place_rebuild, place_
 from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.policy.ports.actions import Intent
-from reconciler.policy.ports.jobs import JobChange
-from reconciler.policy.ports.paging import LedgerFilter
 from reconciler.sql.tables import idempotency_key
+from reconciler.telling.ports.actions import Intent
+from reconciler.telling.ports.jobs import JobChange
+from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.web.acts import repairing
 from reconciler.web.console import messages
 from reconciler.web.console.listings import ROWS_A_PAGE

@@ -14,7 +14,7 @@ import pytest
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import JobKind
 from reconciler.contract.visible_text import visible_json
-from reconciler.policy.ports.jobs import WantedJob
+from reconciler.telling.ports.jobs import WantedJob
 from reconciler.web.excerpts import TEXT_CHARACTERS_MAX
 from reconciler.web.exchange import HTML, JSON, WebResponse
 from reconciler.web.problems import PROBLEM_JSON

@@ -177,7 +177,7 @@ def test_every_row_is_on_one_page_and_on_one_only(
 
 def asked_of(services: WebServices, of: ListingPage) -> int:
     from reconciler.commands.list import list_rows
-    from reconciler.policy.ports.paging import LedgerFilter
+    from reconciler.telling.ports.paging import LedgerFilter
 
     return len(list_rows(services.connections, of.what, only=LedgerFilter(), limit=10_000).rows)
 

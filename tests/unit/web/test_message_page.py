@@ -20,7 +20,8 @@ from reconciler.contract.reasons import TAG_COMPARED
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import MEANINGS, Verdict
 from reconciler.policy.evidence import Lookup
-from reconciler.policy.life_story import (
+from reconciler.policy.ports.rounds import KeyPlaces
+from reconciler.telling.life_story import (
     DISMISSED,
     DISMISSED_BY,
     EFFECT_AFTER_DISMISSAL,
@@ -34,7 +35,6 @@ from reconciler.policy.life_story import (
     LifeStory,
     life_story_of,
 )
-from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.web.console import messages
 from reconciler.web.console.catalogue import catalogue_of
 from reconciler.web.console.messages import can_change, weight

@@ -15,10 +15,10 @@ from reconciler.commands.acknowledgement import ACKNOWLEDGED
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.account import Link, account_of, rounds_link, verdicts_link
-from reconciler.policy.lag import Lag
-from reconciler.policy.ports.activity import Activity, ActivityBucket
 from reconciler.policy.ports.rounds import PendingKey
+from reconciler.telling.account import Link, account_of, rounds_link, verdicts_link
+from reconciler.telling.lag import Lag
+from reconciler.telling.ports.activity import Activity, ActivityBucket
 from reconciler.web.console.next_steps import NextStep, next_steps
 from reconciler.web.console.overview import INCIDENT_LINES_MAX, activity_document, severity
 from reconciler.web.services import WebServices

@@ -20,8 +20,8 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports.idempotency import KeyedRequest
-from reconciler.policy.ports.jobs import JobChange
 from reconciler.policy.ports.ledger import VerdictEntry
+from reconciler.telling.ports.jobs import JobChange
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR

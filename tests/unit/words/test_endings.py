@@ -12,8 +12,8 @@ from reconciler.cli.app import app
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import ENDINGS, LOSSES, QUARANTINING, SETTLING, WAITING, Verdict, what_ends
 from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
-from reconciler.policy.life_story import GOES_ON, NEEDS_A_PERSON, NOT_REPAIRED
-from reconciler.policy.ports.reports import LedgerLife
+from reconciler.telling.life_story import GOES_ON, NEEDS_A_PERSON, NOT_REPAIRED
+from reconciler.telling.ports.reports import LedgerLife
 from reconciler.words import LANGUAGES, said
 from reconciler.words.catalogue import sentences
 from tests.unit.service.test_life_story import ABSENT, BILLING, CANDIDATE, KEY, RECORDED, REPAIR, story

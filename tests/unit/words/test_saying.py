@@ -8,7 +8,7 @@ import pytest
 from reconciler.commands.status.other_clusters import OTHER_CLUSTER
 from reconciler.commands.status.standstill import FAILED, QUARANTINED
 from reconciler.contract.facts import COUNTED_MAX, Fact, Field
-from reconciler.policy.account import (
+from reconciler.telling.account import (
     HELD,
     LATE_AFTER,
     MORE_BELOW,
@@ -18,7 +18,7 @@ from reconciler.policy.account import (
     UNTIL,
     WELL,
 )
-from reconciler.policy.life_events import HALF_PUT_BACK
+from reconciler.telling.life_events import HALF_PUT_BACK
 from reconciler.words import LANGUAGES, Piece, counted, pieces, said
 
 NOW_MS = 1_700_000_000_999

@@ -7,7 +7,7 @@ import pytest
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
-from reconciler.policy.lag import Lag, lag_of
+from reconciler.telling.lag import Lag, lag_of
 from reconciler.words import said
 
 BILLING = Subscription(environment="test", topic="ORDERS", group="billing")

@@ -15,10 +15,10 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Undecided
-from reconciler.policy.account import Link, passed
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.ledger import Candidate, Candidates, UndecidedRows
+from reconciler.telling.account import Link, passed
 
 KEY = Code("undecided.key", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT)
 KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT, number=Field.NUMBER)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
-from reconciler.policy.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
+from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
 #: Between the first news and its message: what comes together is told together.
 GATHER_SECONDS = 5.0

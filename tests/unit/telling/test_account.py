@@ -11,7 +11,11 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.watermark import CONSUMED
-from reconciler.policy.account import (
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.ledger import Candidates, VerdictEntry
+from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardMemory, ShardState
+from reconciler.telling.account import (
     HELD,
     MORE_QUEUES,
     NO_READER,
@@ -37,11 +41,7 @@ from reconciler.policy.account import (
     unheard_link,
     verdicts_link,
 )
-from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.ledger import Candidates, VerdictEntry
-from reconciler.policy.ports.reports import EnvironmentTraces, StoredRound
-from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardMemory, ShardState
+from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.availability import away
 from reconciler.words import said
@@ -398,7 +398,7 @@ def test_a_due_key_without_a_verdict_does_not_hide_behind_pages_of_keys_that_hav
 
 
 def test_looking_for_keys_without_a_verdict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.policy.account.PAGES_MAX", 2)
+    monkeypatch.setattr("reconciler.telling.account.PAGES_MAX", 2)
     keys = pending(1_001)
     assert unlisted(keys, listed(keys[:1_000])) is None
 

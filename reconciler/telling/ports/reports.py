@@ -9,7 +9,6 @@ from typing import Protocol
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.actions import OperatorAction, OperatorActions
 from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.closing import Closings, seen_of
 from reconciler.policy.ports.ledger import (
@@ -24,8 +23,9 @@ from reconciler.policy.ports.ledger import (
     Repair,
     Repairs,
 )
-from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 from reconciler.policy.ports.rounds import RoundDone, Rounds
+from reconciler.telling.ports.actions import OperatorAction, OperatorActions
+from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

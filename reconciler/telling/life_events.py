@@ -12,9 +12,9 @@ from reconciler.contract.stored_facts import beside
 from reconciler.contract.tables import EVERY_GROUP
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Recorded, StoredMessage
 from reconciler.policy.inquiry.delivery import difference, other_content
-from reconciler.policy.ports.actions import OperatorAction
 from reconciler.policy.ports.ledger import Repair
-from reconciler.policy.ports.reports import LedgerLife
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.reports import LedgerLife
 
 RECORDED = Code("story.recorded")
 ANNOUNCED = Code("story.announced")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ports.notices import Notice
 
 #: A ledger that is away for less is not told: an upgrade, a fail-over.
 SILENT_MS = 120_000

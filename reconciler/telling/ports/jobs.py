@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.policy.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
+from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
 #: In these states nothing is done any more.
 ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})

@@ -9,12 +9,12 @@ import pytest
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided, Verdict
-from reconciler.policy.account import account_of
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import UNDECIDED, undecided_by
 from reconciler.policy.ports.ledger import VerdictEntry
-from reconciler.policy.undecided_keys import (
+from reconciler.telling.account import account_of
+from reconciler.telling.undecided_keys import (
     COUNTED_MAX,
     UndecidedKeys,
     beyond_set_up,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from reconciler.policy.ledger_silence import AGAIN_MS, SILENT_MS, LedgerSilence
-from reconciler.policy.ports.notices import Notice
+from reconciler.telling.ledger_silence import AGAIN_MS, SILENT_MS, LedgerSilence
+from reconciler.telling.ports.notices import Notice
 
 INTERVAL_MS = 900_000
 #: Time of the first look.

@@ -24,7 +24,9 @@ from reconciler.policy.evidence import (
 )
 from reconciler.policy.inquiry.delivery import double_effect, late_effects_ms, message_of, other_content
 from reconciler.policy.judging.suspect import TAKEN_BACK
-from reconciler.policy.life_events import (
+from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, HeldTopic
+from reconciler.policy.ports.rounds import KeyPlaces
+from reconciler.telling.life_events import (
     LifeEvent,
     action_event,
     copy_events,
@@ -34,9 +36,7 @@ from reconciler.policy.life_events import (
     ledger_events,
     outbox_events,
 )
-from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, HeldTopic
-from reconciler.policy.ports.reports import LedgerLife
-from reconciler.policy.ports.rounds import KeyPlaces
+from reconciler.telling.ports.reports import LedgerLife
 
 # What witnesses say.
 SAYS = Code("story.says", lines=Field.FACTS)

@@ -22,8 +22,8 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.ledger import Candidates
-from reconciler.policy.ports.reports import EnvironmentTraces, StoredRound
 from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardMemory, ShardState
+from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 
 #: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
 PAGES_MAX = 40

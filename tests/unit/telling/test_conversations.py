@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.contract.tables import NoticeKind
-from reconciler.policy.notices import (
+from reconciler.telling.conversations import (
     COUNTED_TROUBLES_MAX,
     LATE_COMMIT_MS,
     Pace,
@@ -21,7 +21,7 @@ from reconciler.policy.notices import (
     oldest_untold_ms,
     once_told,
 )
-from reconciler.policy.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble
+from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble
 from tests.examples import examples
 
 PACE = Pace(interval_seconds=900, reminder_seconds=4 * 3_600, gather_seconds=5)

@@ -1,0 +1,1 @@
+"""What people are told: until when all is accounted for, a message's life, notices. Decisions on values alone."""
