@@ -21,13 +21,14 @@ from reconciler.cli.options import (
     require_key,
 )
 from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
-from reconciler.contract.tables import RepairAct
+from reconciler.contract.tables import HoldKind, RepairAct
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, remark, say
 
 if TYPE_CHECKING:
     from reconciler.commands.dismiss import DismissalReport
     from reconciler.commands.repair import ManualRepairReport
+    from reconciler.policy.ports.ledger import HeldTopic
     from reconciler.wiring.connections import Connections
 
 Table = tuple[Sequence[str], Sequence[tuple[object, ...]]]
@@ -266,7 +267,7 @@ def _next_ms(until: datetime, *, now_ms: int) -> int:
 
 def resume(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
-    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker, too.")] = False,
+    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker instead; a hold stays.")] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -281,12 +282,18 @@ def resume(
     with Connections.for_one_answer(read_settings(config)) as connections:
         done = lift_hold(connections, topic, breaker=breaker, by=operator())
     if output is Output.JSON:
-        lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
+        lifted, left = [str(kind) for kind in done.lifted], [str(held.kind) for held in done.left]
         print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
     elif done.left:
-        say(f"repairs of {topic} are still stopped: the circuit breaker is open, close it with --breaker")
+        say(*(f"repairs of {topic} are still stopped: {_brake_of(held)}" for held in done.left))
     else:
         say(f"repairs of {topic} go on" if done.lifted else f"repairs of {topic} were not on hold")
+
+
+def _brake_of(held: HeldTopic) -> str:
+    if held.kind is HoldKind.BREAKER:
+        return "the circuit breaker is open, close it with --breaker"
+    return f"a hold of {held.by} since {time_text(held.since_ms)} ({held.reason}), lift it without --breaker"
 
 
 def rebuild(

@@ -95,35 +95,35 @@ class LiftedHolds:
 
     lifted: tuple[HoldKind, ...]
     #: Brakes that are still on.
-    left: tuple[HoldKind, ...]
+    left: tuple[HeldTopic, ...]
 
 
 def lift_hold(
     connections: Connections, topic: str, *, breaker: bool, by: str, seen: Collection[str] = ()
 ) -> LiftedHolds:
-    """Lets the repairs go on; with `breaker` closes the circuit breaker, too. A topic that is stopped may have left
-    the settings meanwhile.
+    """Lifts a person's hold, or with `breaker` closes the circuit breaker instead: who closes it has not asked what a
+    colleague's hold is for. A topic that is stopped may have left the settings meanwhile.
 
     `seen`: the brakes that were shown (HeldTopic.seen); none: those that are read first count. Raises ChangedMeanwhile
     for another brake in the place of one of them: all of them stay.
     """
-    kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
+    kind = HoldKind.BREAKER if breaker else HoldKind.HOLD
     settings, holds = connections.settings, connections.ledger.holds
     found = held_topic(connections, topic)
     if not found:
         require_topic(settings, topic)
     with recorded(connections, "resume", by=by, topic=topic, detail="--breaker" if breaker else "") as outcome:
-        wanted = [held for held in found if held.kind in kinds]
+        wanted = [held for held in found if held.kind is kind]
         others = [held for held in wanted if seen and held.seen not in seen]
         done = frozenset() if others else holds.lift_seen(settings.environment, *wanted)
         lifted = tuple(held.kind for held in wanted if held.kind in done)
         left = held_topic(connections, topic)
         # What is gone was lifted by somebody else, as this person wished.
-        if others or any(held.kind in kinds for held in left):
+        if others or any(held.kind is kind for held in left):
             now = {str(held.kind): f"{held.by}: {held.reason}" for held in left}
             raise ChangedMeanwhile(f"what stops the repairs of {topic}", now=now)
         outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
-    return LiftedHolds(lifted=lifted, left=tuple(held.kind for held in left))
+    return LiftedHolds(lifted=lifted, left=tuple(left))
 
 
 def held_topic(connections: Connections, topic: str) -> list[HeldTopic]:

@@ -31,7 +31,7 @@ class HoldFields(ActFields):
 class LiftFields(ActFields):
     """What goes on; the topic is in the path."""
 
-    breaker: bool = Field(default=False, description="Close the circuit breaker, too; needs the role admin.")
+    breaker: bool = Field(default=False, description="Instead of a hold: close the circuit breaker; needs the role admin.")
     seen: list[str] = Field(
         default=[],
         max_length=len(HoldKind),
@@ -52,7 +52,7 @@ def _lift(services: WebServices, asked: ActRequest, fields: LiftFields) -> ActRe
         require_role(asked.request, WebRole.ADMIN)
     topic = asked.request.parts["topic"]
     done = lift_hold(services.connections, topic, breaker=fields.breaker, by=asked.by, seen=fields.seen)
-    lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
+    lifted, left = [str(kind) for kind in done.lifted], [str(held.kind) for held in done.left]
     return ActResult(document={"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from reconciler.cli import act_commands
 from reconciler.cli.act_commands import _next_ms, _seconds_of
+from reconciler.cli.app import run
 from reconciler.clock import SystemClock
 from reconciler.commands.hold import HELD_DAYS_MAX, lift_ended, lift_hold, place_hold
 from reconciler.commands.operator_actions import operator, recorded
@@ -50,6 +52,20 @@ def test_a_resume_leaves_who_when_and_what_it_lifted(settings: Settings, connect
     ]
     assert {a.intent.by for a in actions(connections)} == {"anna"}
     assert all(a.started_at_ms <= (a.ended_at_ms or 0) for a in actions(connections))
+
+
+def test_who_closes_the_breaker_lifts_a_colleagues_hold_unasked(
+    settings: Settings, connections: Connections, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holds = connections.ledger.holds
+    holds.place(settings.environment, TOPIC, HoldKind.BREAKER, by="run", reason="many")
+    place_hold(connections, TOPIC, reason="migration", by="bob")
+    monkeypatch.setattr(act_commands, "read_settings", lambda _config: settings)
+    assert run(["resume", TOPIC, "--breaker"]) == 0
+    told = capsys.readouterr().out
+    assert f"repairs of {TOPIC} are still stopped: a hold of bob since " in told
+    assert "(migration), lift it without --breaker" in told
+    assert list(holds.active(settings.environment)[TOPIC]) == [HoldKind.HOLD]
 
 
 class Shifted(SystemClock):
