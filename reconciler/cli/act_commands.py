@@ -267,7 +267,7 @@ def _next_ms(until: datetime, *, now_ms: int) -> int:
 
 def resume(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
-    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker instead; a hold stays.")] = False,
+    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker; a hold stays.")] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

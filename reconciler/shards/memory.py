@@ -21,12 +21,19 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, require_history_generations
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
-from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardState
 from reconciler.shards.access import patience, translate, translated_errors
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
-from reconciler.shards.values import epoch_of, generation_of, round_time_of, seen_ms_of, text_of, time_ms_of
+from reconciler.shards.values import (
+    damaged_key,
+    epoch_of,
+    generation_of,
+    round_time_of,
+    seen_ms_of,
+    text_of,
+    time_ms_of,
+)
 
 #: Asked of one SSCAN.
 APART_PAGE_KEYS = 500
@@ -72,9 +79,12 @@ class RedisShardMemory:
             pipe.execute_command("HGET", keys.covered, "last")
             for key in expected:
                 pipe.type(key)
-            epoch, generation, last, *types = pipe.execute()
+            epoch, generation, last, *types = answers = pipe.execute(raise_on_error=False)
             now_ms = time_ms_of(client, client, keys)
         _check_types(shard, expected, types)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise translate(answer) from answer
         number = generation_of(shard, generation)
         return ShardState(
             epoch=epoch_of(shard, epoch),
@@ -240,6 +250,7 @@ class RedisShardMemory:
             dict.fromkeys(sets, "set")
             | dict.fromkeys(sorted_sets, "zset")
             | dict.fromkeys([keys.offsets, keys.taken, keys.covered], "hash")
+            | dict.fromkeys([keys.epoch, keys.generation], "string")
         )
 
 
@@ -257,6 +268,5 @@ def _execute(pipe: Any) -> list[Any] | None:
 
 def _check_types(shard: Shard, expected: Mapping[str, str], types: Sequence[Any]) -> None:
     for (key, kind), found in zip(expected.items(), types, strict=True):
-        if text_of(found) not in ("none", kind):
-            wrong = f"{shard}: {key} is a {text_of(found)}, expected a {kind}; rounds stop"
-            raise InvariantViolation(wrong, cause="wrong-type")
+        if not isinstance(found, Exception) and text_of(found) not in ("none", kind):
+            raise damaged_key(shard, key, f"is a {text_of(found)}, expected a {kind}", cause="wrong-type")

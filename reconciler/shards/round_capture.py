@@ -196,5 +196,6 @@ def _taken(shard: Shard, line: Any) -> TakenRound:
     try:
         at_ms, announced, consumed, matched = (int(part) for part in text_of(line).split(" "))
     except ValueError as error:
-        raise InvariantViolation(f"{shard}: {text_of(line)!r} does not describe a round") from error
+        wrong = f"{shard}: {ShardKeys(shard).taken} has {text_of(line)!r:.80}, which does not describe a round"
+        raise InvariantViolation(wrong) from error
     return TakenRound(at_ms=at_ms, announced=announced, consumed=consumed, matched=matched)

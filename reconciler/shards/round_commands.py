@@ -31,7 +31,7 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.shards.access import translate
 from reconciler.shards.script import script_text
-from reconciler.shards.values import pairs_of, text_of
+from reconciler.shards.values import damaged_key, pairs_of, text_of
 
 #: Members a command: a longer one would need more of Lua's stack than there is (8 000 slots).
 MEMBERS_A_COMMAND = 1_000
@@ -83,8 +83,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
             return None
         case "wrong":
             name, found, expected = (text_of(part) for part in rest)
-            wrong = f"{shard}: {name} is a {found}, expected a {expected}; rounds stop"
-            raise InvariantViolation(wrong, cause="wrong-type")
+            raise damaged_key(shard, name, f"is a {found}, expected a {expected}", cause="wrong-type")
     *numbers, floor, proofs = rest
     announced, fresh, before, added, late, after, now, at_ms, clock_ms = (int(number) for number in numbers)
     if now != generation + 1 or after != before + added - late:

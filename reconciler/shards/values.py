@@ -34,8 +34,10 @@ def epoch_of(shard: Shard, answer: Any) -> str | None:
         return None
     epoch, environment = text_of(answer), shard.subscription.environment
     if epoch.rpartition(":")[0] != environment:
-        wrong = f"{shard}: epoch {epoch!r} is not of environment {environment!r}"
-        raise InvariantViolation(wrong, cause="other-environment")
+        keys = ShardKeys(shard)
+        remedy = f"end the program that wrote it, then delete each key that begins with {keys.root}"
+        wrong = f"{keys.epoch} is {epoch!r}, not of environment {environment!r}; rounds stop: {remedy}"
+        raise InvariantViolation(f"{shard}: {wrong}", cause="other-environment")
     return epoch
 
 
@@ -44,8 +46,18 @@ def generation_of(shard: Shard, answer: Any) -> int:
     text = text_of(answer if answer is not None else 0)
     # Just as INCRBY writes it: the round compares the text.
     if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
-        raise InvariantViolation(f"{shard}: generation {answer!r:.40} is no number", cause="no-number")
+        raise damaged_key(
+            shard, ShardKeys(shard).generation, f"is {answer!r:.40}, which is no number", cause="no-number"
+        )
     return int(text)
+
+
+def damaged_key(shard: Shard, key: str, found: str, *, cause: str) -> InvariantViolation:
+    """Of a key that another program has written. Without it and the epoch the next round finds its memory lost, so that
+    what the key held is announced again."""
+    names = " ".join(dict.fromkeys((key, ShardKeys(shard).epoch)))
+    remedy = f"end the program that wrote it, then DEL {names}: the next round reads the announcements again"
+    return InvariantViolation(f"{shard}: {key} {found}; rounds stop: {remedy}", cause=cause)
 
 
 def round_time_of(answer: Any, *, generation: int) -> int | None:

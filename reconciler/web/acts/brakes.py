@@ -31,7 +31,7 @@ class HoldFields(ActFields):
 class LiftFields(ActFields):
     """What goes on; the topic is in the path."""
 
-    breaker: bool = Field(default=False, description="Instead of a hold: close the circuit breaker; needs the role admin.")
+    breaker: bool = Field(default=False, description="Close the circuit breaker, not a hold; needs the role admin.")
     seen: list[str] = Field(
         default=[],
         max_length=len(HoldKind),

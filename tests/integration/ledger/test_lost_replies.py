@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -171,6 +172,24 @@ def test_a_generation_that_is_no_number_stops_the_shard(direct: InRedis, of: Sha
     direct.client.set(ShardKeys(of).generation, "seven")
     with pytest.raises(InvariantViolation, match="no number"):
         direct.memory.take_round(of, epoch=epoch)
+
+
+@pytest.mark.parametrize("name", ["pending", "generation", "epoch", "taken"])
+def test_who_reads_that_a_shard_is_stopped_learns_neither_its_key_nor_what_starts_it(
+    direct: InRedis, of: Shard, name: str
+) -> None:
+    keys = ShardKeys(of)
+    direct.memory.begin_epoch(of)
+    key = getattr(keys, name)
+    direct.client.delete(key)
+    direct.client.rpush(key, "somebody wrote here")
+    with pytest.raises(InvariantViolation) as stopped:
+        direct.memory.state(of)
+    assert stopped.value.cause == "wrong-type"
+    (names,) = re.findall(r"then DEL (.+): the next round", str(stopped.value))
+    assert set(names.split()) == {key, keys.epoch}
+    direct.client.delete(*names.split())
+    assert direct.memory.state(of).epoch is None, "its memory is lost, and read again"
 
 
 def test_a_missing_generation_of_consumed_keys_is_not_renamed(direct: InRedis, of: Shard) -> None:

@@ -119,7 +119,7 @@ def test_only_the_first_refusal_is_named_and_advice_stops_a_start() -> None:
 )
 def test_a_fence_that_incrby_would_refuse_or_write_otherwise_is_taken(answer: object, generation: int | None) -> None:
     if generation is None:
-        with pytest.raises(InvariantViolation, match="is no number"):
+        with pytest.raises(InvariantViolation, match="which is no number"):
             generation_of(shard(), answer)
     else:
         assert generation_of(shard(), answer) == generation
