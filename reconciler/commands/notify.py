@@ -55,19 +55,19 @@ def send_tests(settings: Settings, *, clock: Clock, name: str | None = None) -> 
     if not wanted:
         known = ", ".join(one.name for one in settings.notifiers) or "the settings have no [[notifiers]] section"
         raise InvalidValue("name", name or "", f"no such notifier; known: {known}")
-    return [_test(one, settings.environment, clock) for one in wanted]
+    return [_test(one, settings, clock) for one in wanted]
 
 
 def _carries_messages(notifier: NotifierSettings) -> bool:
     return notifier.kind is not NotifierKind.PING
 
 
-def _test(notifier: NotifierSettings, environment: str, clock: Clock) -> NoticeTest:
+def _test(notifier: NotifierSettings, settings: Settings, clock: Clock) -> NoticeTest:
     def of(outcome: str, why: str = "") -> NoticeTest:
         return NoticeTest(name=notifier.name, kind=notifier.kind.value, outcome=outcome, why=why)
 
     try:
-        refusals = _send(notifier, environment, clock)
+        refusals = _send(notifier, settings, clock)
     except ChannelRefused as error:
         return of("refused", str(error))
     except ReconcilerError as error:
@@ -78,7 +78,7 @@ def _test(notifier: NotifierSettings, environment: str, clock: Clock) -> NoticeT
     return of("sent")
 
 
-def _send(notifier: NotifierSettings, environment: str, clock: Clock) -> Sequence[str]:
+def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Sequence[str]:
     """Recipients that were refused while others were accepted. Raises ChannelAway and ChannelRefused."""
     if not _carries_messages(notifier):
         make_ping(notifier)()
@@ -86,7 +86,7 @@ def _send(notifier: NotifierSettings, environment: str, clock: Clock) -> Sequenc
     now_ms = clock.now_ms()
     notice = Notice(
         notice_id=str(ULID()),
-        environment=environment,
+        environment=settings.environment,
         kind=NoticeKind.LOSS_PROVED,
         topic=None,
         group=None,
@@ -98,7 +98,7 @@ def _send(notifier: NotifierSettings, environment: str, clock: Clock) -> Sequenc
         written_at_ms=now_ms,
         is_test=True,
     )
-    channel = make_channel(notifier)
+    channel = make_channel(notifier, public_url=settings.web.public_url)
     channel.send(notice, at_ms=clock.now_ms())
     return channel.refusals
 

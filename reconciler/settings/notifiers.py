@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 from reconciler.contract.secret import SecretText
 from reconciler.contract.tables import NoticeKind
 from reconciler.contract.urls import read_mail_url
-from reconciler.settings.types import MASKED, ConsoleUrl, SecretValues, Section, no_duplicates, plain_secret
+from reconciler.settings.types import MASKED, LinkUrl, SecretValues, Section, no_duplicates, plain_secret
 
 
 class NotifierKind(StrEnum):
@@ -87,8 +87,9 @@ class NotifierSettings(Section):
     ) = Field(default=None, description="email: the addresses that it goes to.")
     language: Literal["en", "zh"] = Field(default="en", description="Language of the messages; a webhook has none.")
     zone: ZoneName = Field(default="UTC", description="Zone in which messages tell times; a webhook has none.")
-    console_url: ConsoleUrl | None = Field(
-        default=None, description="Address of the console, to which messages link; unset: they have no link."
+    console_url: LinkUrl | None = Field(
+        default=None,
+        description="Address of the console, to which messages of this notifier link; unset: that of web.public_url.",
     )
     notices: Annotated[list[NoticeKind], Field(min_length=1), BeforeValidator(no_duplicates)] | None = Field(
         default=None, description="What is told; unset: everything."

@@ -183,6 +183,10 @@ def _prefix(value: str) -> str:
     return value
 
 
+def _link(value: str) -> str:
+    return re.sub(r"^(https?://)[^/?#]*@", r"\1", value).rstrip("/")
+
+
 def _host_name(value: str) -> str:
     try:
         _, port = read_address(value)
@@ -206,9 +210,8 @@ Network = Annotated[str, Field(max_length=100), AfterValidator(_network)]
 #: RFC 9110, 5.1; without the underscore, which some servers take for a hyphen.
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$"), AfterValidator(str.lower)]
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
-#: Without the slash at its end.
-DocsUrl = Annotated[str, Field(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(lambda text: text.rstrip("/"))]
-ConsoleUrl = DocsUrl
+#: Without the slash at its end, and without a user and password: it is shown on pages and in notices.
+LinkUrl = Annotated[str, Field(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(_link)]
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]

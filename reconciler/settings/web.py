@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reconciler.settings.types import DocsUrl, Folder, HeaderName, HostName, ListenAddress, Network, Section, UrlPrefix
+from reconciler.settings.types import Folder, HeaderName, HostName, LinkUrl, ListenAddress, Network, Section, UrlPrefix
 
 
 class WebSettings(Section):
@@ -64,7 +64,12 @@ class WebSettings(Section):
         default="viewer", description="Role of whom the proxy names, where proxy_role_header is unset."
     )
     read_only: bool = Field(default=False, description="true: console and API change nothing, whoever asks.")
-    docs_url: DocsUrl | None = Field(
+    public_url: LinkUrl | None = Field(
+        default=None,
+        description="Address by which people reach the console, with url_prefix; notices link there. Unset: they have "
+        "no link.",
+    )
+    docs_url: LinkUrl | None = Field(
         default=None,
         description="Address of your copy of the folder docs, to which pages link; unset: their own /docs.",
     )

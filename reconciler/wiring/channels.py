@@ -77,9 +77,10 @@ GAP_SECONDS: Mapping[NotifierKind, float] = {
 }
 
 
-def make_channel(notifier: NotifierSettings) -> NoticeChannel:
-    """It opens nothing before its first message."""
-    return _MAKERS[notifier.kind](notifier)
+def make_channel(notifier: NotifierSettings, *, public_url: str | None) -> NoticeChannel:
+    """It opens nothing before its first message, which links to `public_url` unless it has an address of its own."""
+    linked = notifier.model_copy(update={"console_url": notifier.console_url or public_url})
+    return _MAKERS[notifier.kind](linked)
 
 
 def make_ping(notifier: NotifierSettings) -> Callable[[], None]:

@@ -99,7 +99,7 @@ def listeners_of(settings: Settings) -> Sequence[Listener]:
             name=one.name,
             kinds=frozenset(one.notices if one.notices is not None else NoticeKind),
             pace=pace_of(one),
-            channel=make_channel(one),
+            channel=make_channel(one, public_url=settings.web.public_url),
             gap_seconds=GAP_SECONDS.get(one.kind, 0.0),
         )
         for one in settings.notifiers

@@ -16,6 +16,7 @@ from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.wiring.channels import _MAKERS, make_channel
+from tests.unit.channels.notices import notice
 
 EXAMPLE = Path("config/reconciler.toml")
 
@@ -94,7 +95,33 @@ def test_a_mistake_is_named_with_its_remedy_and_without_the_token(tmp_path: Path
 )
 def test_every_kind_of_receiver_can_be_set(tmp_path: Path, lines: str, channel: type) -> None:
     (one,) = notifiers(tmp_path, f'\n[[notifiers]]\nname = "on-call"\n{lines}\n')
-    assert type(make_channel(one)) is channel
+    assert type(make_channel(one, public_url=None)) is channel
+
+
+@pytest.mark.parametrize(
+    ("own", "base"), [("", "https://one.example/r"), ("https://two.example", "https://two.example")]
+)
+def test_notices_link_to_the_one_address_of_the_console_unless_a_notifier_has_its_own(
+    tmp_path: Path, own: str, base: str
+) -> None:
+    line = f'\nconsole_url = "{own}"' if own else ""
+    (one,) = notifiers(tmp_path, f'\n[[notifiers]]\nname = "a"\nkind = "slack"\nurl = "https://a.example/T"{line}\n')
+    channel = make_channel(one, public_url="https://one.example/r")
+    assert isinstance(channel, SlackChannel)
+    assert [address for _, address in channel._texts.of(notice()).links] == [
+        f"{base}/losses?topic=PAY_ORDERS&group=billing-consumer",
+        f"{base}/docs/runbooks/LostMessages.md",
+    ]
+
+
+@pytest.mark.parametrize("name", ["web.docs_url", "web.public_url", "notifiers.0.console_url"])
+def test_a_password_in_an_address_that_pages_and_notices_show_is_shown(tmp_path: Path, name: str) -> None:
+    notifiers(tmp_path, '\n[[notifiers]]\nname = "a"\nkind = "slack"\nurl = "https://a.example/T"\n')
+    config = tmp_path / "reconciler.toml"
+    variable = f"RECONCILER_{name.replace('.', '__').upper()}"
+    settings = load_settings(config, {variable: "https://wiki:SECRET@wiki.example/docs/@home/"})
+    assert "SECRET" not in settings.model_dump_json()
+    assert "https://wiki.example/docs/@home" in settings.model_dump_json()
 
 
 def test_no_kind_is_without_a_channel() -> None:
