@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
+from contextlib import suppress
+
 from reconciler.contract.urls import read_address
 from reconciler.errors import ConfigurationError
 
@@ -10,6 +14,17 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The host without the brackets of IPv6; port 0 where none is named. Raises ValueError."""
     host, port = read_address(address)
     return host.strip("[]"), port or 0
+
+
+def is_own_name(asked: str) -> bool:
+    """Whether a Host header names this machine or an address: no stranger's name leads here by DNS under one of these."""
+    with suppress(ValueError):
+        host = host_and_port(asked)[0].lower()
+        if host in ("localhost", socket.gethostname().lower()):
+            return True
+        ipaddress.ip_address(host)
+        return True
+    return False
 
 
 def address_refused(setting: str, listen: str, error: Exception) -> ConfigurationError:

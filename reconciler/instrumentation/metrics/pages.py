@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from reconciler.instrumentation.listening import is_own_name
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.readiness import readiness_answer
 
@@ -31,19 +32,20 @@ class MetricPages:
         self._book = book
         self._readiness = readiness
 
-    def answer(self, path: str, *, accept: str = "") -> PageAnswer:
-        """The page of a path; 404 for any other."""
+    def answer(self, path: str, *, accept: str = "", host: str = "") -> PageAnswer:
+        """The page of a path; 404 for any other. `host`: the name by which it is asked for. Under one that is not this
+        machine's, a page of another site may be asking (DNS rebinding): what is away is told without its error."""
         if path == "/metrics":
             body, content_type = self._book.page(accept)
             return PageAnswer(status=HTTPStatus.OK, content_type=content_type, body=body)
         if path == "/livez":
             return _json(HTTPStatus.OK, {"status": "alive"})
         if path == "/readyz":
-            return self._ready()
+            return self._ready(is_told=not host or is_own_name(host))
         return _json(HTTPStatus.NOT_FOUND, {"status": "not found", "pages": ["/metrics", "/livez", "/readyz"]})
 
-    def _ready(self) -> PageAnswer:
-        return _json(*readiness_answer(self._readiness()))
+    def _ready(self, *, is_told: bool) -> PageAnswer:
+        return _json(*readiness_answer(self._readiness(), is_told=is_told))
 
 
 def _json(status: HTTPStatus, document: object, headers: Mapping[str, str] | None = None) -> PageAnswer:

@@ -9,11 +9,15 @@ from http import HTTPStatus
 RETRY_AFTER_SECONDS = 10
 
 
-def readiness_answer(found: Mapping[str, str | None] | None) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
+def readiness_answer(
+    found: Mapping[str, str | None] | None, *, is_told: bool = True
+) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
     """Status, document and headers. `found`: dependency -> what is wrong with it, or None: it answered; None: that
-    could not be found out in time.
+    could not be found out in time. `is_told`: the asker may read errors; else a dependency is away, and no more.
     """
-    checks = {"dependencies": "no answer in time"} if found is None else {n: p or "ok" for n, p in found.items()}
+    checks = {"dependencies": "no answer in time"}
+    if found is not None:
+        checks = {name: "ok" if wrong is None else wrong if is_told else "away" for name, wrong in found.items()}
     if all(result == "ok" for result in checks.values()):
         return HTTPStatus.OK, {"status": "ready", "checks": checks}, {}
     answer: dict[str, object] = {"status": "not ready", "checks": checks}

@@ -105,7 +105,8 @@ class _Application:
         if not self._room.acquire(blocking=False):
             return _bare(start_response, HTTPStatus.SERVICE_UNAVAILABLE, ("Retry-After", "1"))
         try:
-            answer = self._pages.answer(environ.get("PATH_INFO", ""), accept=environ.get("HTTP_ACCEPT", ""))
+            accept, host = (environ.get(name, "") for name in ("HTTP_ACCEPT", "HTTP_HOST"))
+            answer = self._pages.answer(environ.get("PATH_INFO", ""), accept=accept, host=host)
         finally:
             self._room.release()
         headers = [

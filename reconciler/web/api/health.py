@@ -26,11 +26,9 @@ def _live(_services: WebServices, _request: WebRequest) -> WebResponse:
 
 
 def _ready(services: WebServices, request: WebRequest) -> WebResponse:
-    found = services.dependencies.get()
-    if found is not None and not (request.visitor.name and request.visitor.role >= WebRole.VIEWER):
-        # Errors name hosts and databases, and a probe is answered under any name: a page of another site asks, too.
-        found = {name: None if problem is None else "away" for name, problem in found.items()}
-    status, document, headers = readiness_answer(found)
+    # Errors name hosts and databases, and a probe is answered under any name: a page of another site asks, too.
+    is_told = bool(request.visitor.name) and request.visitor.role >= WebRole.VIEWER
+    status, document, headers = readiness_answer(services.dependencies.get(), is_told=is_told)
     return json_response(document, status=status, headers=headers)
 
 

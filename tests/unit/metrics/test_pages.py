@@ -37,10 +37,10 @@ def served(results: Results = None, book: MetricBook | None = None) -> Iterator[
         yield where
 
 
-def asked(where: tuple[str, int], path: str, method: str = "GET") -> Answer:
+def asked(where: tuple[str, int], path: str, method: str = "GET", *, host: str = "") -> Answer:
     connection = http.client.HTTPConnection(*where, timeout=10)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers={"Host": host} if host else {})
         answer = connection.getresponse()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     finally:
@@ -54,6 +54,25 @@ def test_a_process_that_waits_for_everything_is_alive_and_not_ready() -> None:
     assert (status, headers["retry-after"]) == (503, "10")
     checks = {"redis": "ok", "ledger": "connection refused"}
     assert json.loads(body) == {"status": "not ready", "checks": checks}
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("evil.example", "away"),
+        ("evil.example:9378", "away"),
+        ("localhost.evil.example", "away"),
+        ("127.0.0.1.evil.example", "away"),
+        ("a b", "away"),
+        ("localhost:9378", "connection refused"),
+        ("10.0.0.7:9378", "connection refused"),
+        ("[::1]:9378", "connection refused"),
+    ],
+)
+def test_a_page_of_another_site_reads_the_errors_of_dependencies_by_a_name_of_its_own(host: str, told: str) -> None:
+    with served({"redis": None, "ledger": "connection refused"}) as where:
+        status, _, body = asked(where, "/readyz", host=host)
+    assert (status, json.loads(body)["checks"]) == (503, {"redis": "ok", "ledger": told})
 
 
 def test_a_process_whose_dependencies_answer_is_ready() -> None:
