@@ -17,7 +17,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_own_name(asked: str) -> bool:
-    """Whether a Host header names this machine or an address: no stranger's name leads here by DNS under one of these."""
+    """Whether a Host header names this machine or an address: under neither does a stranger's name lead here by DNS."""
     with suppress(ValueError):
         host = host_and_port(asked)[0].lower()
         if host in ("localhost", socket.gethostname().lower()):
