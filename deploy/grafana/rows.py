@@ -302,13 +302,6 @@ DEPENDENCIES = [
         queries=[Query(f"min by (instance) ({of(c.STATE_UP)})", "{{instance}}")],
         words={0: ("no", "red"), 1: ("yes", "green")},
     ),
-    Panel(
-        title="Original algorithm",
-        says='Where `rounds.mode = "classic"`, no account, no round and no verdict is told.',
-        kind="state-timeline",
-        queries=[Query(f"max by (instance) ({of(c.CLASSIC_MODE)})", "{{instance}}")],
-        words={0: ("no", "green"), 1: ("classic", "yellow")},
-    ),
     graph(
         "Share of look-ups that are unknown",
         "An unknown look-up proves nothing: losses stay unproved.",

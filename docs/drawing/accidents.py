@@ -166,7 +166,7 @@ _MENDED: dict[str, tuple[int, tuple[Step, ...]]] = {
             *_REPAIRED,
         ),
     ),
-    "The original as it was written (mode = classic)": (
+    "The original as it was written (reconciler demo --classic)": (
         5,
         (
             Step(

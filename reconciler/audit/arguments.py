@@ -73,9 +73,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         type=readable_place,
         help="folder or URL of the reconciler's history; beside --evidence: of its copy",
     )
-    history.add_argument(
-        "--no-history", action="store_true", help="there is none (mode = classic): judge by the databases alone"
-    )
+    history.add_argument("--no-history", action="store_true", help="there is none: judge by the databases alone")
     evidence.add_argument(
         "--outbox", metavar="GROUP=URL", action="append", default=[], help="a producer group's outbox"
     )

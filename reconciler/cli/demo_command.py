@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from reconciler.cli.options import OutputOption, url_of
 from reconciler.cli.output import Output, print_json, print_table
+from reconciler.errors import InvalidValue
 
 
 class RepairChoice(StrEnum):
@@ -23,6 +24,7 @@ class RepairChoice(StrEnum):
 
 
 def demo(
+    context: typer.Context,
     messages: Annotated[int, typer.Option("--messages", "-m", help="Committed messages.")] = 200,
     lose: Annotated[int, typer.Option("--lose", "-l", help="How many of them get lost.")] = 12,
     seed: Annotated[int, typer.Option("--seed", help="Which ones, and in what order.")] = 1,
@@ -36,9 +38,15 @@ def demo(
     ] = None,
     family: Annotated[str, typer.Option("--family", help="Family of the embedded broker.")] = "5.x",
     audit: Annotated[bool, typer.Option(help="Ends with the audit: on Spark, where it and Java are installed.")] = True,
+    classic: Annotated[
+        bool, typer.Option("--classic", help="What the original algorithm finds and loses, on 4.2 and on 5.x.")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Lose messages on purpose, find them, repair them, and count: exit code 0 if every count holds."""
+    if classic:
+        _require_script(context)
+        _demo_of_the_original(keep, redis_url, output)
     from reconciler.demo.run import run_demo  # loads the plug-ins and drivers only for the demo
 
     outcome = run_demo(
@@ -56,6 +64,25 @@ def demo(
         print_json(outcome.as_dict())
     else:
         print_table("What happened", ["", "count", "meaning"], outcome.rows(), first=("", "count"))
+    raise typer.Exit(outcome.exit_code)
+
+
+def _require_script(context: typer.Context) -> None:
+    for name in ("messages", "lose", "seed", "repair", "namesrv", "family", "audit"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InvalidValue(f"--{name}", "given", "leave it out: --classic plays one script, on brokers of its own")
+
+
+def _demo_of_the_original(keep: Path | None, redis_url: str | None, output: Output) -> NoReturn:
+    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # loads drivers only for the demo
+
+    outcome = run_classic_demo(keep=keep, redis_url=None if redis_url is None else url_of(redis_url))
+    if output is Output.JSON:
+        print_json(outcome.as_dict())
+    else:
+        print_table("The original", ["", *FAMILIES], list(outcome.rows()), first=("",))
+        print_table("Audit, without a history", ["class", *FAMILIES], list(outcome.audit_rows()), first=("class",))
     raise typer.Exit(outcome.exit_code)
 
 

@@ -78,6 +78,7 @@ _STEPS = {
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
     from reconciler.commands.db import missing_drivers
+    from reconciler.settings.schema import MODE_NOT_NEEDED
     from reconciler.wiring.subscriptions import require_past_since
 
     settings = settings_of(config)
@@ -85,6 +86,8 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
     missing = missing_drivers(settings)
     if missing:
         raise MissingDependency("\n  ".join(["the settings need a package that is not installed", *missing]))
+    if settings.rounds.mode is not None:
+        remark(MODE_NOT_NEEDED)
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})

@@ -202,8 +202,7 @@ class _Witnesses:
                 groups = asked.brokers.group_copies(subscription, unique_key, horizon=horizon)
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
                 inboxes[subscription] = asked.inbox.look_up(subscription, [unique_key])[unique_key]
-                if settings.rounds.mode != "classic":  # which keeps nothing pending
-                    places[subscription] = self._places(subscription, unique_key)
+                places[subscription] = self._places(subscription, unique_key)
         history, history_problems = rows_of_key(settings, unique_key)
         return life_story_of(
             unique_key,

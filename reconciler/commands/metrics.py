@@ -64,7 +64,7 @@ def measuring(
     dependencies = LatestReading(lambda: _own_dependencies(settings, command), clock=clock, interval_seconds=interval)
     readers: list[Callable[[], Iterable[Sample]]] = [lambda: dependency_samples(dependencies.get())]
     if status is not None:
-        readers += [lambda: report_samples(status, settings), lambda: mode_samples(settings)]
+        readers += [lambda: report_samples(status, settings)]
     with metering.serving(settings.metrics.listen, readiness=dependencies.get, readers=readers):
         yield metering
 
@@ -99,18 +99,12 @@ def report_samples(
     yield from () if report is None else status_samples(report, settings)
 
 
-def mode_samples(settings: Settings) -> Iterator[Sample]:
-    """Which algorithm runs."""
-    yield Sample(c.CLASSIC_MODE, (), int(settings.rounds.mode == "classic"))
-
-
 def status_samples(report: StatusReport, settings: Settings) -> Iterator[Sample]:
     """The report of `reconciler status` as numbers."""
-    if settings.rounds.mode == "full":  # the original algorithm knows nothing of a subscription, not even "0 lost"
-        for one in report.subscriptions:
-            yield from _of_subscription(one, report)
-        yield from _verdicts(report)
-        yield Sample(c.UNSWEPT, (), len(report.unswept))
+    for one in report.subscriptions:
+        yield from _of_subscription(one, report)
+    yield from _verdicts(report)
+    yield Sample(c.UNSWEPT, (), len(report.unswept))
     repairs: Counter[tuple[str, str, str]] = Counter()
     for r in report.repairs:
         repairs[r.topic, r.rung.value, r.state.value.lower()] += r.count
@@ -130,7 +124,7 @@ def status_samples(report: StatusReport, settings: Settings) -> Iterator[Sample]
 
 def _of_subscription(one: SubscriptionStatus, report: StatusReport) -> Iterator[Sample]:
     place = (one.subscription.topic, one.subscription.group)
-    if one.accounted is not None and one.accounted.until_ms is not None:
+    if one.accounted.until_ms is not None:
         yield Sample(c.ACCOUNTED_UNTIL, place, one.accounted.until_ms / 1000)
     if one.pending is not None:
         yield Sample(c.PENDING, place, one.pending)

@@ -132,7 +132,7 @@ def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrou
             cause=one.accounted.late[0],
         )
         for one in report.subscriptions
-        if one.accounted is not None and one.accounted.late
+        if one.accounted.late
     ]
 
 
@@ -140,7 +140,7 @@ def proves_calm(report: StatusReport | None) -> bool:
     """Whether rounds run, and all commits until just now are accounted for. Not knowing is no proof."""
     if report is None or report.late_lines or not report.subscriptions:
         return False
-    return all(one.accounted is not None and one.accounted.until_ms is not None for one in report.subscriptions)
+    return all(one.accounted.until_ms is not None for one in report.subscriptions)
 
 
 @contextmanager

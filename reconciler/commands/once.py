@@ -12,7 +12,6 @@ from reconciler.commands.safety import require_safe_redis
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
-from reconciler.errors import InvalidValue
 from reconciler.policy.environment import EnvironmentGuard
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import RoundReport
@@ -107,8 +106,6 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
 
     Raises TransientError for a dependency that is away: nothing is waited for. Raises ConfigurationError as `run` does.
     """
-    if settings.rounds.mode != "full":
-        raise InvalidValue("rounds.mode", settings.rounds.mode, "`once` verifies what it does: it needs mode = full")
     clock = SystemClock()
     require_past_since(settings, now_ms=clock.now_ms())
     deadline = clock.monotonic_seconds() + wait_seconds

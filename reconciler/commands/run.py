@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.hold import ENDS_SECONDS, lift_ended
 from reconciler.commands.job_worker import working_on_jobs
@@ -23,7 +22,7 @@ from reconciler.policy.events import OutageOpened
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
-from reconciler.settings.schema import Settings
+from reconciler.settings.schema import MODE_NOT_NEEDED, Settings
 from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections, repair_rate_of
 from reconciler.wiring.environment import enter_environment, environment_guard
@@ -75,16 +74,15 @@ def run_service(
         tracing(settings, clock=clock, metering=metering) as spans,
         beside(metering, repair_rate),
     ):
-        if settings.rounds.mode == "classic":
-            serve_when_possible(lambda: serve_classic(settings, stop, clock), stop=stop, clock=clock)
-        else:
-            serve_when_possible(
-                lambda: _serve(
-                    Connections(settings, clock=clock, repair_rate=repair_rate), stop, metering=metering, spans=spans
-                ),
-                stop=stop,
-                clock=clock,
-            )
+        if settings.rounds.mode is not None:
+            logger.warning("setting_not_needed", extra={"detail": MODE_NOT_NEEDED})
+        serve_when_possible(
+            lambda: _serve(
+                Connections(settings, clock=clock, repair_rate=repair_rate), stop, metering=metering, spans=spans
+            ),
+            stop=stop,
+            clock=clock,
+        )
 
 
 def _serve(

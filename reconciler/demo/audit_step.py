@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.demo.job import LATE_AFTER_SECONDS, DemoJob
 from reconciler.demo.processes import Child, Children, DemoFailed
-from reconciler.demo.truth import LAGGING, REFERENCE, connect
+from reconciler.demo.truth import connect
 from reconciler.instrumentation.console import remark
 
 #: Exit codes with which the audit has an answer.
@@ -50,15 +50,21 @@ def is_closed(job: DemoJob, end_ms: int) -> bool:
 
 
 def audit(
-    job: DemoJob, children: Children, window: tuple[int, int], wait: Callable[[Callable[[], bool], str], None]
+    job: DemoJob,
+    children: Children,
+    window: tuple[int, int],
+    wait: Callable[[Callable[[], bool], str], None],
+    *,
+    groups: Sequence[str],
+    more: Sequence[str | Path],
 ) -> AuditAnswer:
-    """Runs it after the reconciler has stopped; raises DemoFailed if it has no answer."""
+    """Runs it when nothing writes any more; raises DemoFailed if it has no answer. `more`: its other arguments."""
     start, end = (datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds") for ms in window)
     files = job.files
     arguments: list[str | Path] = ["audit", "--window", f"{start}/{end}", "--subscriptions", files.settings]
-    arguments += ["--from-configuration", "--history", files.history, "--out", files.audit, "--output", "json"]
+    arguments += ["--from-configuration", "--out", files.audit, "--output", "json", *more]
     query = "SELECT key, count(*) FROM effects GROUP BY key"
-    for group in (REFERENCE, LAGGING):
+    for group in groups:
         arguments += ["--effects", f"{job.topic}/{job.consumer_group(group)}=sqlite:///{files.inbox(group)}#{query}"]
     child, answer = _answered(children, arguments, wait)
     if answer.get("reason") == "configuration":

@@ -85,7 +85,7 @@ def main(job_path: str, group: str, number: int) -> int:
     engine = open_engine(f"sqlite:///{inbox}", lock_timeout_seconds=30)
     name = job.consumer_group(group)
     with CommitRecorder.open(
-        job.redis_url, environment=f"demo-{job.run}", group=name, shards=job.shards, timeout_seconds=1.0
+        job.redis_url, environment=job.environment, group=name, shards=job.shards, timeout_seconds=1.0
     ) as recorder:
         if group == LAGGING:
             lagging = LaggingHandler(apply_effect, SqlInbox(engine), group=name, topics=[job.topic], recorder=recorder)

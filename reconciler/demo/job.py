@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,6 +35,11 @@ class DemoJob:
     def files(self) -> DemoFiles:
         """Where the databases are."""
         return DemoFiles(Path(self.folder))
+
+    @property
+    def environment(self) -> str:
+        """The environment of the settings."""
+        return f"demo-{self.run}"
 
     @property
     def topic(self) -> str:
@@ -80,7 +86,7 @@ class DemoJob:
         return DemoJob(**{**document, "repair_order": tuple(document["repair_order"])})
 
 
-def settings_toml(job: DemoJob, *, reference: str, lagging: str) -> str:
+def settings_toml(job: DemoJob, *, groups: Sequence[str]) -> str:
     """The reconciler's settings for the run: short intervals, nothing else out of the ordinary."""
     order = json.dumps(list(job.repair_order) or ["end"])
     files = job.files
@@ -104,7 +110,7 @@ topics = ["{job.topic}"]
 outbox_url = "sqlite:///{files.outbox}"
 """
 
-    return f"""environment = "demo-{job.run}"
+    return f"""environment = "{job.environment}"
 
 [rocketmq]
 name_servers = "{job.name_servers}"
@@ -120,7 +126,7 @@ accept_unverified = {str(job.accept_unverified_redis).lower()}
 
 [ledger]
 url = "sqlite:///{files.ledger}"
-{producer(job.producer_group)}{producer(job.dead_producer_group)}{subscription(reference)}{subscription(lagging)}
+{producer(job.producer_group)}{producer(job.dead_producer_group)}{"".join(map(subscription, groups))}
 [rounds]
 interval_seconds = 1.0
 skew_margin_seconds = 0.5

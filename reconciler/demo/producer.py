@@ -145,9 +145,7 @@ def main(job_path: str, number: int) -> int:
         instance = stack.enter_context(ClientInstance(job.name_servers, client=client))
         group = job.dead_producer_group if number == PRODUCERS else job.producer_group
         announcements = DeadlyAnnouncements(RemotingAnnouncements(group, instance))
-        route = AnnouncementRoute(
-            environment=f"demo-{job.run}", unique_key_topic=job.unique_key_topic, queues=job.shards
-        )
+        route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
         producer = stack.enter_context(
             TransactionalProducer(
                 group=group,

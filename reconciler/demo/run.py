@@ -83,12 +83,12 @@ def run_demo(
     plan_messages(messages, lose, seed)  # refuses impossible numbers before anything is started
     clock = SystemClock()
     began = clock.monotonic_seconds()
-    with _folder(keep) as folder:
+    with demo_folder(keep) as folder:
         children = Children(files=DemoFiles(folder), clock=clock)
         try:
             embedded = name_servers is None
             if name_servers is None:
-                name_servers = _start_broker(children, family)
+                name_servers = start_broker(children, family)
             is_real_redis = True
             if redis_url is None:
                 _, redis_url, is_real_redis = start_redis(children)
@@ -126,7 +126,8 @@ def _repair_order(repair: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
+def demo_folder(keep: Path | None) -> Iterator[Path]:
+    """The empty folder to keep, or one that goes at the end. Raises InvalidValue for a folder that holds something."""
     if keep is None:
         folder = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
         try:
@@ -141,7 +142,8 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-def _start_broker(children: Children, family: str) -> str:
+def start_broker(children: Children, family: str) -> str:
+    """The embedded broker as a child; returns where it listens."""
     broker = children.start_module("broker", "reconciler", "broker", "--listen", "127.0.0.1:0", "--family", family)
     return str(json.loads(wait_for_line(broker, "{", children.clock))["listen"])
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -91,7 +92,7 @@ class Scenario:
         task = self._act("databases and topics", 1)
         files = self._files
         self._job.write()
-        files.settings.write_text(settings_toml(self._job, reference=REFERENCE, lagging=LAGGING))
+        files.settings.write_text(settings_toml(self._job, groups=[REFERENCE, LAGGING]))
         create_truth(files.truth)
         create_orders(files.outbox)
         schema.upgrade(f"sqlite:///{files.outbox}", "outbox")
@@ -212,7 +213,9 @@ class Scenario:
         self._wait(lambda: is_closed(self._job, window[1]), "the window of the audit is closed")
         for child in self._services:
             self._children.stop(child)  # the daemon seals its history
-        said = audit(self._job, self._children, window, partial(self._wait, beyond_seconds=AUDIT_SECONDS))
+        wait = partial(self._wait, beyond_seconds=AUDIT_SECONDS)
+        history: list[str | Path] = ["--history", self._files.history]
+        said = audit(self._job, self._children, window, wait, groups=[REFERENCE, LAGGING], more=history)
         self._count(task, 1)
         return said
 

@@ -228,11 +228,21 @@ class SubscriptionSettings(Section):
         return split_tags(self.tags)
 
 
+#: Said of a file that has it: releases until 0.2.0 wrote it into their example.
+MODE_NOT_NEEDED = 'rounds.mode = "full" is not needed: it is the only mode, and the next release refuses it; remove it'
+
+
+def _one_mode(value: object) -> object:
+    if value == "classic":
+        raise ValueError("`run` has no other mode than full: `reconciler demo --classic` shows the original algorithm")
+    return value
+
+
 class RoundSettings(Section):
     """How often and how carefully it looks."""
 
-    mode: Literal["full", "classic"] = Field(
-        default="full", description="full, or classic: the original algorithm as it was written, for comparison."
+    mode: Annotated[Literal["full"] | None, BeforeValidator(_one_mode)] = Field(
+        default=None, description='Not needed: "full" is the only mode, and the next release refuses it.'
     )
     interval_seconds: Seconds = Field(default=5.0, description="Time between two rounds of a subscription.")
     commit_generations: Annotated[int, Field(ge=1, le=16)] = Field(
@@ -432,18 +442,8 @@ def contradictions(settings: Settings) -> list[str]:
                 f"keep at least {keep_days_min:g} days"
             )
         problems += _check_times(settings, s, where)
-    if settings.rounds.mode == "classic" and settings.unique_key_topic.queues != 1:
-        problems.append(
-            f'rounds.mode = "classic" knows one pair of sets: unique_key_topic.queues = '
-            f"{settings.unique_key_topic.queues} must be 1, like the recorders' shards"
-        )
     if settings.history.spool_path is not None and settings.history.path is None:
         problems.append("history.spool_path is set and history.path is not: no history is written; set both")
-    if settings.history.path is not None and settings.rounds.mode == "classic":
-        problems.append(
-            'history.path is set and rounds.mode = "classic": the original algorithm keeps nothing to write down; '
-            'unset the path, or set mode = "full"'
-        )
     problems += web_problems(settings.web)
     problems += notifier_problems(settings.notifiers)
     problems += _check_answerers(settings.producers)
@@ -490,7 +490,7 @@ def _check_times(settings: Settings, s: SubscriptionSettings, where: str) -> lis
             f"{settings.rounds.interval_seconds:g}: raise it to two intervals"
         )
     twice_skew = 2 * settings.rounds.skew_margin_seconds
-    if settings.rounds.mode == "full" and s.grace_period_seconds <= twice_skew:
+    if s.grace_period_seconds <= twice_skew:
         problems.append(
             f"{where}.grace_period_seconds = {s.grace_period_seconds:g} must be more than {twice_skew:g}, twice "
             "rounds.skew_margin_seconds: the group's watermark stays that far behind, and its gate would never "

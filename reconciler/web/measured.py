@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from reconciler.commands.metrics import dependency_samples, mode_samples, report_samples
+from reconciler.commands.metrics import dependency_samples, report_samples
 from reconciler.errors import MissingDependency
 from reconciler.web.services import WebServices
 from reconciler.wiring.metrics import Metering, build_samples, new_metering
@@ -27,6 +27,5 @@ def measured(services: WebServices, metering: Metering | None) -> Iterator[WebSe
         build_samples,
         lambda: dependency_samples(services.dependencies.get()),
         lambda: report_samples(services.status, services.settings),
-        lambda: mode_samples(services.settings),
     ):
         yield replace(services, metrics=own.book.page)

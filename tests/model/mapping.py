@@ -70,8 +70,8 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
         ("reconciler/policy/judging/judgement.py", "judge"),
         ("reconciler/policy/repairing/repair.py", "Repairer.open"),
     ),
-    "round hands the difference over": (("reconciler/classic/round.py", "ClassicRound.run"),),
-    "round runs, reconciler dies before the hand-over": (("reconciler/classic/round.py", "ClassicRound.run"),),
+    "round hands the difference over": (("reconciler/demo/classic/round.py", "ClassicRound.run"),),
+    "round runs, reconciler dies before the hand-over": (("reconciler/demo/classic/round.py", "ClassicRound.run"),),
     "Redis loses everything": (
         ("reconciler/announcing/step.py", "AnnouncementStep._follow"),
         ("reconciler/announcing/step.py", "AnnouncementStep._find_position"),

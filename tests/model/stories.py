@@ -103,7 +103,7 @@ WEAKENED = (
         kind="LOST",
     ),
     Weakened(
-        title="The original as it was written (mode = classic)",
+        title="The original as it was written (reconciler demo --classic)",
         without="a difference that outlives the process",
         instead="SDIFF and DEL in one MULTI, the keys in the process only",
         rules=Rules(is_original=True),

@@ -16,10 +16,10 @@ from checkback_consumers.effect import Effect, Inbox
 from checkback_consumers.handler import KeyRecorder, TransactionalHandler
 from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.message import HandedOverMessage
-from reconciler.classic.round import ClassicBatch, ClassicRound
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.unique_key import key_of, member_of
+from reconciler.demo.classic.round import ClassicBatch, ClassicRound
 from reconciler.errors import BrokerUnavailable, MalformedInput, RedisAway, RequestTimeout, TransientError
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.announcing import AnnouncementQueue

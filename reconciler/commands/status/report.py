@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 STANDING_CHECK_SERVICE = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
-CLASSIC = Code("status.classic")
 #: Without it, commits that were never announced cannot be seen.
 NO_OUTBOX = Code("status.no-outbox")
 NO_INBOX = Code("status.no-inbox")
@@ -77,8 +76,7 @@ class SubscriptionStatus:
     oldest_pending_ms: int | None
     watermark: Watermark
     last_round_ms: int | None
-    #: None: rounds.mode = classic, which keeps no such time.
-    accounted: Account | None
+    accounted: Account
     #: What cannot be proved here.
     weaker: tuple[Fact, ...]
     #: None: nothing waits for the group, or not for long.
@@ -200,14 +198,11 @@ class StatusReport:
     @property
     def summary(self) -> Fact:
         """One sentence: until when all is well, or what needs a person."""
-        found = self.summed_up
-        return CLASSIC() if found is None else found.fact
+        return self.summed_up.fact
 
     @property
-    def summed_up(self) -> Summary | None:
-        """The sentence, and what it is about. None: rounds.mode = classic."""
-        if not self._accounts:
-            return None
+    def summed_up(self) -> Summary:
+        """The sentence, and what it is about."""
         return summary_of(
             self._accounts,
             troubles=(*self.away, *self._stopped),
@@ -232,7 +227,7 @@ class StatusReport:
 
     @property
     def _accounts(self) -> list[Account]:
-        return [s.accounted for s in self.subscriptions if s.accounted is not None]
+        return [s.accounted for s in self.subscriptions]
 
     @property
     def _stopped(self) -> tuple[Fact, ...]:
@@ -258,7 +253,7 @@ class StatusReport:
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
             "subscriptions": [
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
-                | {"accounted_until_ms": None if s.accounted is None else s.accounted.until_ms}
+                | {"accounted_until_ms": s.accounted.until_ms}
                 | {"waiting": s.watermark.waiting, "waiting_since_ms": s.watermark.waiting_since_ms}
                 | {"since_ms": s.since_ms}
                 for s in self.subscriptions
@@ -370,32 +365,28 @@ def read_status(
     gone = _who_is_away(connections)
     statuses = []
     newest: dict[Subscription, Sequence[StoredRound]] = {}
-    is_full = settings.rounds.mode == "full"
-    accounting = None
-    outage = open_outage(connections.ledger.outages.current(settings.environment)) if is_full else []
+    outage = open_outage(connections.ledger.outages.current(settings.environment))
     late += [] if "redis" in gone else outage
-    if is_full:
-        accounting = Accounting(
-            connections,
-            rounds.memory,
-            rounds.witnesses.inbox,
-            asked_ms=now_ms,
-            within_seconds=rounds_within_seconds,
-            away=gone,
-        )
+    accounting = Accounting(
+        connections,
+        rounds.memory,
+        rounds.witnesses.inbox,
+        asked_ms=now_ms,
+        within_seconds=rounds_within_seconds,
+        away=gone,
+    )
     for topic in rounds.plans:
         for plan in topic.subscriptions:
             last = reports.last_rounds(plan.subscription)
             newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
-            if is_full:
-                late += _unrepaired(connections, plan.subscription, now_ms=now_ms, within_seconds=rounds_within_seconds)
+            late += _unrepaired(connections, plan.subscription, now_ms=now_ms, within_seconds=rounds_within_seconds)
             statuses.append(_status_of(rounds, topic, plan, last, accounting, asked_ms=now_ms))
-    unknown, gone = ({}, gone) if accounting is None else (accounting.undecided, accounting.away)
-    late += [*other_clusters(connections), *told_of_renames(connections), *(_other_shards(rounds) if is_full else ())]
+    unknown, gone = accounting.undecided, accounting.away
+    late += [*other_clusters(connections), *told_of_renames(connections), *_other_shards(rounds)]
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
     late += blind_witnesses(doubted, within_seconds=life_seconds)
     history, history_away = read_overview(settings, rounds.subscriptions)
-    for captured in history.subscriptions if history is not None and is_full else ():
+    for captured in history.subscriptions if history is not None else ():
         of = captured.subscription
         late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
     verdicts = tuple(reports.verdict_counts(settings.environment))
@@ -413,14 +404,14 @@ def read_status(
         late_by_away=tuple((gone["redis"], line) for line in outage if "redis" in gone),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
-        unswept=tuple(unswept(connections)) if is_full else (),
+        unswept=tuple(unswept(connections)),
         standing=_standing_check_services(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(doubted_witnesses(doubted, within_seconds=life_seconds)),
         damaged=(
             *damaged_rows(verdicts, repairs),
-            *(_on_its_way(connections, rounds, newest, now_ms=now_ms) if is_full else ()),
+            *_on_its_way(connections, rounds, newest, now_ms=now_ms),
         ),
         acknowledged=acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else (),
     )
@@ -465,7 +456,7 @@ def _status_of(
     topic: TopicPlan,
     plan: SubscriptionPlan,
     last: Sequence[StoredRound],
-    accounting: Accounting | None,
+    accounting: Accounting,
     *,
     asked_ms: int,
 ) -> SubscriptionStatus:
@@ -474,15 +465,14 @@ def _status_of(
     watermark = assembly.witnesses.brokers.watermark(subscription)
     weaker = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
     weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else [NO_INBOX()]
-    if accounting is not None:
-        weaker += accounting.weaker(topic)
+    weaker += accounting.weaker(topic)
     return SubscriptionStatus(
         subscription=subscription,
         pending=pending,
         oldest_pending_ms=oldest_ms,
         watermark=watermark,
         last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
-        accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
+        accounted=accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
         lag=_lag(assembly, plan, watermark, (pending, oldest_ms), asked_ms=asked_ms),
         since_ms=assembly.ledger.rounds.since_ms(subscription) if plan.since_ms is None else plan.since_ms,

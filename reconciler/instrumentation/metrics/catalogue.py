@@ -126,12 +126,6 @@ STATE_UP = _gauge(
     "1: the process has read ledger, Redis, brokers and outboxes, and shows what it read. 0: the ledger is away or "
     "the reading took too long, and every metric that is read there is absent.",
 )
-CLASSIC_MODE = _gauge(
-    "reconciler_classic_mode",
-    '1: `rounds.mode = "classic"`. The original algorithm keeps no account, no round and no verdict, and what is told '
-    "of them is absent.",
-    source=NumberSource.PROCESS,
-)
 STATE_READ = _gauge(
     "reconciler_state_read_duration_seconds", "Time that the last reading of ledger, Redis, brokers and outboxes took."
 )

@@ -65,7 +65,7 @@ def _why_late(report: StatusReport) -> NextStep:
     said, runbook = report.summed_up, "AccountedUntilStale"
     for status in report.subscriptions:
         of, account = status.subscription, status.accounted
-        if said is not None and account is not None and account.is_late_by_rounds and of == said.subscription:
+        if account.is_late_by_rounds and of == said.subscription:
             query = {"topic": of.topic, "group": of.group}
             return NextStep(name="rounds", path="/rounds", query=query, runbook=runbook, topic=of.topic)
     return NextStep(name="late", path="/health", runbook=runbook)

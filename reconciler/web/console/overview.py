@@ -44,7 +44,7 @@ class SubscriptionCard:
     @property
     def severity(self) -> str:
         """A class of the style."""
-        if self.status.accounted is not None and self.status.accounted.late:
+        if self.status.accounted.late:
             return "bad"
         return "warn" if self.lost or self.quarantined else "good"
 
@@ -147,7 +147,7 @@ def severity(report: StatusReport) -> str:
     if report.needs_a_person:
         return "warn"
     said = report.summed_up
-    return "good" if said is not None and said.kind is SummaryKind.WELL else "notice"
+    return "good" if said.kind is SummaryKind.WELL else "notice"
 
 
 def _now(services: WebServices) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _now(services: WebServices) -> dict[str, Any]:
     said = report.summed_up
     told = {"late"} if len(report.late_lines) == len(report.remarks["late"]) == 1 and not report.late else set()
     told.add("acknowledged")  # the card of what is lost has it
-    told |= {said.kind.value} if said is not None and said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
+    told |= {said.kind.value} if said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
     return {
         "report": report,
         "severity": severity(report),
@@ -199,7 +199,7 @@ def incident_of(report: StatusReport, *, is_shadow: bool) -> Incident | None:
         still=[
             one.subscription
             for one in report.subscriptions
-            if one.subscription in lost and one.accounted is not None and one.accounted.is_late_by_rounds
+            if one.subscription in lost and one.accounted.is_late_by_rounds
         ][:INCIDENT_LINES_MAX],
         is_shadow=is_shadow,
     )
@@ -207,7 +207,7 @@ def incident_of(report: StatusReport, *, is_shadow: bool) -> Incident | None:
 
 def _figures(report: StatusReport, stopped: Sequence[str]) -> Figures:
     accounts = [status.accounted for status in report.subscriptions]
-    known = [one.until_ms for one in accounts if one is not None and one.until_ms is not None]
+    known = [one.until_ms for one in accounts if one.until_ms is not None]
     lost = [verdict for verdict in report.verdicts if verdict.is_open_loss]
     return Figures(
         lost=report.lost,

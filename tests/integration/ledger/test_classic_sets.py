@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from reconciler.classic.sets import RedisClassicSets, open_classic_client
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.demo.classic.sets import RedisClassicSets, open_classic_client
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.shards.sets import RedisCommitSets
 from tests.integration.ledger.reply_swallower import ReplySwallower

@@ -49,11 +49,6 @@ def test_as_many_rounds_are_kept_as_commit_generations_allow() -> None:
     assert kept == [1, 2, 4, 4]
 
 
-def test_the_original_algorithm_cannot_write_history() -> None:
-    with pytest.raises(ConfigurationError, match=r"history\.path is set and rounds\.mode"):
-        load_settings(EXAMPLE, {}, {"history": {"path": "/h"}, "rounds": {"mode": "classic"}})
-
-
 def test_writers_have_names_of_their_own_that_fit_into_paths() -> None:
     names = {writer_name() for _ in range(100)}
     assert len(names) == 100

@@ -167,7 +167,6 @@ OPENINGS = f"{c.BREAKER_OPENINGS.name}{TOPIC}"
 
 @pytest.mark.parametrize(("name", "series", "summary"), [
     ("RoundStale", {f"{c.OUTAGE_OPEN.name}": STANDS}, "no process shows a round"),
-    ("RoundStale", {f"{c.CLASSIC_MODE.name}": STANDS}, "no process shows a round"),
     ("SweepStale", {f"{c.OUTAGE_OPEN.name}": STANDS}, "no process shows a sweep"),
     ("AccountedUntilStale", {f"{c.LOST.name}{PLACE}": "5x120"}, "ORDERS/billing: it is not known until when"),
     ("AccountedUntilStale", {f'{c.STATE_UP.name}{{job="run"}}': STANDS}, "run: it is not known until when"),
@@ -184,14 +183,6 @@ def test_silence_and_what_was_short_are_no_calm(
     told = promtool("test", "rules", str(file))
     assert f"alertname: {name}" in told
     assert summary in told
-
-
-def test_the_original_algorithm_is_no_accident(tmp_path: Path) -> None:
-    classic = {c.CLASSIC_MODE.name: "1x120", f'{c.STATE_UP.name}{{job="run"}}': "1x120"}
-    tests = [one_test(name, classic, fires=False) for name in ("AccountedUntilStale", "RoundStale")]
-    file = tmp_path / "test.yml"
-    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
-    assert promtool("test", "rules", str(file)) == ""
 
 
 def test_every_expression_names_metrics_and_labels_that_exist() -> None:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.commands.metrics import dependency_samples, mode_samples, report_samples, status_samples
+from reconciler.commands.metrics import dependency_samples, report_samples, status_samples
 from reconciler.commands.notices import notice_samples
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.tables import HoldKind
@@ -331,15 +331,6 @@ def renamed_producer_group() -> Page:
     return measured.page(status_samples(told, settings()))
 
 
-@cache
-def original() -> Page:
-    """The original algorithm runs beside a ledger that has losses of an earlier time."""
-    measured = Measured()
-    measured.world.deliver(1)
-    classic = settings().model_copy(update={"rounds": settings().rounds.model_copy(update={"mode": "classic"})})
-    return measured.page([*status_samples(measured.report(), classic), *mode_samples(classic)])
-
-
 ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.ACCOUNTED_UNTIL: lost_and_repaired,
     c.UNSWEPT: renamed_producer_group,
@@ -398,7 +389,6 @@ ACCIDENTS: dict[Metric, Callable[[], Page]] = {
     c.NOTICES: refused_notice,
     c.OLDEST_NOTICE: refused_notice,
     c.BUILD_INFO: process,
-    c.CLASSIC_MODE: original,
 }
 
 
@@ -458,18 +448,12 @@ def test_a_ledger_that_is_away_is_told_and_shows_no_zero() -> None:
 def test_what_is_not_known_of_a_subscription_is_absent() -> None:
     measured = Measured()
     (one,) = measured.report().subscriptions
-    unknown = replace(one, pending=None, oldest_pending_ms=None, last_round_ms=None, accounted=None)
+    unknown = replace(
+        one, pending=None, oldest_pending_ms=None, last_round_ms=None, accounted=replace(one.accounted, until_ms=None)
+    )
     page = measured.page(status_samples(replace(measured.report(), subscriptions=(unknown,)), settings()))
     absent = {c.PENDING.name, c.OLDEST_PENDING.name, c.LAST_ROUND.name, c.ACCOUNTED_UNTIL.name}
     assert not {name.partition("{")[0] for name in page} & absent
-
-
-def test_the_original_algorithm_has_no_zero_for_what_it_does_not_know() -> None:
-    of_subscriptions = {metric.name for metric in METRICS if metric.labels[:2] == c.SUBSCRIPTION}
-    shown = {name.partition("{")[0] for name, value in original().items()}
-    events = {name for name in shown if name.endswith("_total")}
-    assert not (shown - events) & of_subscriptions
-    assert {c.CLASSIC_MODE.name, c.BREAKER_OPEN.name} <= shown
 
 
 def test_a_dependency_that_raises_is_0_and_its_word_is_kept_for_readyz() -> None:

@@ -261,7 +261,6 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     def report(
         *late: str,
         weaker: tuple[Fact, ...] = (),
-        is_classic: bool = False,
         count: int = 0,
         holds: tuple[HeldTopic, ...] = (),
         lag: Lag | None = None,
@@ -273,7 +272,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
             oldest_pending_ms=None,
             watermark=Watermark(state=WatermarkState.KNOWN, at_ms=1, detail=CONSUMED()),
             last_round_ms=None,
-            accounted=None if is_classic else told,
+            accounted=told,
             weaker=weaker,
             lag=lag,
         )
@@ -319,11 +318,6 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     document = report().as_dict()
     assert document["summary"] == said(report().summary)
     assert [row["accounted_until_ms"] for row in document["subscriptions"]] == [1_000]  # type: ignore[attr-defined]  # a list
-
-    classic = report(is_classic=True)
-    assert classic.exit_code == 0
-    assert said(classic.summary).startswith('rounds.mode = "classic": it is not known')
-    assert next(classic.tables())[0] == "Subscriptions"
 
 
 def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_evidence() -> None:

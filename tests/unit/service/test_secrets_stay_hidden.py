@@ -16,10 +16,10 @@ import pytest
 from reconciler.audit.collect.configuration import read_configuration, with_configured
 from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.errors import AuditError
-from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
 from reconciler.commands.db import upgrade_database
 from reconciler.contract.urls import read_url, shown_url, shown_value
+from reconciler.demo.classic.sets import open_classic_client
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.log import configure_logging
 from reconciler.settings.file import load_settings

@@ -18,7 +18,7 @@ EXAMPLE = Path("config/reconciler.toml")
         ("# inbox_keep_days = 30.0", "inbox_keep_days = 9.0", r"inbox_keep_days = 9 .*at least 10 days"),
         ("skew_margin_seconds = 10.0", "skew_margin_seconds = 15.0", r"grace_period_seconds = 30 must be more than 30"),
         ("keep_days = 30", "keep_days = 10", r"sweep\.keep_days = 10: must be 11 or more"),
-        ('mode = "full"', 'mode = "classic"', r"rounds\.mode = \"classic\".*unique_key_topic\.queues = 16 must be 1"),
+        ('# mode = "full"', 'mode = "classic"', r"rounds\.mode = 'classic'.*`reconciler demo --classic` shows"),
         ('"RECONCILER_PROBE"', '"ORDERS"', r"rocketmq\.probe_topic = 'ORDERS' is a business topic"),
         ('"RECONCILER_UNIQUE_KEY"', '"ORDERS"', r"unique_key_topic\.name = 'ORDERS' is a business topic"),
         ("topics = {}", 'topics = { ORDERS = "ORDERS" }', r"unique_key_topic\.topics\.ORDERS = 'ORDERS' is a business"),
@@ -28,7 +28,7 @@ EXAMPLE = Path("config/reconciler.toml")
         "inbox rows deleted before the last repair",
         "a gate that never opens",
         "tombstones deleted before their halves",
-        "classic with shards",
+        "the original algorithm as a service",
         "probes among business messages",
         "announcements among business messages",
         "announcements of one topic among its messages",
@@ -44,11 +44,3 @@ def test_what_cannot_work_together_is_refused_with_its_remedy(
     path.write_text(text.replace(before, after))
     with pytest.raises(ConfigurationError, match=told):
         load_settings(path, {})
-
-
-def test_classic_mode_with_one_pair_of_sets_is_accepted(tmp_path: Path) -> None:
-    path = tmp_path / "reconciler.toml"
-    path.write_text(
-        EXAMPLE.read_text().replace('mode = "full"', 'mode = "classic"').replace("queues = 16", "queues = 1")
-    )
-    assert load_settings(path, {}).rounds.mode == "classic"

@@ -22,6 +22,7 @@ from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.evidence.watermark import CONSUMED
+from reconciler.policy.account import Account
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.telling.life_events import HALF_STORED, LifeEvent
@@ -29,7 +30,7 @@ from reconciler.telling.life_story import LifeStory
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.group_rename import GroupQueue
-from tests.unit.web.reports import facts_of
+from tests.unit.web.reports import fact_of, facts_of
 
 KEYS = ["C00002023B4E6944B7BD75A9469BC272", "C00002023B4E6944B7BD75A9469BC273"]
 TIME, MILLISECONDS = "2026-11-23T20:27:22.394Z", 1_795_465_642_394
@@ -191,7 +192,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
     watermark = Watermark(state=WatermarkState.KNOWN, at_ms=MILLISECONDS, detail=CONSUMED())
     now = SubscriptionStatus(
         subscription=of, pending=3, oldest_pending_ms=None, watermark=watermark, last_round_ms=MILLISECONDS,
-        accounted=None, weaker=(),
+        accounted=Account(subscription=of, until_ms=MILLISECONDS, cause=fact_of("nothing")), weaker=(),
     )  # fmt: skip
     report = StatusReport(
         subscriptions=(now,), verdicts=(), repairs=(), holds=(), outages=(), away=facts_of("redis: gone"),

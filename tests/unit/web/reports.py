@@ -129,5 +129,4 @@ REPORTS = {
     "nothing yet of what is announced, and held": report_of(
         status_of(accounted=_NOT_YET, weaker=(NO_OUTBOX(),)), holds=(HELD,)
     ),
-    "classic": report_of(status_of(accounted=None)),
 }

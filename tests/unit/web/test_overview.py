@@ -119,7 +119,6 @@ def test_the_sentence_of_every_language_has_the_same_values(shown: Shown, name: 
         ("losses on their way back", "notice"),
         ("held", "notice"),
         ("nothing yet", "notice"),
-        ("classic", "notice"),
         ("a person is needed", "warn"),
         ("damaged", "warn"),
         ("away", "bad"),

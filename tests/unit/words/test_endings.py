@@ -52,7 +52,7 @@ BY_WORDS = {
 WAITS_FOR_NOBODY = {
     "account.passed", "account.until", "account.announced-until", "account.well", "account.lost",
     "lag.none", "lag.waits", "lag.read",
-    "status.rounds-follow", "status.rounds-wait", "status.classic", "status.acknowledged",
+    "status.rounds-follow", "status.rounds-wait", "status.acknowledged",
     "status.no-outbox", "status.no-inbox",
 }  # fmt: skip
 

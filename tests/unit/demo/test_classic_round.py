@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.classic.round import PULLS_MAX, ClassicBatch, ClassicRound
 from reconciler.contract.subscription import Subscription
+from reconciler.demo.classic.round import PULLS_MAX, ClassicBatch, ClassicRound
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RedisAway
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports.announcing import AnnouncementQueue

@@ -1,4 +1,4 @@
-"""The original design as it was written, for comparison (mode = "classic").
+"""The original design as it was written, for comparison.
 
 Two sets, one scheduled difference that empties both, viewMessage under the real topic, hand-over to the business. It
 repairs lost messages up to RocketMQ 4.2; docs/explanation/how-it-works.md lists where it loses, doubles or hands over

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource, master_of, message_queue
-from reconciler.classic.round import ClassicBatch
 from reconciler.contract.subscription import Subscription
+from reconciler.demo.classic.round import ClassicBatch
 from reconciler.policy.ports.announcing import RefusedAnnouncement
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import Routes

@@ -1,4 +1,4 @@
-"""The original's pair of sets (mode = "classic"): adapter of round.ClassicSets.
+"""The original's pair of sets: adapter of round.ClassicSets.
 
 One half set and one commit set a subscription: those of shard 0, so that recorders with shards=1 fill them unchanged.
 The client is redis-py's own default, as the original would use it: from version 6 on it sends a MULTI whose answer was
@@ -29,7 +29,7 @@ def open_classic_client(url: Secret) -> redis.Redis:
     except ValueError as error:
         raise InvalidValue("redis.url", shown_url(url), str(error)) from None  # the text may hold a password
     if "+" in scheme:
-        raise InvalidValue("redis.url", shown_url(url), 'rounds.mode = "classic" knows one server: use redis or rediss')
+        raise InvalidValue("redis.url", shown_url(url), "the original algorithm knows one server: use redis or rediss")
     options = dict(parse_url(revealed(url)))  # type: ignore[no-untyped-call]  # redis-py leaves it without annotations
     options.pop("connection_class", None)
     if "path" in options:

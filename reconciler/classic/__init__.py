@@ -1,1 +1,0 @@
-"""The original algorithm as it was written, for comparison: rounds.mode = "classic"."""
