@@ -24,6 +24,7 @@ from reconciler.demo.effect import apply_effect, die
 from reconciler.demo.job import DemoJob
 from reconciler.demo.truth import REFERENCE
 from reconciler.evidence.lookup import Lookups
+from reconciler.instrumentation.console import say
 from reconciler.policy.evidence import Lookup, StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.sql.engines import open_engine
@@ -76,7 +77,7 @@ def main(job_path: str, end: str) -> int:
     """Runs one turn; 0 when it is over."""
     report = run_job(DemoJob.read(Path(job_path)), dies=end == DIES)
     answer = {"missing": report.missing, "handed_over": report.handed_over, "not_found": len(report.not_found)}
-    sys.stdout.write(f"{json.dumps(answer)}\n")
+    say(json.dumps(answer))
     return 0
 
 
