@@ -287,7 +287,7 @@ def test_a_window_that_history_or_databases_have_not_passed_is_no_answer(
 
 
 def test_without_a_history_losses_are_found_and_what_it_would_have_told_is_not_checked(tmp_path: Path) -> None:
-    """mode = "classic" writes none; a key that was never announced and one that was are both just lost."""
+    """The original algorithm writes none; a key that was never announced and one that was are both just lost."""
     evidence = SmallEvidence(has_history=False)
     evidence.add("outbox", KEYS[0])
     evidence.add("outbox", KEYS[1])

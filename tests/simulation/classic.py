@@ -1,4 +1,4 @@
-"""The original algorithm in the same world (mode = "classic"): the canary. If it does not fail, the world is too kind.
+"""The original algorithm in the same world: the canary. If it does not fail, the world is too kind.
 
 Announcements are sent once by the producer and kept by an ordinary consumer group's offset; two Redis sets; one
 difference that empties both; viewMessage under the real topic; hand-over to the business. No sweeper, no grace period.

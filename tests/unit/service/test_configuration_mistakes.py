@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.app import run
+from reconciler.commands.run import run_service
+from reconciler.settings.file import load_settings
 from reconciler.sql import engines
 
 EXAMPLE = Path("config/reconciler.toml")
@@ -176,6 +179,22 @@ def test_a_since_of_the_future_is_refused_before_anything_is_connected_to(
 def test_a_since_that_has_passed_is_taken(tmp_path: Path) -> None:
     path, _ = since_set(tmp_path, timedelta(seconds=-5))
     assert run(["config", "check", "--config", str(path)]) == 0
+
+
+def test_the_mode_full_is_accepted_and_both_config_check_and_run_say_that_it_is_not_needed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, told = tmp_path / "reconciler.toml", 'rounds.mode = "full" is not needed'
+    for text, is_told in ((EXAMPLE.read_text(), False), (EXAMPLE.read_text().replace("# mode =", "mode ="), True)):
+        path.write_text(text)
+        assert run(["config", "check", "--config", str(path)]) == 0
+        assert (told in capfd.readouterr().err) is is_told
+        stop = threading.Event()
+        stop.set()
+        run_service(load_settings(path, {}), stop)
+        assert [r.detail.startswith(told) for r in caplog.records if r.message == "setting_not_needed"] == (  # type: ignore[attr-defined]  # a field of the line
+            [True] if is_told else []
+        )
 
 
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
