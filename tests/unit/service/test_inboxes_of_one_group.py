@@ -32,6 +32,7 @@ from reconciler.wiring.replay_worker import _only_inbox
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said
 from tests.unit.consumers.messages import inbox_engine, new_key
+from tests.unit.web.reports import status_of
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 SUBSCRIPTION = Subscription(environment="production", topic="ORDERS", group="billing")
@@ -89,7 +90,7 @@ def test_status_names_a_double_effect_and_needs_a_person_for_it() -> None:
     )
     assert double_effects(ledger.reports, (), "production") == []
     report = StatusReport(
-        subscriptions=(), verdicts=verdicts, repairs=(), holds=(), outages=(), away=(), doubled=(line,)
+        subscriptions=(status_of(),), verdicts=verdicts, repairs=(), holds=(), outages=(), away=(), doubled=(line,)
     )
     assert report.exit_code == 1
     assert report.as_dict()["doubled"] == [said(line)]

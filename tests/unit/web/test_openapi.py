@@ -22,7 +22,7 @@ from reconciler.web.services import WebServices
 from tests.unit.web import audit_cases
 from tests.unit.web.console_world import asked, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import COUNTS, GROUP, HOSTILE, TOPIC, key, make_ledger
-from tests.unit.web.reports import facts_of
+from tests.unit.web.reports import facts_of, status_of
 
 #: Each GET of the API -> addresses that are answered well, and below that some that are refused.
 WELL = {
@@ -101,7 +101,7 @@ def status(monkeypatch: pytest.MonkeyPatch, services: WebServices) -> None:
     """As it is read from this ledger, without a question to what is away."""
     reports, environment = services.connections.ledger.reports, services.settings.environment
     report = StatusReport(
-        subscriptions=(),
+        subscriptions=(status_of(),),
         verdicts=tuple(reports.verdict_counts(environment)),
         repairs=tuple(reports.repair_counts(environment)),
         holds=tuple(reports.holds(environment)),

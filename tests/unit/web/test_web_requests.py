@@ -30,7 +30,7 @@ from reconciler.web.server import serving_web
 from reconciler.web.services import WebServices
 from reconciler.wiring.connections import Connections
 from tests.services.ports import free_port
-from tests.unit.web.reports import facts_of
+from tests.unit.web.reports import facts_of, report_of
 
 ROOT = Path(__file__).parents[3]
 #: Markup, a cursor that moves, text turned round, and half of a surrogate pair.
@@ -38,7 +38,7 @@ HOSTILE = "<script>alert(1)</script> & \"'\x1b[2J\u202egnp.exe \ud800"
 
 
 def status_of(line: str) -> StatusReport:
-    return StatusReport(subscriptions=(), verdicts=(), repairs=(), holds=(), outages=(), away=facts_of(line))
+    return report_of(away=facts_of(line))
 
 
 class Server:
