@@ -22,9 +22,9 @@ from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.evidence.watermark import CONSUMED
-from reconciler.policy.account import Account
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports.ledger import RepairChange
+from reconciler.telling.account import Account
 from reconciler.telling.life_events import HALF_STORED, LifeEvent
 from reconciler.telling.life_story import LifeStory
 from reconciler.telling.ports.paging import LedgerFilter
