@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tests.examples  # noqa: F401 - registers the hypothesis profile of `make test-fast`
+from reconciler.testing import pytest_plugin
 from tests.polling import PATIENCE
 from tests.services import requirements
 
@@ -140,3 +141,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     count = config.stash.get(_DESELECTED, 0)
     if count:
         terminalreporter.write_line(f"DESELECTED [{count}] {requirements.LIBROCKETMQ2_REMEDY}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """As the entry point `checkback` does it, in an environment that was made before there was one."""
+    if not config.pluginmanager.has_plugin("checkback"):
+        config.pluginmanager.register(pytest_plugin, "checkback")

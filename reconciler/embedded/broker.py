@@ -268,6 +268,13 @@ class Broker:
         async with self._check_lock:
             await self.services.checks.run_round()
 
+    async def pass_time(self) -> None:
+        """What a clock that was moved makes due: ends are written down, delayed messages come, halves are checked."""
+        self.services.transactions.write_finished_batch()
+        self._delay.deliver_due()
+        self.commit()
+        await self.check_now()
+
     async def _check(self) -> None:
         last = self.services.clock.monotonic_seconds()
         while not self._stopped:

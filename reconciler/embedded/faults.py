@@ -28,6 +28,7 @@ class EndFate(Enum):
     DROP = "drop"  # neither executed nor answered, as if lost on the way
     CLOSE = "close"  # the connection is closed instead
     DELAY = "delay"  # executed and answered later
+    KILL = "kill"  # the producer is dead from now on
 
 
 @dataclass(slots=True)
@@ -67,6 +68,8 @@ class Faults:
         self._close_ends = _Countdown()
         self._delay_ends = _Countdown()
         self._delay_seconds = 0.0
+        self._kill_on_ends = _Countdown()
+        self._dead_producers: set[str] = set()
         self._busy: dict[int, _Countdown] = {}
         self._lost_replies: dict[int, _Countdown] = {}
         self._silent = _Countdown()
@@ -111,6 +114,26 @@ class Faults:
             self._delay_seconds = seconds
             self._delay_ends.remaining = count if seconds > 0 else 0
 
+    def kill_producers_on_end(self, count: int = 1) -> None:
+        """Producer groups whose END arrives are dead from then on, and the END is lost with them: nobody of the group
+        can be asked, and what it still sends is refused, until `revive`."""
+        with self._lock:
+            self._kill_on_ends.remaining = count
+
+    def revive(self, *groups: str) -> None:
+        """These producer groups are alive again; none given: all."""
+        with self._lock:
+            self._dead_producers -= set(groups or self._dead_producers)
+
+    def bury(self, group: str) -> None:
+        """The broker says whose END it was."""
+        with self._lock:
+            self._dead_producers.add(group)
+
+    def is_dead(self, group: str) -> bool:
+        """Asked by the broker for each heartbeat and each message that a producer group sends."""
+        return bool(self._dead_producers) and group in self._dead_producers
+
     def fate_of_end(self, keys: Callable[[], set[str]]) -> tuple[EndFate, float]:
         """Asked by the broker for each END; ``keys`` finds the message's keys, only if they matter."""
         with self._lock:
@@ -122,6 +145,9 @@ class Faults:
             if numbered or (self._dropped_keys and self._dropped_keys & keys()) or self._drop_ends.strikes(now):
                 self.counts["drop_end"] += 1
                 return EndFate.DROP, 0.0
+            if self._kill_on_ends.strikes(now):
+                self.counts["kill_producer_on_end"] += 1
+                return EndFate.KILL, 0.0
             if self._close_ends.strikes(now):
                 self.counts["close_on_end"] += 1
                 return EndFate.CLOSE, 0.0
@@ -271,6 +297,8 @@ class Faults:
         "drop_ends": lambda faults, text: faults.drop_ends(int(text)),
         "drop_end_of": lambda faults, text: faults.drop_end_of(*text.split(",")),
         "close_on_end": lambda faults, text: faults.close_on_end(int(text)),
+        "kill_producers_on_end": lambda faults, text: faults.kill_producers_on_end(int(text)),
+        "revive": lambda faults, text: faults.revive(*filter(None, text.split(","))),
         "delay_ends": lambda faults, text: faults.delay_ends(float(text)),
         "busy": lambda faults, text: faults.busy(count=int(text)),
         "busy_ends": lambda faults, text: faults.busy(RequestCode.END_TRANSACTION, count=int(text)),

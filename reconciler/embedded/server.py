@@ -202,6 +202,10 @@ class EmbeddedBroker:
         """Runs one check round at once."""
         self._in_loop(Broker.check_now)
 
+    def pass_time(self) -> None:
+        """Does at once what has become due since its clock was moved: delayed messages, and one check round."""
+        self._in_loop(Broker.pass_time)
+
     def drop_connections(self) -> None:
         """Closes every connection; clients have to connect again."""
 

@@ -1,27 +1,59 @@
-"""The ledger and the shards in memory: for tests of the policy, of adapters beside it, and for the simulator.
+"""Tests of a service that sends or receives, and of code beside the reconciler.
 
-They implement reconciler.policy.ports with the semantics of reconciler/ledger and reconciler/shards; the suites in
-tests/contract hold them to it. A SQL ledger on SQLite in memory takes five times as much processor time in their place.
+    from reconciler.testing import Checkback
 
-A key is announced, a round finds it pending, its consumption is recorded, and the next round has matched it:
-
->>> from reconciler.clock import ManualClock
->>> from reconciler.contract.subscription import Shard, Subscription
->>> from reconciler.policy.ports.announcing import AnnouncementQueue
->>> from reconciler.testing.memory_shards import MemoryShards
->>> shards = MemoryShards(ManualClock())
->>> billing = Subscription(environment="test", topic="ORDERS", group="billing")
->>> shard = Shard(subscription=billing, number=0)
->>> queue = AnnouncementQueue(unique_key_topic="UNIQUE_KEYS", broker="broker-a", queue_id=0)
->>> key = "7F0000010000000000000000000000A1"
->>> shards.admit(shard, queue, expected=None, following=1, unique_keys=[key]).admitted
-True
->>> epoch = shards.begin_epoch(shard)
->>> shards.take_round(shard, epoch=epoch).counts.pending_after
-1
->>> shards.record(billing, [key], shards=1)
->>> shards.take_round(shard, epoch=epoch).counts.pending_after
-0
-
-A Redis that loses its last writes: `saved = shards.save()`, more calls, `shards.restore(saved)`.
+The names below are public. The pytest plug-in `checkback`, which comes with the package, gives a test its own
+`Checkback` by the fixture `checkback_kit`. What is named here is imported when it is used: the plug-in is loaded in
+every run of pytest.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reconciler.clock import ManualClock
+    from reconciler.contract.tables import HoldKind
+    from reconciler.embedded.access_control import BrokerUser
+    from reconciler.embedded.faults import Faults
+    from reconciler.embedded.server import EmbeddedBroker
+    from reconciler.embedded.tls import ServerTls
+    from reconciler.testing.kit import Checkback, Settled
+    from reconciler.testing.memory import MemoryLedger
+    from reconciler.testing.memory_shards import MemoryShards
+    from reconciler.testing.standing import LackingEffect
+
+__all__ = [
+    "BrokerUser",
+    "Checkback",
+    "EmbeddedBroker",
+    "Faults",
+    "HoldKind",
+    "LackingEffect",
+    "ManualClock",
+    "MemoryLedger",
+    "MemoryShards",
+    "ServerTls",
+    "Settled",
+]
+
+_PLACES = {
+    "BrokerUser": "reconciler.embedded.access_control",
+    "Checkback": "reconciler.testing.kit",
+    "EmbeddedBroker": "reconciler.embedded.server",
+    "Faults": "reconciler.embedded.faults",
+    "HoldKind": "reconciler.contract.tables",
+    "LackingEffect": "reconciler.testing.standing",
+    "ManualClock": "reconciler.clock",
+    "MemoryLedger": "reconciler.testing.memory",
+    "MemoryShards": "reconciler.testing.memory_shards",
+    "ServerTls": "reconciler.embedded.tls",
+    "Settled": "reconciler.testing.kit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

@@ -1,6 +1,23 @@
 """Half sets, commit sets, rounds, leases and captures in memory, with the semantics of reconciler/shards.
 
 Shared by threads; every call takes one lock, as Redis runs one command at a time.
+
+A key is announced, a round finds it pending, its consumption is recorded, and the next round has matched it:
+
+>>> from reconciler.clock import ManualClock
+>>> shards = MemoryShards(ManualClock())
+>>> billing = Subscription(environment="test", topic="ORDERS", group="billing")
+>>> shard = Shard(subscription=billing, number=0)
+>>> queue = AnnouncementQueue(unique_key_topic="UNIQUE_KEYS", broker="broker-a", queue_id=0)
+>>> key = "7F0000010000000000000000000000A1"
+>>> shards.admit(shard, queue, expected=None, following=1, unique_keys=[key]).admitted
+True
+>>> epoch = shards.begin_epoch(shard)
+>>> shards.take_round(shard, epoch=epoch).counts.pending_after
+1
+>>> shards.record(billing, [key], shards=1)
+>>> shards.take_round(shard, epoch=epoch).counts.pending_after
+0
 """
 
 from __future__ import annotations

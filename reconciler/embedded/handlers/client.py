@@ -39,6 +39,8 @@ def heartbeat(broker: BrokerServices, channel: Channel, request: Command) -> Rep
     client_id = str(body.get("clientID", ""))
     for producer in _objects(body.get("producerDataSet")):
         group = str(producer.get("groupName", ""))
+        if broker.faults.is_dead(group):
+            continue
         broker.clients.register_producer(group, channel, _member(client_id, request))
     for consumer in _objects(body.get("consumerDataSet")):
         name = str(consumer.get("groupName", ""))

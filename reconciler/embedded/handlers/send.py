@@ -124,6 +124,9 @@ def _refusal(broker: BrokerServices, header: _Header, request: Command) -> Reply
             return Reply(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     elif topic == AUTO_CREATE_TOPIC or not topic:
         return Reply(ResponseCode.SYSTEM_ERROR, f"the topic[{topic}] is conflict with system reserved words.")
+    group = header.text("producerGroup")
+    if broker.faults.is_dead(group):
+        return Reply(ResponseCode.NO_PERMISSION, f"a fault knob has killed the producer group {group}")
     if broker.faults.disk_is_full() or broker.store.is_unwritable:
         return Reply(
             ResponseCode.SERVICE_NOT_AVAILABLE,

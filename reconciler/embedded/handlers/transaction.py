@@ -25,7 +25,9 @@ def end_transaction(broker: BrokerServices, channel: Channel, request: Command) 
     fate, seconds = broker.faults.fate_of_end(lambda: _keys(broker, request, end.log_offset))
     if fate is EndFate.DROP:
         return None
-    if fate is EndFate.CLOSE:
+    if fate is EndFate.KILL:
+        broker.faults.bury(end.producer_group)
+    if fate in (EndFate.CLOSE, EndFate.KILL):
         channel.close()
         return None
     if fate is EndFate.DELAY:

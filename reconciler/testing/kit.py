@@ -1,0 +1,507 @@
+"""Checkback: a broker, databases with the tables of both plug-ins, and a reconciler that a test drives by hand.
+
+Producers, consumers, handlers and recorders are the plug-ins' own, and so are broker protocol, sweeps, verdicts and
+repairs. Only the ledger and what Redis holds are in memory, and time is what the test makes it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from checkback_consumers.push import TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import open_producer
+from checkback_producers.transaction import Completion
+from reconciler.contract.keyspace import SHARDS_DEFAULT
+from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import OutboxState
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.embedded.services import BrokerServices
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.errors import UsageError
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.consumer.push_consumer import PushConsumer
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC, retry_topic
+from reconciler.sql.engines import open_engine
+from reconciler.testing.by_hand import Receiving, ReconcilerByHand, Sending, Times
+from reconciler.testing.made_tables import make_tables
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
+from reconciler.testing.moved_clock import Host, MovedClock, MovedClocks, SqliteTime
+from reconciler.testing.patience import Patience
+from reconciler.testing.standing import LackingEffect, Standings, commits_of, effects_of, members_of
+from reconciler.words import said
+
+UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
+ENVIRONMENT = "test"
+#: An END that is lost costs a block no longer than this.
+END_TIMEOUT_SECONDS = 1.0
+#: The defaults of the settings.
+MOVED_TIMES = Times(
+    grace_period_seconds=30.0,
+    sweep_after_seconds=10.0,
+    skew_margin_seconds=10.0,
+    check_back_wait_seconds=None,
+    verify_after_seconds=5.0,
+)
+#: What no test can move does not wait.
+REAL_TIMES = Times(
+    grace_period_seconds=0.0,
+    sweep_after_seconds=0.0,
+    skew_margin_seconds=0.0,
+    check_back_wait_seconds=0.0,
+    verify_after_seconds=0.0,
+)
+
+
+class RunningConsumer(Protocol):
+    """What `run` starts and stops: a TransactionalConsumer, or one of the service's own with the same two methods."""
+
+    def start(self) -> object:
+        """Joins its group."""
+        ...
+
+    def shutdown(self) -> object:
+        """Leaves it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What happened while things came to rest."""
+
+    #: Every commit has had its effect in each group that takes it, and nothing is left to do. False: no turn changed
+    #: anything any more, and something waits for what a test has taken away, or for a person.
+    is_at_rest: bool
+    #: By how much the clock was moved; 0 with a database server, whose time is the real one.
+    moved_seconds: float
+    #: Verdict -> keys. Of a commit that arrived no verdict is needed.
+    verdicts: Mapping[str, int]
+    #: Repairs that were sent: "end" or "republish" -> number.
+    repairs: Mapping[str, int]
+    #: What did not go well, a sentence each.
+    problems: tuple[str, ...] = field(default=())
+
+
+class Checkback:
+    """One service's world, for one test. Its methods are called by the thread of the test.
+
+    `sends` and `receives` say what the service does; both make what they need: topics, tables, groups. `producer` and
+    `recorder` give what the service is given in production, `run` starts its consumers. `settle` lets everything come
+    to rest. The other methods are accidents.
+    """
+
+    def __init__(self, url: str, *, folder: Path, family: str = "5.x", environment: str = ENVIRONMENT) -> None:
+        """`url`: the database of outboxes and inboxes, unless `sends` or `receives` names another one. `folder`: for
+        files that live as long as the test. `family`: which RocketMQ the broker imitates."""
+        self.environment = environment
+        self._url, self._folder = url, folder
+        self._clocks = MovedClocks()
+        self._closing = ExitStack()
+        self._closing.enter_context(SqliteTime(self._clock("database").now_ms))
+        self.broker = EmbeddedBroker(
+            family=family,
+            settings=BrokerSettings(auto_create_topic=False),
+            clock=self._clock("broker", moves_intervals=False),
+        )
+        self._closing.enter_context(self.broker)
+        self._engines: dict[str, sa.Engine] = {}
+        self._sendings: list[Sending] = []
+        self._receivings: list[Receiving] = []
+        self._consumers: dict[str, tuple[Callable[[], RunningConsumer], RunningConsumer | None]] = {}
+        self._shards = MemoryShards(self._clock("redis"))
+        self._ledger = MemoryLedger(self._clock("database"), english=said)
+        self._by_hand: ReconcilerByHand | None = None
+        self._instance: ClientInstance | None = None
+        self._make_topic(UNIQUE_KEY_TOPIC, queues=SHARDS_DEFAULT)
+        self._make_topic(PROBE_TOPIC, queues=1)
+
+    # ---- the service
+
+    @property
+    def database(self) -> sa.Engine:
+        """The database of the test, with the tables of both plug-ins; tables of the service's own are made by it."""
+        return self._engine(self._url)
+
+    @property
+    def name_servers(self) -> str:
+        """Where the service's clients find the broker."""
+        return self.broker.name_servers
+
+    @property
+    def faults(self) -> Faults:
+        """Knobs of the broker, for accidents that have no method here."""
+        return self.broker.faults
+
+    def topic(self, name: str, *, queues: int = 2) -> None:
+        """Makes a topic. None is made by sending, as in production."""
+        self._make_topic(name, queues=queues)
+
+    def sends(self, group: str, *topics: str, url: str | None = None) -> None:
+        """The producer group `group` sends to these topics; its outbox is in the database of the test, or in `url`."""
+        if not topics:
+            raise UsageError(f"name the topics that {group} sends to")
+        for name in topics:
+            self.topic(name)
+        self._sendings.append(Sending(group=group, topics=topics, url=url or self._url))
+        self._engine(url or self._url)
+        self._begin_again()
+
+    def receives(self, group: str, *topics: str, tags: Iterable[str] | None = None, url: str | None = None) -> None:
+        """The consumer group `group` takes these topics, or of them the `tags` alone; its inbox is in the database of
+        the test, or in `url`."""
+        if not topics:
+            raise UsageError(f"name the topics that {group} receives")
+        for name in topics:
+            self.topic(name)
+            self._receivings.append(
+                Receiving(group=group, topic=name, tags=None if tags is None else frozenset(tags), url=url or self._url)
+            )
+        self._engine(url or self._url)
+        self._begin_again()
+
+    def producer(
+        self,
+        group: str,
+        *,
+        completion: Completion = "end",
+        keep_bodies: bool = False,
+        local_transaction_timeout_seconds: float = 60.0,
+    ) -> TransactionalProducer:
+        """A started producer of a group that `sends` has named; it is shut down at the end of the test."""
+        sending = next((one for one in self._sendings if one.group == group), None)
+        if sending is None:
+            raise UsageError(f"say first what it does: sends({group!r}, topic)")
+        producer = open_producer(
+            group=group,
+            environment=self.environment,
+            instance=self._client_instance("service"),
+            outbox_url=sending.url,
+            completion=completion,
+            keep_bodies=keep_bodies,
+            local_transaction_timeout_seconds=local_transaction_timeout_seconds,
+            end_timeout_seconds=END_TIMEOUT_SECONDS,
+        )
+        self._closing.callback(producer.shutdown)
+        return producer.start()
+
+    def recorder(self, group: str) -> CommitRecorder:
+        """The recorder of a consumer group, for its handlers; it is closed at the end of the test."""
+        recorder = CommitRecorder(
+            _CommitSink(self._shards), environment=self.environment, group=group, shards=SHARDS_DEFAULT
+        )
+        self._closing.callback(recorder.close)
+        return recorder
+
+    def run(self, group: str, make: Callable[[], RunningConsumer]) -> None:
+        """Starts the consumer of a group that `receives` has named. It is made anew each time that it starts; at the
+        end of the test it is shut down."""
+        if all(receiving.group != group for receiving in self._receivings):
+            raise UsageError(f"say first what it does: receives({group!r}, topic)")
+        self._consumers[group] = (make, None)
+        self.start_group(group)
+
+    # ---- time
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass on every host, and waits for nothing. Raises UsageError with a database server."""
+        self._require_moved_time()
+        self._clocks.advance(seconds)
+        self.broker.pass_time()
+
+    def turn(self) -> None:
+        """What all processes do once: deliveries, check-backs, a sweep, announcements, a round of each group."""
+        by_hand = self._reconciler()
+        self._wait_for_consumers()
+        self.broker.pass_time()
+        self._wait_for_consumers()
+        by_hand.sweep()
+        by_hand.take_announcements(self.broker.call(_written_queues))
+        by_hand.run_rounds()
+        self._wait_for_consumers()
+
+    def settle(self) -> Settled:
+        """Lets everything come to rest: deliveries, check-backs, sweeps, announcements, rounds and repairs, turn by
+        turn, the clock moved between them.
+
+        With a database server the clock is the real one, and grace period, sweep age and margins are 0. Raises
+        UsageError where a consumer that runs does not consume what its queues hold.
+        """
+        by_hand = self._reconciler()
+        verdicts, sends, problems = self._seen(by_hand)
+        moved = self._clocks.moved_seconds()
+        patience = Patience(self._look, is_moved=self._moves_time, advance=self._clocks.advance)
+        is_at_rest = patience.until(self.turn, self._is_at_rest)
+        now_verdicts, now_sends, now_problems = self._seen(by_hand)
+        return Settled(
+            is_at_rest=is_at_rest,
+            moved_seconds=self._clocks.moved_seconds() - moved,
+            verdicts=dict(now_verdicts - verdicts),
+            repairs=dict(now_sends - sends),
+            problems=tuple(now_problems[len(problems) :]),
+        )
+
+    # ---- what is so
+
+    def lacking_effects(self) -> list[LackingEffect]:
+        """Each commit that has had no effect in a group that takes it, and the step at which it stands."""
+        standings = Standings(self.broker, self._reconciler(), self._shards, SHARDS_DEFAULT)
+        commits = commits_of(self._engines, self._sendings)
+        return list(standings.lacking(commits, self._receivings, effects_of(self._engines, self._receivings)))
+
+    def assert_every_commit_took_effect(self) -> None:
+        """Fails with one line for each commit that has had no effect in a group that takes it: its key, its business id
+        and the step at which it stands."""
+        __tracebackhide__ = True
+        lacking = self.lacking_effects()
+        if lacking:
+            raise AssertionError("\n".join((f"{len(lacking)} effects are missing:", *map(str, lacking))))
+
+    # ---- accidents
+
+    def lose_next_end(self) -> None:
+        """The next END_TRANSACTION is lost on its way, with the connection that it came by."""
+        self.faults.close_on_end(1)
+
+    def kill_producer_before_end(self) -> None:
+        """The next producer whose END_TRANSACTION is due is dead from then on: neither END nor announcement leave it,
+        and it answers no check-back, until `revive_producer`."""
+        self.faults.kill_producers_on_end(1)
+
+    def revive_producer(self, group: str) -> None:
+        """It is alive again, as after its restart."""
+        self.faults.revive(group)
+
+    def stop_group(self, group: str) -> None:
+        """The consumers of a group, which `run` started, are away until `start_group`."""
+        make, consumer = self._consumer(group)
+        if consumer is not None:
+            consumer.shutdown()
+        self._consumers[group] = (make, None)
+
+    def start_group(self, group: str) -> None:
+        """They are back; harmless if they are there."""
+        make, consumer = self._consumer(group)
+        if consumer is None:
+            consumer = make()
+            consumer.start()
+            self._consumers[group] = (make, consumer)
+
+    def redeliver(self, group: str) -> None:
+        """The group gets once more what it has had, as after an end without a word before its offsets were stored."""
+        self.stop_group(group)
+        topics = {receiving.topic for receiving in self._receivings if receiving.group == group}
+        self.broker.call(lambda broker: _set_back(broker, group, topics))
+        self.start_group(group)
+
+    def forget_redis(self) -> None:
+        """Redis loses everything that it holds."""
+        self._shards.wipe()
+
+    def hold_replica(self, group: str) -> None:
+        """From now on the reconciler reads the outbox of a producer group on a replica that stands still, until
+        `release_replica`. Needs SQLite."""
+        sending = next((one for one in self._sendings if one.group == group), None)
+        if sending is None:
+            raise UsageError(f"no producer group {group} was named: sends({group!r}, topic)")
+        path = self._engine(sending.url).url.database
+        if not self._moves_time or path is None:
+            raise UsageError("hold_replica copies a SQLite file: with a server, stop the replication of a real replica")
+        by_hand = self._reconciler()
+        by_hand.sweep()  # as before every replica that stands still: the sign of life of a sweep has reached it
+        replica = self._folder / "replica.db"
+        replica.unlink(missing_ok=True)
+        with closing(sqlite3.connect(path)) as primary, closing(sqlite3.connect(replica)) as copy:
+            primary.backup(copy)
+        by_hand.hold_replica(sending.url, f"sqlite:///{replica}")
+
+    def release_replica(self) -> None:
+        """The replica has all that its primary has."""
+        self._reconciler().outbox.release()
+
+    def step_clock(self, host: Host, seconds: float) -> None:
+        """Moves the wall clock of one kind of host, also backwards, as an NTP step does: "broker", "database", "redis",
+        "reconciler" or "service"."""
+        if host == "database":
+            self._require_moved_time()
+        self._clocks.step(host, seconds)
+
+    # ---- its end
+
+    def close(self) -> None:
+        """Stops consumers and producers, then the broker, and closes the databases."""
+        for group in list(self._consumers):
+            self.stop_group(group)
+        self._begin_again()
+        self._closing.close()
+
+    # ---- inside
+
+    @property
+    def _moves_time(self) -> bool:
+        """False: a database server tells the time."""
+        return all(engine.dialect.name == "sqlite" for engine in self._engines.values())
+
+    def _require_moved_time(self) -> None:
+        if not self._moves_time:
+            raise UsageError("a database server tells the time, which no test moves: settle() uses the real one")
+
+    def _clock(self, host: Host, *, moves_intervals: bool = True) -> MovedClock:
+        return MovedClock(self._clocks, host, moves_intervals=moves_intervals)
+
+    def _client_instance(self, host: Host) -> ClientInstance:
+        client = RemotingClient(clock=self._clock(host, moves_intervals=False))
+        self._closing.callback(client.close)
+        instance = ClientInstance(self.name_servers, client=client, clock=self._clock(host))
+        self._closing.callback(instance.close)
+        return instance
+
+    def _engine(self, url: str) -> sa.Engine:
+        if url not in self._engines:
+            engine = open_engine(url)
+            self._closing.callback(engine.dispose)
+            make_tables(engine)
+            self._engines[url] = engine
+        return self._engines[url]
+
+    def _make_topic(self, name: str, *, queues: int) -> None:
+        self.broker.call(lambda broker: broker.state.ensure_topic(name, queues=queues))
+
+    def _consumer(self, group: str) -> tuple[Callable[[], RunningConsumer], RunningConsumer | None]:
+        if group not in self._consumers:
+            raise UsageError(f"{group} was not started by run({group!r}, ...): its consumers are not the kit's to stop")
+        return self._consumers[group]
+
+    def _reconciler(self) -> ReconcilerByHand:
+        if self._by_hand is None:
+            if self._instance is None:
+                self._instance = self._client_instance("reconciler")
+            self._by_hand = ReconcilerByHand(
+                environment=self.environment,
+                sendings=tuple(self._sendings),
+                receivings=tuple(self._receivings),
+                instance=self._instance,
+                shards=self._shards,
+                ledger=self._ledger,
+                clock=self._clock("reconciler"),
+                times=MOVED_TIMES if self._moves_time else REAL_TIMES,
+                unique_key_topic=UNIQUE_KEY_TOPIC,
+                shard_count=SHARDS_DEFAULT,
+            )
+        return self._by_hand
+
+    def _begin_again(self) -> None:
+        if self._by_hand is not None:
+            self._by_hand.close()
+            self._by_hand = None
+
+    def _seen(self, by_hand: ReconcilerByHand) -> tuple[Counter[str], Counter[str], list[str]]:
+        events = by_hand.events
+        return Counter(events.verdicts), Counter(events.sends), list(events.problems)
+
+    def _wait_for_consumers(self) -> None:
+        """Until each group that is there has consumed what its queues hold, and stored its offsets."""
+        for group in dict.fromkeys(receiving.group for receiving in self._receivings):
+            topics = [receiving.topic for receiving in self._receivings if receiving.group == group]
+            _, consumer = self._consumers.get(group, (None, None))
+            member = consumer.consumer if isinstance(consumer, TransactionalConsumer) else None
+            Patience.wait(
+                partial(self._has_consumed, group, topics, member), f"{group} has not consumed what its queues hold"
+            )
+
+    def _has_consumed(self, group: str, topics: Sequence[str], member: PushConsumer | None) -> bool:
+        if not members_of(self.broker, group):
+            return True
+        if member is None:  # it stores its offsets every few seconds
+            return self.broker.call(lambda broker: not _lag(broker, group, topics, broker.state.offset_of))
+        done = {(held.queue.topic, held.queue.queue_id): held.committable() for held in member.assigned()}
+        if self.broker.call(lambda broker: _lag(broker, group, topics, lambda _, *queue: done.get(queue))):
+            return False
+        member.commit_offsets()
+        return True
+
+    def _is_at_rest(self) -> bool:
+        commits = commits_of(self._engines, self._sendings)
+        if any(commit.state is OutboxState.NEW for commit in commits) or self._pending():
+            return False
+        effects = effects_of(self._engines, self._receivings)
+        has_all = all(
+            (receiving.group, commit.unique_key) in effects
+            for commit in commits
+            for receiving in self._receivings
+            if receiving.topic == commit.topic and receiving.takes(commit.tag)
+        )
+        repairs = self._ledger.rows.repairs.values()
+        has_no_work = all(repair.state in FINISHED_REPAIRS for repair in repairs)
+        return has_all and has_no_work and self._ledger.outages.current(self.environment) is None
+
+    def _pending(self) -> int:
+        return sum(
+            self._shards.pending_size(Shard(subscription=subscription, number=number))[0]
+            for subscription in self._reconciler().subscriptions
+            for number in range(SHARDS_DEFAULT)
+        )
+
+    def _look(self) -> object:
+        """What a turn may change."""
+        ledger = self._ledger.rows
+        return (
+            sorted((c.unique_key, c.state) for c in commits_of(self._engines, self._sendings)),
+            sorted(effects_of(self._engines, self._receivings)),
+            sorted((str(c.subscription), c.unique_key, c.verdict, c.state) for c in ledger.candidates.values()),
+            sorted((r.unique_key, r.scope, r.rung, r.state, r.attempts) for r in ledger.repairs.values()),
+            self._pending(),
+            self._ledger.outages.current(self.environment),
+        )
+
+
+class _CommitSink:
+    """CommitSink of the recorder: the commit sets in memory, with the kit's number of shards."""
+
+    def __init__(self, shards: MemoryShards) -> None:
+        self._shards = shards
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds keys."""
+        self._shards.record(subscription, unique_keys, shards=shards)
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        """As if `reconciler run` had written them down."""
+        del subscription
+        return SHARDS_DEFAULT
+
+
+def _written_queues(broker: BrokerServices) -> set[int]:
+    return {number for topic, number, queue in broker.store.queues if topic == UNIQUE_KEY_TOPIC and queue.max_offset}
+
+
+def _lag(
+    broker: BrokerServices, group: str, topics: Iterable[str], offset_of: Callable[[str, str, int], int | None]
+) -> bool:
+    """Whether a queue of the topics, or of the group's retry topic, has what the group has not passed."""
+    for topic in (*topics, retry_topic(group)):
+        config = broker.state.topics.get(topic)
+        for number in range(config.read_queues if config is not None else 0):
+            offset = offset_of(group, topic, number)
+            if offset is None or offset < broker.store.queues.queue(topic, number).max_offset:
+                return True
+    return False
+
+
+def _set_back(broker: BrokerServices, group: str, topics: Iterable[str]) -> None:
+    for topic in topics:
+        for number in range(broker.state.topics[topic].read_queues):
+            broker.state.commit_offset(group, topic, number, 0)

@@ -1,0 +1,38 @@
+"""The tables of both plug-ins, in a database of a test."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from reconciler.sql.identity import ensure_identity
+from reconciler.sql.tables import inbox_metadata, outbox_metadata
+
+
+def make_tables(engine: sa.Engine) -> None:
+    """Makes those that are missing, and names the database. A new SQLite file gets all of them at once, since SQL of
+    twenty statements would be most of what a test costs."""
+    path = engine.url.database
+    if engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not Path(path).exists():
+        Path(path).write_bytes(_empty_file())
+    else:
+        outbox_metadata.create_all(engine)
+        inbox_metadata.create_all(engine)
+    ensure_identity(engine)
+
+
+@cache
+def _empty_file() -> bytes:
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    outbox_metadata.create_all(engine)
+    inbox_metadata.create_all(engine)
+    with closing(engine.raw_connection()) as connection:
+        driver = connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)  # noqa: S101  # what create_engine was asked for
+        made: bytes = driver.serialize()
+    engine.dispose()
+    return made

@@ -1,0 +1,103 @@
+"""The clocks of the test kit: the machine's, and what a test has moved them by; SQLite's own time follows.
+
+Each kind of host has a clock of its own, so that one of them can be stepped alone. All of them are moved together by
+`advance`, which waits for nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Literal
+
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+from reconciler.clock import SystemClock
+
+#: Whose clock: brokers, databases, Redis, or the hosts of the reconciler's and the service's processes.
+Host = Literal["broker", "database", "redis", "reconciler", "service"]
+_UNIX_EPOCH_JULIAN = 2440587.5
+_DAY_MS = 86_400_000.0
+
+
+class MovedClocks:
+    """What the clocks of one world have been moved by. Shared by threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._moved_seconds = 0.0
+        self._stepped_seconds: dict[str, float] = {}
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass on every host, wall and monotonic."""
+        with self._lock:
+            self._moved_seconds += seconds
+
+    def step(self, host: Host, seconds: float) -> None:
+        """Moves the wall clock of one kind of host, also backwards, as an NTP step does."""
+        with self._lock:
+            self._stepped_seconds[host] = self._stepped_seconds.get(host, 0.0) + seconds
+
+    def moved_seconds(self) -> float:
+        """By how much time was advanced."""
+        with self._lock:
+            return self._moved_seconds
+
+    def wall_seconds(self, host: Host) -> float:
+        """By how much a host's wall clock is ahead of the machine's."""
+        with self._lock:
+            return self._moved_seconds + self._stepped_seconds.get(host, 0.0)
+
+
+class MovedClock(SystemClock):
+    """The clock of one kind of host. Sleeping advances every clock; waiting for an event takes real time."""
+
+    def __init__(self, clocks: MovedClocks, host: Host, *, moves_intervals: bool = True) -> None:
+        """`moves_intervals`: False for what waits for answers of other threads, which no test can hurry: its intervals
+        are the machine's, and no request runs out of time because a test moved the clock."""
+        self._clocks = clocks
+        self._host: Host = host
+        self._moves_intervals = moves_intervals
+
+    def now_ms(self) -> int:
+        """The machine's wall time, and what it was moved by."""
+        return super().now_ms() + round(self._clocks.wall_seconds(self._host) * 1000)
+
+    def monotonic_seconds(self) -> float:
+        """The machine's monotonic time, and what it was advanced by."""
+        return super().monotonic_seconds() + (self._clocks.moved_seconds() if self._moves_intervals else 0.0)
+
+    def sleep(self, seconds: float) -> None:
+        """Advances every clock instead of waiting."""
+        self._clocks.advance(max(0.0, seconds))
+
+
+class SqliteTime:
+    """While it is entered, `julianday('now')` of each SQLite connection of SQLAlchemy is the time of a clock.
+
+    The product asks SQLite for the time in this way alone. A connection that was made by hand keeps the machine's time.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+
+    def __enter__(self) -> SqliteTime:
+        event.listen(Pool, "checkout", self._give)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        event.remove(Pool, "checkout", self._give)
+
+    def _give(self, connection: object, _record: object, _proxy: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.create_function("julianday", 1, self._julian_day)
+
+    def _julian_day(self, text: object) -> float | None:
+        if text == "now":
+            return self._now_ms() / _DAY_MS + _UNIX_EPOCH_JULIAN
+        with closing(sqlite3.connect(":memory:")) as plain:
+            found: float | None = plain.execute("SELECT julianday(?)", (text,)).fetchone()[0]
+            return found

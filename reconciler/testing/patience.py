@@ -1,0 +1,59 @@
+"""How long the test kit waits: for other threads in real time, for all else until turns change nothing any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reconciler.clock import SystemClock
+from reconciler.errors import UsageError
+
+#: For consumers, whose threads the machine may run late.
+WAIT_SECONDS = 20.0
+_PAUSE_SECONDS = 0.002
+#: Between turns the clock is moved by so much, and twice as much after each one that changed nothing.
+TURN_SECONDS = 30.0
+#: Turns in a row that change nothing, after which nothing will: together half an hour.
+QUIET_TURNS_MAX = 6
+TURNS_MAX = 60
+#: Real time between turns where a database server tells the time, and turns that may change nothing.
+REAL_TURN_SECONDS = 0.1
+REAL_QUIET_TURNS_MAX = 20
+
+
+class Patience:
+    """Turns until everything is at rest, or nothing changes any more."""
+
+    def __init__(self, look: Callable[[], object], *, is_moved: bool, advance: Callable[[float], None]) -> None:
+        """`look`: what a turn may change, as a value; `is_moved`: the test moves the time; `advance` does it."""
+        self._look = look
+        self._is_moved = is_moved
+        self._advance = advance
+
+    def until(self, turn: Callable[[], None], is_at_rest: Callable[[], bool]) -> bool:
+        """True: all is at rest; False: nothing changed any more before it was."""
+        quiet, before = 0, self._look()
+        quiet_max = QUIET_TURNS_MAX if self._is_moved else REAL_QUIET_TURNS_MAX
+        for _ in range(TURNS_MAX):
+            turn()
+            if is_at_rest():
+                return True
+            after = self._look()
+            quiet = quiet + 1 if after == before else 0
+            if quiet == quiet_max:
+                return False
+            before = after
+            if self._is_moved:
+                self._advance(TURN_SECONDS * 2**quiet)
+            else:
+                SystemClock().sleep(REAL_TURN_SECONDS)
+        return False
+
+    @staticmethod
+    def wait(is_done: Callable[[], bool], what_if_not: str) -> None:
+        """In real time. Raises UsageError."""
+        clock = SystemClock()
+        deadline = clock.monotonic_seconds() + WAIT_SECONDS
+        while not is_done():
+            if clock.monotonic_seconds() > deadline:
+                raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
+            clock.sleep(_PAUSE_SECONDS)

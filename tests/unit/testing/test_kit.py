@@ -1,0 +1,177 @@
+"""The test kit: each accident is made up for by the product, and is seen where the product does not make up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkback_consumers import effect
+from checkback_consumers.inbox import InboxAnswer
+from checkback_producers import Message
+from checkback_producers.check_answer import CheckAnswerer
+from checkback_producers.errors import RolledBackAlready
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import Outcome
+from checkback_producers.sweeper import Sweeper, SweepReport
+from reconciler.policy.inquiry import delivery
+from reconciler.policy.outage import OutageRecovery
+from reconciler.policy.repairing.case import RepairReport
+from reconciler.policy.repairing.repair import Repairer
+from reconciler.sql.witness_database import DatabaseRole
+from reconciler.testing.kit import Checkback
+from tests.polling import eventually
+from tests.unit.testing.shop import Shop
+
+
+@pytest.fixture
+def shop(checkback_kit: Checkback) -> Shop:
+    return Shop(checkback_kit)
+
+
+def lost_end(shop: Shop) -> None:
+    shop.kit.lose_next_end()
+    shop.place(7)
+    settled = shop.kit.settle()
+    assert settled.repairs == {}, "the producer's answer to the check-back was enough"
+    shop.kit.assert_every_commit_took_effect()
+    assert shop.bills() == [7]
+
+
+def dead_producer(shop: Shop) -> None:
+    shop.kit.kill_producer_before_end()
+    shop.place(7)
+    settled = shop.kit.settle()
+    shop.kit.assert_every_commit_took_effect()
+    assert settled.is_at_rest
+    assert settled.repairs == {"end": 1}
+    assert settled.verdicts["LOST_CONFIRM"] == 1
+    assert shop.bills() == [7]
+
+
+def group_away(shop: Shop) -> None:
+    shop.kit.stop_group("billing")
+    shop.place(7)
+    settled = shop.kit.settle()
+    assert not settled.is_at_rest
+    assert set(settled.verdicts) == {"LAGGING"}, "a group that is away has lost nothing"
+    shop.kit.start_group("billing")
+    assert shop.kit.settle().is_at_rest
+    shop.kit.assert_every_commit_took_effect()
+    assert shop.bills() == [7]
+
+
+def redelivery(shop: Shop) -> None:
+    shop.place(7)
+    shop.kit.settle()
+    shop.kit.redeliver("billing")
+    shop.kit.settle()
+    assert shop.bills() == [7]
+
+
+def forgetful_redis(shop: Shop) -> None:
+    shop.kit.kill_producer_before_end()
+    shop.place(7)
+    shop.kit.advance(15)
+    shop.kit.turn()
+    shop.kit.forget_redis()
+    shop.kit.settle()
+    shop.kit.assert_every_commit_took_effect()
+    assert shop.bills() == [7]
+
+
+def held_replica(shop: Shop) -> None:
+    shop.kit.hold_replica("order-service")
+    shop.kit.kill_producer_before_end()
+    shop.place(7)
+    settled = shop.kit.settle()
+    assert "REJECTED" not in settled.verdicts
+    assert settled.verdicts["UNKNOWN"]
+    shop.kit.release_replica()
+    shop.kit.settle()
+    shop.kit.assert_every_commit_took_effect()
+
+
+def clock_of_the_service_set_forward(shop: Shop) -> None:
+    """The broker's question meets a half that looks old, before its transaction has written anything."""
+    with pytest.raises(RolledBackAlready):
+        _place_slowly(shop)
+    shop.kit.step_clock("service", -3600)
+    shop.place(7)
+    shop.kit.settle()
+    shop.kit.assert_every_commit_took_effect()
+    assert shop.bills() == [7]
+
+
+def _place_slowly(shop: Shop) -> None:
+    message = Message(topic="ORDERS", body=b"{}")
+    with shop.producer.transaction(message) as tx:
+        shop.kit.step_clock("service", 3600)
+        shop.kit.advance(10)
+        eventually(lambda: shop.kit.faults.counts["end"] == 1, within_seconds=60)
+        with shop.kit.database.begin() as connection:
+            tx.record(connection)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accident:
+    happens: Callable[[Shop], None]
+    #: What makes up for it, and what is there in its place.
+    owner: Any
+    name: str
+    without: Any
+
+
+ACCIDENTS = [
+    Accident(happens=lost_end, owner=CheckAnswerer, name="answer", without=lambda _self, _half: Outcome.UNKNOWN),
+    Accident(happens=dead_producer, owner=Repairer, name="run", without=lambda *_, **__: RepairReport()),
+    Accident(happens=dead_producer, owner=Sweeper, name="announce_new", without=lambda *_: SweepReport()),
+    Accident(happens=group_away, owner=delivery, name="has_passed", without=lambda *_: True),
+    Accident(happens=redelivery, owner=effect, name="enter_inbox", without=lambda *_: InboxAnswer.NEW),
+    Accident(happens=forgetful_redis, owner=OutageRecovery, name="run", without=lambda *_, **__: None),
+    Accident(happens=held_replica, owner=DatabaseRole, name="proves_absence", without=lambda *_: True),
+    Accident(
+        happens=clock_of_the_service_set_forward, owner=SqlOutbox, name="insert_tombstone", without=lambda *_: True
+    ),
+]
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda a: f"{a.happens.__name__}-{a.name}")
+def test_accident_is_made_up_for_and_is_seen_where_it_is_not(
+    accident: Accident, checkback_kit: Checkback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accident.happens(Shop(checkback_kit))
+    monkeypatch.setattr(accident.owner, accident.name, accident.without)
+    kit = Checkback(f"sqlite:///{tmp_path / 'without.db'}", folder=tmp_path)
+    try:
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            accident.happens(Shop(kit))
+    finally:
+        kit.close()
+
+
+@pytest.mark.parametrize(
+    ("happens", "step"),
+    [
+        (
+            lambda shop: shop.kit.lose_next_end(),
+            "END_TRANSACTION did not reach the broker; nobody has announced the key",
+        ),
+        (
+            lambda shop: shop.kit.stop_group("billing"),
+            "its copy waits in the topic, and no consumer of the group is there",
+        ),
+    ],
+)
+def test_failure_names_key_business_id_and_step(
+    happens: Callable[[Shop], None], step: str, checkback_kit: Checkback
+) -> None:
+    shop = Shop(checkback_kit)
+    happens(shop)
+    key = shop.place(7)
+    with pytest.raises(AssertionError) as failure:
+        checkback_kit.assert_every_commit_took_effect()
+    assert f"ORDERS {key} (order-7) has had no effect in billing: {step}" in str(failure.value)
