@@ -17,22 +17,23 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 
-#: Module -> what its section says first; names without an `__all__` of their own are listed.
-MODULES: dict[str, tuple[str, ...]] = {
-    "checkback_producers": (),
-    "checkback_producers.errors": (),
-    "checkback_producers.metrics": (),
-    "checkback_producers.security": (),
-    "checkback_consumers": (),
-    "checkback_consumers.errors": (),
-    "checkback_consumers.metrics": (),
-    "checkback_consumers.security": (),
-    "reconciler.rocketmq": (),
-    "reconciler.testing.memory": ("MemoryLedger",),
-    "reconciler.testing.memory_shards": ("MemoryShards",),
-    "reconciler.embedded.server": ("EmbeddedBroker",),
-    "reconciler.clock": ("ManualClock",),
-}
+import sqlalchemy as sa
+
+#: Each has an `__all__`.
+MODULES = (
+    "checkback_producers",
+    "checkback_producers.errors",
+    "checkback_producers.metrics",
+    "checkback_producers.security",
+    "checkback_producers.tables",
+    "checkback_consumers",
+    "checkback_consumers.errors",
+    "checkback_consumers.metrics",
+    "checkback_consumers.security",
+    "checkback_consumers.tables",
+    "reconciler.rocketmq",
+    "reconciler.testing",
+)
 #: Bases that say nothing.
 _PLAIN = (object, Enum, IntEnum, StrEnum, Protocol, ABC)
 _SIGNATURE_CHARACTERS = 100
@@ -42,8 +43,8 @@ def lines() -> Iterator[str]:
     """Below the title: a section for each module, in it one for each name; a name of several modules is told once."""
     told: dict[Any, str] = {}
     sections = []
-    for module, listed in MODULES.items():
-        names = listed or import_module(module).__all__
+    for module in MODULES:
+        names = import_module(module).__all__
         sections.append((module, [(name, getattr(import_module(module), name)) for name in names]))
     yield from ("| module | names |", "|---|---|")
     for module, members in sections:
@@ -78,6 +79,9 @@ class _Values(ast.NodeTransformer):
 
 
 def _described(member: Any) -> Iterator[str]:
+    if isinstance(member, sa.Table):
+        yield f"The SQLAlchemy table `{member.name}`. {member.comment}"
+        return
     module = import_module(member.__module__)
     (tree,) = _Values(module).visit(ast.parse(textwrap.dedent(inspect.getsource(member)))).body
     if isinstance(tree, ast.FunctionDef):

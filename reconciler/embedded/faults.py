@@ -57,7 +57,8 @@ class Faults:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self.counts: Counter[str] = Counter()  # how often each fault struck, and "end" for every END seen
+        #: How often each fault struck; "end" for every END seen, "check_sent" and "check_answered" for the questions.
+        self.counts: Counter[str] = Counter()
         self._reset()
 
     def _reset(self) -> None:

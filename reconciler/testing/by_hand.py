@@ -31,8 +31,8 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.events import Event, RepairStepped, RoundFinished
-from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verifier import Verifier, VerifyRules
+from reconciler.policy.judging.judge import Judge, JudgingRules
+from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
@@ -278,13 +278,13 @@ class ReconcilerByHand:
                 events=self.events,
             ),
             memory=shards,
-            selector=CandidateSelector(
+            selector=SuspectSelector(
                 memory=shards, candidates=ledger.candidates, rules=SelectionRules(skew_margin_seconds=skew)
             ),
-            verifier=Verifier(
+            judge=Judge(
                 brokers=brokers, outbox=self.outbox, inbox=self._inbox, repairs=ledger.repairs,
                 known_brokers=ledger.brokers, english=said,
-                rules=VerifyRules(
+                rules=JudgingRules(
                     skew_margin_seconds=skew, check_back_wait_seconds=self._times.check_back_wait_seconds
                 ),
             ),

@@ -227,6 +227,7 @@ class Checkback:
         by_hand = self._reconciler()
         self._wait_for_consumers()
         self.broker.pass_time()
+        Patience.wait_for_answers(self._checks_are_answered)
         self._wait_for_consumers()
         by_hand.sweep()
         by_hand.take_announcements(self.broker.call(_written_queues))
@@ -421,6 +422,10 @@ class Checkback:
             Patience.wait(
                 partial(self._has_consumed, group, topics, member), f"{group} has not consumed what its queues hold"
             )
+
+    def _checks_are_answered(self) -> bool:
+        counts = self.faults.counts
+        return counts["check_answered"] >= counts["check_sent"]
 
     def _has_consumed(self, group: str, topics: Sequence[str], member: PushConsumer | None) -> bool:
         if not members_of(self.broker, group):

@@ -8,7 +8,9 @@ from reconciler.clock import SystemClock
 from reconciler.errors import UsageError
 
 #: For consumers, whose threads the machine may run late.
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 30.0
+#: For producers that the broker has asked.
+ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
 #: Between turns the clock is moved by so much, and twice as much after each one that changed nothing.
 TURN_SECONDS = 30.0
@@ -51,9 +53,20 @@ class Patience:
     @staticmethod
     def wait(is_done: Callable[[], bool], what_if_not: str) -> None:
         """In real time. Raises UsageError."""
-        clock = SystemClock()
-        deadline = clock.monotonic_seconds() + WAIT_SECONDS
-        while not is_done():
-            if clock.monotonic_seconds() > deadline:
-                raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
-            clock.sleep(_PAUSE_SECONDS)
+        if not _is_done_within(WAIT_SECONDS, is_done):
+            raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
+
+    @staticmethod
+    def wait_for_answers(are_there: Callable[[], bool]) -> None:
+        """In real time, of producers that were asked; one that is dying answers never."""
+        _is_done_within(ANSWER_SECONDS, are_there)
+
+
+def _is_done_within(seconds: float, is_done: Callable[[], bool]) -> bool:
+    clock = SystemClock()
+    deadline = clock.monotonic_seconds() + seconds
+    while not is_done():
+        if clock.monotonic_seconds() > deadline:
+            return False
+        clock.sleep(_PAUSE_SECONDS)
+    return True

@@ -22,6 +22,7 @@ def end_transaction(broker: BrokerServices, channel: Channel, request: Command) 
         decision=integer(request, "commitOrRollback"),
         from_check=boolean(request, "fromTransactionCheck"),
     )
+    broker.faults.counts["check_answered"] += end.from_check
     fate, seconds = broker.faults.fate_of_end(lambda: _keys(broker, request, end.log_offset))
     if fate is EndFate.DROP:
         return None
@@ -84,4 +85,5 @@ def ask_producer(broker: BrokerServices, half: BrokerMessage) -> None:
     question.queue_id = whole_number(properties.get("REAL_QID", "0"), maximum=INT_MAX) or 0
     question.queue_offset, question.physical_offset = half.queue_offset, half.physical_offset
     question.put_properties(trimmed=broker.family.trims_properties, WAIT="false")
+    broker.faults.counts["check_sent"] += 1
     channel.request(RequestCode.CHECK_TRANSACTION_STATE, fields, encode(question))

@@ -1,0 +1,11 @@
+"""The tables of the outbox for a service's own migrations, and an engine as the plug-in's own.
+
+After `create_all` call `ensure_identity(engine)` once: it names the database. `open_engine` is for SQLite above all:
+WAL, and BEGIN IMMEDIATE for writers.
+"""
+
+from reconciler.sql.engines import open_engine
+from reconciler.sql.identity import ensure_identity
+from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
+
+__all__ = ["ensure_identity", "open_engine", "outbox", "outbox_filter", "outbox_identity"]

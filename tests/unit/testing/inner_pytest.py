@@ -1,0 +1,43 @@
+"""pytest in a process of its own, in a folder of tests, with the plug-in `checkback` as its entry point loads it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["ROOT", "run_pytest", "run_python"]
+
+ROOT = Path(__file__).parents[3]
+#: In an environment that was made before there was an entry point.
+_CONFTEST = """
+from reconciler.testing import pytest_plugin
+
+def pytest_configure(config):
+    if not config.pluginmanager.has_plugin("checkback"):
+        config.pluginmanager.register(pytest_plugin, "checkback")
+"""
+
+
+def run_python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Python, with the packages of this tree."""
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "producers", ROOT / "consumers")))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**clean, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+
+
+def run_pytest(
+    folder: Path, *arguments: str, start: tuple[str, ...] = ("-m", "pytest")
+) -> subprocess.CompletedProcess[str]:
+    """With warnings as errors; `start`: what runs pytest."""
+    (folder / "conftest.py").write_text(_CONFTEST)
+    return run_python(*start, "-p", "no:cacheprovider", "-W", "error", *arguments, ".", folder=folder)
