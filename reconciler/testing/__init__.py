@@ -9,8 +9,9 @@ every run of pytest.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from reconciler.testing.late_names import imported_when_used
 
 if TYPE_CHECKING:
     from reconciler.clock import ManualClock
@@ -38,22 +39,19 @@ __all__ = [
     "Settled",
 ]
 
-_PLACES = {
-    "BrokerUser": "reconciler.embedded.access_control",
-    "Checkback": "reconciler.testing.kit",
-    "EmbeddedBroker": "reconciler.embedded.server",
-    "Faults": "reconciler.embedded.faults",
-    "HoldKind": "reconciler.contract.tables",
-    "LackingEffect": "reconciler.testing.standing",
-    "ManualClock": "reconciler.clock",
-    "MemoryLedger": "reconciler.testing.memory",
-    "MemoryShards": "reconciler.testing.memory_shards",
-    "ServerTls": "reconciler.embedded.tls",
-    "Settled": "reconciler.testing.kit",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+__getattr__ = imported_when_used(
+    __name__,
+    {
+        "BrokerUser": "reconciler.embedded.access_control",
+        "Checkback": "reconciler.testing.kit",
+        "EmbeddedBroker": "reconciler.embedded.server",
+        "Faults": "reconciler.embedded.faults",
+        "HoldKind": "reconciler.contract.tables",
+        "LackingEffect": "reconciler.testing.standing",
+        "ManualClock": "reconciler.clock",
+        "MemoryLedger": "reconciler.testing.memory",
+        "MemoryShards": "reconciler.testing.memory_shards",
+        "ServerTls": "reconciler.embedded.tls",
+        "Settled": "reconciler.testing.kit",
+    },
+)

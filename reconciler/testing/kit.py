@@ -41,8 +41,8 @@ from reconciler.testing.made_tables import make_tables
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.testing.moved_clock import Host, MovedClock, MovedClocks, SqliteTime
-from reconciler.testing.patience import Patience
 from reconciler.testing.standing import LackingEffect, Standings, commits_of, effects_of, members_of
+from reconciler.testing.turns import Turns, wait_for, wait_for_answers
 from reconciler.words import said
 
 UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
@@ -227,7 +227,7 @@ class Checkback:
         by_hand = self._reconciler()
         self._wait_for_consumers()
         self.broker.pass_time()
-        Patience.wait_for_answers(self._checks_are_answered)
+        wait_for_answers(self._checks_are_answered)
         self._wait_for_consumers()
         by_hand.sweep()
         by_hand.take_announcements(self.broker.call(_written_queues))
@@ -244,8 +244,8 @@ class Checkback:
         by_hand = self._reconciler()
         verdicts, sends, problems = self._seen(by_hand)
         moved = self._clocks.moved_seconds()
-        patience = Patience(self._look, is_moved=self._moves_time, advance=self._clocks.advance)
-        is_at_rest = patience.until(self.turn, self._is_at_rest)
+        turns = Turns(self._look, is_moved=self._moves_time, advance=self._clocks.advance)
+        is_at_rest = turns.until(self.turn, self._is_at_rest)
         now_verdicts, now_sends, now_problems = self._seen(by_hand)
         return Settled(
             is_at_rest=is_at_rest,
@@ -419,7 +419,7 @@ class Checkback:
             topics = [receiving.topic for receiving in self._receivings if receiving.group == group]
             _, consumer = self._consumers.get(group, (None, None))
             member = consumer.consumer if isinstance(consumer, TransactionalConsumer) else None
-            Patience.wait(
+            wait_for(
                 partial(self._has_consumed, group, topics, member), f"{group} has not consumed what its queues hold"
             )
 

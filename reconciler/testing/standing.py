@@ -19,7 +19,7 @@ from reconciler.testing.memory_shards import MemoryShards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class CommittedRow:
     """A committed row of an outbox."""
 
     topic: str
@@ -44,7 +44,7 @@ class LackingEffect:
         return f"{self.topic} {self.unique_key} ({self.business_id}) has had no effect in {self.group}: {self.step}"
 
 
-def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) -> list[Commit]:
+def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) -> list[CommittedRow]:
     """The committed rows of the producer groups, the oldest first."""
     columns = (outbox.c.topic, outbox.c.unique_key, outbox.c.business_id, outbox.c.tag, outbox.c.state)
     found = []
@@ -55,7 +55,7 @@ def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) ->
         with engines[sending.url].connect() as connection:
             rows = connection.execute(query.order_by(outbox.c.created_at_ms, outbox.c.unique_key)).all()
         found += [
-            Commit(topic=topic, unique_key=key, business_id=name or "", tag=tag, state=OutboxState(state))
+            CommittedRow(topic=topic, unique_key=key, business_id=name or "", tag=tag, state=OutboxState(state))
             for topic, key, name, tag, state in rows
         ]
     return found
@@ -83,7 +83,7 @@ class Standings:
         self._shard_count = shard_count
 
     def lacking(
-        self, commits: Sequence[Commit], receivings: Sequence[Receiving], effects: set[tuple[str, str]]
+        self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: set[tuple[str, str]]
     ) -> Iterator[LackingEffect]:
         """One for each commit and group that takes it and has had no effect of it."""
         for commit in commits:
@@ -99,7 +99,7 @@ class Standings:
                         step=self._step(commit, receiving),
                     )
 
-    def _step(self, commit: Commit, receiving: Receiving) -> str:
+    def _step(self, commit: CommittedRow, receiving: Receiving) -> str:
         copy = self._copy(commit.topic, commit.unique_key)
         if copy is None:
             return f"END_TRANSACTION did not reach the broker; {self._repair(commit, receiving)}"
@@ -120,7 +120,7 @@ class Standings:
         stored = self._broker.stored(topic)
         return next((one for one in stored if one.properties.get("UNIQ_KEY") == unique_key), None)
 
-    def _repair(self, commit: Commit, receiving: Receiving) -> str:
+    def _repair(self, commit: CommittedRow, receiving: Receiving) -> str:
         if commit.state is OutboxState.NEW:
             return "nobody has announced the key yet: settle() lets a sweep do it"
         repairs = self._by_hand.ledger.repairs.of_keys(self._by_hand.environment, commit.topic, [commit.unique_key])
@@ -130,7 +130,7 @@ class Standings:
                 return f"its repair by {repair.rung.value} is {repair.state.value}: {answer}"
         return self._verdict(commit, receiving)
 
-    def _verdict(self, commit: Commit, receiving: Receiving) -> str:
+    def _verdict(self, commit: CommittedRow, receiving: Receiving) -> str:
         subscription = self._by_hand.subscription_of(receiving)
         found = self._by_hand.ledger.candidates.of_keys(subscription, [commit.unique_key]).get(commit.unique_key)
         if found is not None:

@@ -55,7 +55,7 @@ def test_an_extra_that_repeats_another_one_asks_for_the_same() -> None:
     assert offered["audit-here"] <= all_of | offered["daemon"] | base, "a host judges with --engine here"
     named = re.search(r"\[([\w,-]+)\]", next(one for one in all_of if one.startswith(OWN)))
     assert named is not None
-    assert {*named[1].split(","), "all", "audit", "audit-here", "demo", "native"} == offered.keys()
+    assert {*named[1].split(","), "all", "audit", "audit-here", "demo", "native", "testing"} == offered.keys()
 
 
 @pytest.mark.parametrize("lock", ["build.lock", "demo.lock", "service.lock", "nightly.lock"])
@@ -108,15 +108,19 @@ def is_met(wanted: Requirement, locked: dict[str, list[Version]]) -> bool:
 
 def test_lower_bounds_are_what_the_oldest_environment_has() -> None:
     locked = pinned("lowest.lock")
-    wrong: list[str] = []
+    bounds: dict[str, Version] = {}
     for wanted in asked("test"):
         (bound,) = (Version(one.version) for one in wanted.specifier if one.operator == ">=")
-        # The first release of a bound may be yanked: ">=4.4" is 4.4.3.
-        if wanted.name != SPARK and any(
-            version.release[: len(bound.release)] != bound.release for version in locked[canonicalize_name(wanted.name)]
-        ):
-            wrong.append(str(wanted))
-    assert wrong == [], "run: make lock"
+        # Of pytest the tests ask for a newer one than the test kit does.
+        bounds[wanted.name] = max(bound, bounds.get(wanted.name, bound))
+    # The first release of a bound may be yanked: ">=4.4" is 4.4.3.
+    wrong = {
+        name: version
+        for name, bound in bounds.items()
+        for version in locked.get(canonicalize_name(name), [])
+        if name != SPARK and version.release[: len(bound.release)] != bound.release
+    }
+    assert wrong == {}, "run: make lock"
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)

@@ -22,7 +22,7 @@ REAL_TURN_SECONDS = 0.1
 REAL_QUIET_TURNS_MAX = 20
 
 
-class Patience:
+class Turns:
     """Turns until everything is at rest, or nothing changes any more."""
 
     def __init__(self, look: Callable[[], object], *, is_moved: bool, advance: Callable[[float], None]) -> None:
@@ -50,16 +50,16 @@ class Patience:
                 SystemClock().sleep(REAL_TURN_SECONDS)
         return False
 
-    @staticmethod
-    def wait(is_done: Callable[[], bool], what_if_not: str) -> None:
-        """In real time. Raises UsageError."""
-        if not _is_done_within(WAIT_SECONDS, is_done):
-            raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
 
-    @staticmethod
-    def wait_for_answers(are_there: Callable[[], bool]) -> None:
-        """In real time, of producers that were asked; one that is dying answers never."""
-        _is_done_within(ANSWER_SECONDS, are_there)
+def wait_for(is_done: Callable[[], bool], what_if_not: str) -> None:
+    """In real time. Raises UsageError."""
+    if not _is_done_within(WAIT_SECONDS, is_done):
+        raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
+
+
+def wait_for_answers(are_there: Callable[[], bool]) -> None:
+    """In real time, of producers that were asked; one that is dying answers never."""
+    _is_done_within(ANSWER_SECONDS, are_there)
 
 
 def _is_done_within(seconds: float, is_done: Callable[[], bool]) -> bool:
