@@ -22,6 +22,7 @@ import typer.main
 from reconciler.cli.app import app
 from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.dismissed_halves import HalfLine
+from reconciler.commands.group_on_brokers import GroupQueue
 from reconciler.commands.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.incomplete import IncompleteReport
 from reconciler.commands.list import LISTINGS
@@ -29,7 +30,6 @@ from reconciler.commands.once import OnceReport
 from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.demo.run import MEANINGS
 from reconciler.web.routes import ROUTES
-from reconciler.wiring.group_rename import GroupQueue
 
 API = runpy.run_path(str(Path(__file__).parent / "http_api.py"))
 #: Commands that print what the API answers, with the member that only the API has.

@@ -6,11 +6,11 @@ import threading
 from contextlib import suppress
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.errors import TransientError
 from reconciler.policy.environment import RENEW_SECONDS
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import build_announcement_consumer, require_stored_shards
-from reconciler.wiring.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.scheduler import notify_systemd, serve_when_possible

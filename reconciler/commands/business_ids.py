@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from reconciler.commands.availability import database_away
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
-from reconciler.wiring.availability import database_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox

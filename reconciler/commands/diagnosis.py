@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy, without_remedy
-from reconciler.wiring.rights import lacks_right
+from reconciler.sql.rights import lacks_right
 from reconciler.words import said
 
 CORRECT_SETTING = Code("doctor.correct-setting", setting=Field.NAME)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 
+from reconciler.commands.availability import ask_ledger, require
 from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded
@@ -35,7 +36,6 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.telling.ports.reports import LedgerLife
-from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans

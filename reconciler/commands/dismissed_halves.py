@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
 from reconciler.clock import utc_text
+from reconciler.commands.brokers import groups_reading
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import END_UNKNOWN, MUST_STAY, NOT_LOOKED_AT, NOT_LOOKED_FOR
@@ -13,7 +14,6 @@ from reconciler.errors import ReconcilerError
 from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.policy.plan import TopicPlan
-from reconciler.wiring.brokers import groups_reading
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import broker_repairs

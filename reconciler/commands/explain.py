@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from reconciler.commands.availability import ask_brokers, ask_databases, facts_of_away
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
+from reconciler.commands.environment import never_run
 from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import coded
@@ -17,9 +19,7 @@ from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.telling.account import UNKNOWN_ENVIRONMENT
 from reconciler.telling.life_story import LifeStory, life_story_of
-from reconciler.wiring.availability import ask_brokers, ask_databases, facts_of_away
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import never_run
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import key_in_redis, topic_plans

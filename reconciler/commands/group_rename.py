@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import utc_text
+from reconciler.commands.availability import ask_ledger, require
+from reconciler.commands.group_on_brokers import GroupOnBrokers, GroupQueue, renamed_rows, sections_of
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renamed_groups import LEASE_SECONDS, OnlyRename, only_rename, renames
 from reconciler.contract.kept_facts import ACT_GROUP_RENAME, ACT_GROUP_RENAME_UNDONE
@@ -21,21 +23,14 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, DependencyAway, InvalidValue, without_remedy
+from reconciler.evidence.waiting_retries import WaitingRetries
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.settings.schema import Settings
 from reconciler.settings.types import EVERYTHING
+from reconciler.sql.renamed_group import RenamedRows
+from reconciler.sql.rights import lacks_right
 from reconciler.telling.ports.paging import LedgerFilter, all_rows
-from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.group_rename import (
-    GroupOnBrokers,
-    GroupQueue,
-    RenamedRows,
-    WaitingRetries,
-    renamed_rows,
-    sections_of,
-)
-from reconciler.wiring.rights import lacks_right
 from reconciler.words import said
 
 _NEEDS = (

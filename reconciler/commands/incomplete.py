@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
+from reconciler.commands.availability import ask_ledger, require
 from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.secret import Secret
@@ -13,11 +14,12 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Ending
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, DatabaseSilent, InvalidValue, without_remedy
+from reconciler.sql.incomplete_rows import ROWS_AT_ONCE, IncompleteRow, IncompleteRows
+from reconciler.sql.rights import lacks_right
 from reconciler.telling.ports.paging import LedgerFilter, Position
-from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.incomplete import ROWS_AT_ONCE, IncompleteRow, IncompleteRows, incomplete_rows
-from reconciler.wiring.rights import lacks_right
+from reconciler.wiring.databases import effect_evidence
+from reconciler.wiring.subscriptions import find_subscription, subscription_of
 from reconciler.words import said
 
 #: Rows of one act: what is left is told, and taken by the next one.
@@ -81,7 +83,7 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
     Raises InvalidValue for a subscription that is not configured, DatabaseAway, also where the login may not write.
     """
     require(ask_ledger(connections))
-    of, inboxes = incomplete_rows(connections, topic=wanted.topic, group=wanted.group, url=wanted.url)
+    of, inboxes = _inboxes(connections, wanted)
     found = [(inbox, _found(inbox, wanted)) for inbox in inboxes]
     hints = _hints(connections, found, wanted)
     dismissed = _dismissed(connections, of, [row for _, rows in found for row in rows], wanted)
@@ -91,6 +93,17 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
     if not wanted.unique_keys and preview.keys and not wanted.confirm(preview):
         return None
     return _end(connections, of, found, wanted, hints)
+
+
+def _inboxes(connections: Connections, wanted: WantedEnding) -> tuple[Subscription, Sequence[IncompleteRows]]:
+    """The subscription and its databases, or the one that a person names. Raises InvalidValue for a subscription that
+    is not configured or has no inbox."""
+    configured = find_subscription(connections.settings, wanted.topic, wanted.group)
+    subscription = subscription_of(connections.settings, configured)
+    urls = (wanted.url,) if wanted.url is not None else effect_evidence(connections.settings).inboxes_of(subscription)
+    if not urls:
+        raise InvalidValue("inbox_url", f"{wanted.topic}/{wanted.group}", "it has none: name the inbox by --url")
+    return subscription, [IncompleteRows(connections.engine(one), subscription) for one in urls]
 
 
 def _dismissed(

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.clock import Clock
+from reconciler.commands.availability import require_all_dependencies
 from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.rebuild import put_back
 from reconciler.commands.repair import (
@@ -33,7 +34,6 @@ from reconciler.errors import ConfigurationError, ReconcilerError, TransientErro
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
 from reconciler.telling.ports.jobs import ClaimedJob, Job, JobChange, Jobs
-from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 

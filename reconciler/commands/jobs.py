@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from reconciler.commands.availability import ask_ledger, require
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.rebuild import require_past
 from reconciler.commands.repair import REPAIR_KEYS_MAX
@@ -17,7 +18,6 @@ from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 from reconciler.errors import InvalidValue, MalformedInput, UsageError
 from reconciler.telling.ports.jobs import ENDED_JOBS, Job, WantedJob
 from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
-from reconciler.wiring.availability import ask_ledger, require
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription
 

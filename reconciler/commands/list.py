@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from reconciler.commands.business_ids import keys_named
+from reconciler.commands.environment import never_run
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import RepairState
@@ -19,7 +20,6 @@ from reconciler.telling.ports.actions import OperatorAction
 from reconciler.telling.ports.paging import LedgerFilter, Page, Position, all_rows
 from reconciler.telling.ports.reports import QuarantinedAnnouncement, StoredRound
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import never_run
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said_and_coded
 

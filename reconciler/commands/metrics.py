@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from reconciler.clock import Clock
+from reconciler.commands.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus, read_status
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.errors import DatabaseAway
@@ -15,7 +16,6 @@ from reconciler.instrumentation.metrics.catalogue import Sample
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.policy.evidence import WatermarkState
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering, open_metering
 

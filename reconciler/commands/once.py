@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.commands.availability import require_all_dependencies
 from reconciler.commands.safety import require_safe_redis
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
@@ -17,7 +18,6 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import RoundReport
 from reconciler.settings.schema import Settings
 from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
-from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import enter_environment, environment_guard
 from reconciler.wiring.history import history_sink, writing_history

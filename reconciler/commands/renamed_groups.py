@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from reconciler.commands.brokers import masters
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.kept_facts import ACT_GROUP_RENAME_UNDONE
 from reconciler.contract.row_rules import GROUP_RENAME
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, ReconcilerError
-from reconciler.policy.ports.idempotency import KeyedRequest, KeyUse
 from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.idempotency import KeyedRequest, KeyUse
 from reconciler.telling.ports.paging import LedgerFilter, all_rows
-from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 
 RENAME_WITHOUT_END = Code("status.rename-without-end", group=Field.NAME)

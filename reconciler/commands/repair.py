@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from reconciler.clock import utc_text
+from reconciler.commands.availability import require_all_dependencies
 from reconciler.commands.business_ids import NamedMessages, keys_named
 from reconciler.commands.hand_over import brakes_of, cancel, changed_meanwhile, hand_over, nothing_of_dismissed
 from reconciler.commands.operator_actions import recorded
@@ -40,7 +41,6 @@ from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.telling.ports.paging import LedgerFilter, all_rows
-from reconciler.wiring.availability import require_all_dependencies
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_subscription

@@ -1,16 +1,24 @@
-"""What `run`, `once` and `sweep` refuse to start with: a Redis that may lose keys, two outboxes of one identity."""
+"""What `run`, `once` and `sweep` refuse to start with: a Redis that may lose keys, two outboxes of one identity.
+
+Whether Redis is safe to keep the sets is asked by `doctor`, too, and by `run` again and again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reconciler.contract.facts import Code, Field
 from reconciler.errors import ConfigurationError
+from reconciler.settings.schema import Settings
+from reconciler.shards.checks import RedisFinding, Severity, check_redis
+from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import shared_identity
-from reconciler.wiring.redis_safety import RedisFinding, Severity, judged_redis
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.words import said
+
+#: `doctor` waits this long for one answer.
+_TIMEOUT_SECONDS = 3.0
 
 UNSAFE_REDIS = Code("safety.unsafe-redis", about=Field.NAME, found=Field.FACT, remedy=Field.FACTS)
 
@@ -18,7 +26,30 @@ UNSAFE_REDIS = Code("safety.unsafe-redis", about=Field.NAME, found=Field.FACT, r
 def require_safe_redis(assembly: RoundAssembly) -> None:
     """Raises ConfigurationError for a Redis that could lose what it acknowledged, also for a node of a cluster beside
     one that is away; RedisAway."""
-    judged_redis(assembly.redis, assembly.settings, require_safe)
+    _judged(assembly.redis, assembly.settings, require_safe)
+
+
+def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
+    """All findings, of every primary where it is a cluster. Raises RedisAway."""
+    settings = connections.settings
+    redis = open_redis(settings.redis.url, timeout_seconds=_TIMEOUT_SECONDS, silences=connections.redis_silences)
+    try:
+        return _judged(redis, settings, lambda _: None)
+    finally:
+        redis.close()
+
+
+def _judged(
+    redis: RoundRedis, settings: Settings, judge: Callable[[Sequence[RedisFinding]], object]
+) -> Sequence[RedisFinding]:
+    """`judge` has the findings of each primary, also of a cluster's beside one that is away. Raises what it raises,
+    RedisAway."""
+    return check_redis(
+        redis.client,
+        environment=settings.environment,
+        accept_unverified=settings.redis.accept_unverified,
+        judge=judge,
+    )
 
 
 def require_safe(findings: Sequence[RedisFinding]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.commands.brokers import READER_GROUPS, masters
 from reconciler.settings.schema import Settings
-from reconciler.wiring.brokers import READER_GROUPS, masters
 from reconciler.wiring.connections import Connections
 
 

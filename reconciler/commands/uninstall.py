@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
+from reconciler.commands.brokers import READER_GROUPS, masters
+from reconciler.commands.environment import traces_of
 from reconciler.commands.rights import Statements, mqadmin
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.facts import Code, Fact, Field
@@ -15,10 +17,8 @@ from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLE
 from reconciler.contract.urls import Url, read_database_url, read_url
 from reconciler.errors import ReconcilerError
 from reconciler.settings.schema import Settings
-from reconciler.wiring.brokers import READER_GROUPS, masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import configured_databases
-from reconciler.wiring.environment import traces_of
 
 UNSETTLED = Code("uninstall.unsettled", number=Field.COUNT)
 PENDING = Code("uninstall.pending", number=Field.NUMBER)

@@ -14,9 +14,9 @@ from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import IDEMPOTENCY_KEY, PostState
 from reconciler.errors import InvalidValue
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.policy.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import idempotency_key
+from reconciler.telling.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
 
 _NAMES = ("digest", "state", "status", "answer")
 _ROWS = RowReader(IDEMPOTENCY_KEY, _NAMES)

@@ -344,6 +344,12 @@ def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise DatabaseSilent(str(error), remedy=IN_DOUBT) from error.__cause__
 
 
+def require_answer(engine: sa.Engine) -> None:
+    """Asks the least that can be asked. Raises DatabaseAway."""
+    with reading(engine) as connection:
+        connection.execute(sa.text("SELECT 1"))
+
+
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
     """One read-only transaction on committed data; takes no writer's lock."""

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.contract.facts import Fact
+from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import class_names, lacks_schema, translated_errors
 
 #: ER_TABLEACCESS_DENIED_ERROR and ER_COLUMNACCESS_DENIED_ERROR of MySQL and MariaDB.
@@ -36,6 +37,11 @@ def is_refused(error: BaseException | None) -> bool:
     original = getattr(error, "orig", None) or error
     number = next(iter(getattr(original, "args", ())), None)
     return "InsufficientPrivilege" in class_names(original) or number in _MYSQL_REFUSALS
+
+
+def lacks_right(error: ReconcilerError) -> bool:
+    """True if a database that counts as away answered, and refused the login a right."""
+    return is_refused(error.__cause__)
 
 
 def refused_rights(engine: sa.Engine, rights: Iterable[Right]) -> Mapping[Right, str]:

@@ -29,6 +29,7 @@ from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.pools import close_engine
+from reconciler.sql.rights import lacks_right
 from reconciler.telling.conversations import (
     LEASE_SECONDS,
     PASSING_KINDS,
@@ -47,7 +48,6 @@ from reconciler.telling.ledger_silence import SILENT_MS, LedgerSilence
 from reconciler.telling.ports.notices import Conversation, Notice, NoticeChannel, Place, StandingTrouble
 from reconciler.telling.ports.reports import LedgerReports
 from reconciler.wiring.channels import GAP_SECONDS, make_channel
-from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.shards.count import keep_shard_count, stored_shard_count, why_refused
+from reconciler.sql.rights import lacks_right
 from reconciler.telling.account import shards_that_differ
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rights import lacks_right
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
 

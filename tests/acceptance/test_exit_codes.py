@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import redis
 
+from reconciler.commands.availability import REDIS_REMEDY
 from reconciler.errors import TopicNotFound
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.wiring.availability import REDIS_REMEDY
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment, Service

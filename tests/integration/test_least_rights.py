@@ -17,6 +17,7 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import CheckedHalf, OutboxEntry
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.checks import examine
+from reconciler.commands.doctor.needed_rights import NeededRights
 from reconciler.commands.doctor.rights import diagnosis_of
 from reconciler.commands.rights import statements_of
 from reconciler.commands.topics import create_topics
@@ -56,7 +57,6 @@ from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
-from reconciler.policy.ports.idempotency import KeyedRequest
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -66,12 +66,12 @@ from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata, repair
 from reconciler.telling.conversations import Pace, after_standing, new_conversation
 from reconciler.telling.ports.actions import Intent
+from reconciler.telling.ports.idempotency import KeyedRequest
 from reconciler.telling.ports.jobs import JobChange, WantedJob
 from reconciler.telling.ports.notices import Place, StandingTrouble
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import named_database
-from reconciler.wiring.rights import NeededRights
 from tests.contract.ledger.rows import entry, key, new_environment, round_done, shard
 
 LOGIN, PASSWORD = "role", "role"

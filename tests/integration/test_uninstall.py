@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
+from reconciler.commands.brokers import READER_GROUPS
 from reconciler.commands.status.report import StatusReport
 from reconciler.commands.uninstall import Step, needed, steps_of
 from reconciler.contract.tables import CandidateState, RepairState, Rung
@@ -27,7 +28,6 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate
 from reconciler.telling.ports.reports import RepairCount, VerdictCount
-from reconciler.wiring.brokers import READER_GROUPS
 from reconciler.words import said
 from tests.polling import eventually
 from tests.unit.web.reports import ORDERS, facts_of, report_of, status_of

@@ -11,6 +11,9 @@ from typing import TypeVar
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.remoting import RemotingAnnouncements
 from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.commands.broker_rights import refusals
+from reconciler.commands.check_services import check_services
+from reconciler.commands.group_on_brokers import GroupOnBrokers
 from reconciler.commands.topics import create_topics
 from reconciler.contract import least_rights
 from reconciler.contract.announcement import AnnouncedKey
@@ -30,11 +33,8 @@ from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.schema import upgrade
-from reconciler.wiring.broker_rights import refusals
-from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
-from reconciler.wiring.group_rename import GroupOnBrokers
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ChangedMeanwhile, DatabaseAway, TransientError
-from reconciler.policy.ports.idempotency import KeyAnswer, KeyUse
 from reconciler.rocketmq.wire.codes import retry_topic
+from reconciler.telling.ports.idempotency import KeyAnswer, KeyUse
 from reconciler.testing.memory import MemoryLedger
 from reconciler.words import said
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase

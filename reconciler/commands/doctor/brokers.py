@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from reconciler.commands.broker_rights import refusals
+from reconciler.commands.brokers import READER_GROUPS, broker_fact, brokers_known_to
+from reconciler.commands.check_services import check_services
 from reconciler.commands.diagnosis import Diagnosis, as_told, failed, listed
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ConfigurationError, ReconcilerError, TopicNotFound, without_remedy
-from reconciler.wiring.broker_rights import refusals
-from reconciler.wiring.brokers import (
-    READER_GROUPS,
-    PeerDemand,
-    broker_fact,
-    broker_facts,
-    brokers_known_to,
-    demand_and_remedy,
-)
-from reconciler.wiring.check_services import check_services
+from reconciler.rocketmq.client.demands import PeerDemand, demand_behind, remedy_of
+from reconciler.rocketmq.client.families import Families
 from reconciler.wiring.connections import Connections
 
 NAME_SERVER = Code("doctor.name-server", address=Field.NAME)
@@ -91,12 +86,12 @@ def check_brokers(connections: Connections) -> Iterator[Diagnosis]:
 
 def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Diagnosis]:
     admin = connections.admin
-    facts = broker_facts(connections, address)
+    facts = Families(connections.rocketmq.client, clock=connections.clock).facts(address)
     config: dict[str, str] = {}
     try:
         config = admin.broker_config(address)
     except ReconcilerError as error:  # refusing its configuration is its right, refusing every request is not
-        wanted = demand_and_remedy(error, address)
+        wanted = _demand_and_remedy(error, address)
         if wanted is not None:
             yield _wanting(check, error, wanted)
             return
@@ -176,7 +171,7 @@ def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> 
     """A peer that does not answer, or refuses: what it wants, where that is the reason."""
     if isinstance(error, ConfigurationError):
         return failed(check, error)
-    wanted = demand_and_remedy(error, address)
+    wanted = _demand_and_remedy(error, address)
     if wanted is not None:
         return _wanting(check, error, wanted)
     return Diagnosis(check=check, level="fail", found=as_told(str(error)), remedy=remedy)
@@ -186,3 +181,9 @@ def _wanting(check: Fact, error: ReconcilerError, wanted: tuple[PeerDemand, str]
     demand, remedy = wanted
     found = _DEMANDS[demand](why=without_remedy(error, remedy))
     return Diagnosis(check=check, level="fail", found=found, remedy=as_told(remedy))
+
+
+def _demand_and_remedy(error: ReconcilerError, address: str) -> tuple[PeerDemand, str] | None:
+    """What a peer wants that this client does not give, and what to do; None: something else is the reason."""
+    demand = demand_behind(error, address)
+    return None if demand is None else (demand, remedy_of(demand, error))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from functools import cache, partial
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 
+from reconciler.commands.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
+from reconciler.commands.brokers import brokers_known_to
 from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck, failed, run_checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.brokers import (
@@ -25,19 +28,19 @@ from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.doctor.roles import check_primaries
+from reconciler.commands.doctor.server_clocks import probe_brokers
 from reconciler.commands.notify import check_notifiers
+from reconciler.commands.safety import redis_findings
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import MissingDependency
+from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
-from reconciler.wiring.brokers import brokers_known_to, missing_compressions
-from reconciler.wiring.clocks import probe_brokers
+from reconciler.shards.checks import RedisQuality, Severity
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 from reconciler.wiring.evidence import shared_identity
 from reconciler.wiring.history import require_pyarrow
 from reconciler.wiring.metrics import require_prometheus_client
-from reconciler.wiring.redis_safety import RedisQuality, Severity, redis_findings
 from reconciler.wiring.tracing import require_opentelemetry
 
 START_REDIS = Code("doctor.start-redis")
@@ -135,7 +138,9 @@ def check_packages(settings: Settings) -> list[Diagnosis]:
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
     noted = [("rocketmq", INSTALLED_TWICE(packages=tuple(owners)), KEEP_ONE_PACKAGE())] if len(owners) > 1 else []
     noted += [
-        (name, NOT_INSTALLED(compression=kind), INSTALL_PACKAGE(package=name)) for name, kind in missing_compressions()
+        (module, NOT_INSTALLED(compression=compression), INSTALL_PACKAGE(package=module))
+        for module, compression in OPTIONAL_MODULES.items()
+        if find_spec(module) is None
     ]
     findings = [Diagnosis(check=_package(name), level="note", found=what, remedy=to_do) for name, what, to_do in noted]
     for name, is_needed, require in (

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from reconciler.commands.diagnosis import Diagnosis, listed
 from reconciler.commands.doctor.areas import area
+from reconciler.commands.doctor.server_clocks import BrokerProbes, missing_probes, other_clocks, redis_clock
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.wiring.clocks import BrokerProbes, missing_probes, other_clocks, redis_clock
 from reconciler.wiring.connections import Connections
 
 CLOCK_OF = Code("doctor.clock-of", server=Field.FACT)

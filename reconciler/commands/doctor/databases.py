@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.commands.diagnosis import Diagnosis, NamedCheck, as_told, failed
+from reconciler.commands.doctor.needed_rights import NeededRights, needed_rights
 from reconciler.commands.doctor.rights import check_rights, grants
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import DatabaseAway, known_remedy
+from reconciler.sql.rights import lacks_right
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, database_fact, effect_evidence
-from reconciler.wiring.rights import NeededRights, lacks_right, needed_rights
 
 WEAKER = Code("doctor.weaker", setting=Field.NAME)
 CONFIGURE = Code("doctor.configure", setting=Field.NAME)

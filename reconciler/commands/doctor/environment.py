@@ -8,12 +8,12 @@ from contextlib import suppress
 from reconciler.commands.diagnosis import Diagnosis, failed
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.rights import grants
+from reconciler.commands.environment import ask_environment, traces_of
 from reconciler.contract.facts import Code, Field
 from reconciler.contract.tables import ENVIRONMENT
 from reconciler.errors import DatabaseAway, InvalidValue, ReconcilerError
+from reconciler.sql.rights import lacks_right
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import ask_environment, traces_of
-from reconciler.wiring.rights import lacks_right
 
 ENVIRONMENT_IN = Code("doctor.environment-in", place=Field.NAME)
 ENVIRONMENT_NEVER_RUN = Code("doctor.environment-never-run", environment=Field.NAME, known=Field.NAMES)

@@ -9,10 +9,10 @@ from contextlib import suppress
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.brokers import filter_kind_of
 from reconciler.policy.evidence import FilterKind
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.settings.types import split_tags
-from reconciler.wiring.brokers import group_filters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import outbox_databases
 from reconciler.wiring.subscriptions import subscription_of
@@ -46,7 +46,9 @@ def check_filters(connections: Connections) -> Sequence[Diagnosis]:
         found: set[tuple[FilterKind, str]] = set()
         for address in addresses:
             with suppress(ReconcilerError):
-                found.update(group_filters(connections, address, group=configured.group, topic=configured.topic))
+                known = connections.admin.group_filter(address, configured.group, configured.topic)
+                if known is not None:
+                    found.add((filter_kind_of(known), known.expression))
         findings += compared(FILTER_OF(subscription=str(subscription_of(settings, configured))), configured, found)
     return findings
 

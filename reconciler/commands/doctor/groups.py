@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 
+from reconciler.commands.brokers import OWN_GROUPS
 from reconciler.commands.diagnosis import Diagnosis, Level
 from reconciler.commands.doctor.filters import check_filters
 from reconciler.commands.doctor.inboxes import check_stranger, group_check
@@ -16,7 +17,6 @@ from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.evidence import WatermarkState
 from reconciler.policy.ports.evidence import BrokerEvidence
 from reconciler.telling.ports.reports import StoredRound
-from reconciler.wiring.brokers import OWN_GROUPS
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 from reconciler.wiring.subscriptions import subscription_of

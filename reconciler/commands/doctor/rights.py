@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.doctor.needed_rights import NeededRights, RefusedRights, rights_refused, verbs_by_table
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rights import NeededRights, RefusedRights, rights_refused, verbs_by_table
 
 RIGHTS_IN = Code("doctor.rights-in", database=Field.FACT)
 MAY = Code("doctor.may", rights=Field.FACTS)

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
+from reconciler.commands.availability import BROKER_AWAY, broker_away, broker_name
+from reconciler.commands.environment import traces_of
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
+from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
@@ -35,11 +38,8 @@ from reconciler.telling.account import (
 )
 from reconciler.telling.ports.reports import StoredRound
 from reconciler.telling.undecided_keys import UndecidedKeys, read_undecided, undecided_link
-from reconciler.wiring.availability import BROKER_AWAY, broker_away, broker_name
-from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, commit_evidence, inbox_databases, outbox_databases
-from reconciler.wiring.environment import traces_of
 from reconciler.wiring.evidence import inspect_outbox, no_sweep
 
 OUTBOX_SILENT = Code("status.outbox-silent", database=Field.FACT, why=Field.TEXT)
@@ -79,7 +79,7 @@ class Accounting:
         self._asked_ms = asked_ms
         #: What does not answer, by name; brokers are added that only the rounds know.
         self.away = dict(away or {})
-        self._ends = queue_ends(connections)
+        self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
         self._outboxes = cache(self._look_into_outboxes)
         self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
         #: UNKNOWN keys of the subscriptions whose account was made.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from reconciler.commands.environment import ask_environment
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.environment import ask_environment
 
 OTHER_CLUSTER = Code("status.other-cluster", why=Field.TEXT)
 

@@ -9,6 +9,18 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from reconciler.commands.acknowledgement import acknowledged
+from reconciler.commands.availability import (
+    AWAY,
+    BROKER_AWAY,
+    DATABASE_AWAY,
+    ask_brokers,
+    ask_databases,
+    ask_redis,
+    away,
+    facts_of_away,
+)
+from reconciler.commands.broker_rights import ask_rights
+from reconciler.commands.check_services import check_services
 from reconciler.commands.list import outage_row, text_of
 from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.commands.status.accounting import Accounting
@@ -39,18 +51,6 @@ from reconciler.telling.account import Account, Summary, summary_of
 from reconciler.telling.lag import Lag, lag_of
 from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
 from reconciler.telling.undecided_keys import beyond_set_up
-from reconciler.wiring.availability import (
-    AWAY,
-    BROKER_AWAY,
-    DATABASE_AWAY,
-    ask_brokers,
-    ask_databases,
-    ask_redis,
-    away,
-    facts_of_away,
-)
-from reconciler.wiring.broker_rights import ask_rights
-from reconciler.wiring.check_services import check_services
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly

@@ -1,1 +1,1 @@
-"""Ports: what telling asks of the ledger and of channels, and the values that they hand over."""
+"""Ports and values: what is read for people, what they asked for and did by hand, and how notices reach them."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.commands.jobs import job_id_of
 from reconciler.errors import DatabaseAway, ReconcilerError, TransientError
-from reconciler.policy.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
+from reconciler.telling.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct, name_on_record
 from reconciler.web.exchange import WebRefusal, WebRequest
 from reconciler.web.services import WebServices

@@ -8,7 +8,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from reconciler.policy.ports.idempotency import KeyUse
+from reconciler.telling.ports.idempotency import KeyUse
 from reconciler.web.acts.act import WebAct, name_on_record
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, outcome_unknown, require_key

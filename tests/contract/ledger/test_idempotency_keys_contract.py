@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.errors import InvalidValue
-from reconciler.policy.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
+from reconciler.telling.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
 from tests.contract.ledger.conftest import DatabaseWorld
 
 LEASE_SECONDS = 60.0

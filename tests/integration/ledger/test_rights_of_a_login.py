@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
+from reconciler.commands.doctor.needed_rights import NeededRights, needed_rights
 from reconciler.commands.doctor.rights import diagnosis_of
 from reconciler.contract.tables import NoticeKind
 from reconciler.errors import DatabaseAway
@@ -23,7 +24,6 @@ from reconciler.telling.conversations import Pace
 from reconciler.telling.ledger_silence import SILENT_MS
 from reconciler.telling.ports.notices import Notice
 from reconciler.wiring.notices import Listener, NoticeService
-from reconciler.wiring.rights import NeededRights, needed_rights
 
 ROOT = Path(__file__).parents[3]
 LOGIN, PASSWORD = "reader", "reader"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from reconciler.commands.availability import REDIS_REMEDY
 from reconciler.commands.doctor.checks import examine
 from reconciler.errors import DatabaseAway, RedisAway
 from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client, translated_errors
 from reconciler.sql.engines import open_engine, reading
-from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.services import mariadb, postgres

@@ -10,13 +10,13 @@ import pytest
 
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.clocks import check_clocks
+from reconciler.commands.doctor.server_clocks import probe_brokers
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
-from reconciler.wiring.clocks import probe_brokers
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.services.clock_behind import ClockBehind

@@ -41,7 +41,6 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, RoundLoad
-from reconciler.policy.ports.idempotency import KeyedRequest
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
@@ -50,6 +49,7 @@ from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
+from reconciler.telling.ports.idempotency import KeyedRequest
 from reconciler.telling.ports.jobs import JobChange, WantedJob
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import EFFECTS, Deployment

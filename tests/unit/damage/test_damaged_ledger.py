@@ -26,12 +26,12 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
-from reconciler.policy.ports.idempotency import KeyedRequest, KeyUse
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.telling.ports.actions import Intent
+from reconciler.telling.ports.idempotency import KeyedRequest, KeyUse
 from reconciler.telling.ports.jobs import JobChange, WantedJob
 from tests.unit.damage.values import cases, damage
 

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from reconciler.clock import SystemClock
+from reconciler.commands.availability import results_of
 from reconciler.commands.metrics import dependency_samples, report_samples, status_samples
 from reconciler.commands.notices import notice_samples
 from reconciler.commands.status.report import StatusReport
@@ -28,7 +29,6 @@ from reconciler.instrumentation.tracing.export import SpanCounts
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.ports.evidence import BrokerEvidence
 from reconciler.sql.tables import ledger_metadata
-from reconciler.wiring.availability import results_of
 from reconciler.wiring.metrics import Metering, announcement_samples, build_samples, history_samples, schedule_samples
 from reconciler.wiring.scheduler import Tick, TickRunner
 from tests.unit.announcing.announcement_world import World as AnnouncementWorld

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.commands.availability import REDIS_REMEDY, ask_brokers, require
+from reconciler.commands.brokers import BROKER_REMEDY
 from reconciler.commands.diagnosis import Diagnosis, NamedCheck, run_checks
 from reconciler.commands.doctor import checks
 from reconciler.commands.doctor.areas import area
@@ -29,8 +31,6 @@ from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.tables import ledger_metadata
-from reconciler.wiring.availability import REDIS_REMEDY, ask_brokers, require
-from reconciler.wiring.brokers import BROKER_REMEDY
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import database_fact
 from tests.unit.rocketmq.missing_packages import without_package

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.commands.brokers import broker_fact
 from reconciler.commands.doctor.rocksdb import FIND_LONGER, check_rocksdb
-from reconciler.wiring.brokers import broker_fact
 
 RESERVED = {"fileReservedTime": "72", "maxRocksDBIndexQueryDays": "7"}
 INDEX = {"indexRocksDBEnable": "true", "indexFileReadEnable": "false"}

@@ -8,6 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.commands.availability import (
+    REDIS_REMEDY,
+    ask_brokers,
+    ask_databases,
+    ask_redis,
+    results_of,
+    who_is_away,
+)
+from reconciler.commands.doctor.needed_rights import needed_rights
 from reconciler.commands.status.accounting import Accounting
 from reconciler.contract.secret import SecretText
 from reconciler.contract.tables import OUTBOX
@@ -18,11 +27,9 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
 from reconciler.testing.memory_shards import MemoryShards
-from reconciler.wiring.availability import REDIS_REMEDY, ask_brokers, ask_databases, ask_redis, results_of, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, witness_roles
-from reconciler.wiring.rights import needed_rights
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.sweep import open_outboxes
 from reconciler.words import said

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.commands.availability import away as is_away
 from reconciler.contract.facts import Code, Fact
 from reconciler.contract.kept_facts import EFFECT_SEEN, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
@@ -36,7 +37,6 @@ from reconciler.telling.life_story import (
 )
 from reconciler.telling.ports.actions import Intent, OperatorAction
 from reconciler.telling.ports.reports import LedgerLife, StoredRound
-from reconciler.wiring.availability import away as is_away
 from reconciler.words import said
 from reconciler.words import told as in_language
 from tests.simulation.outbox_table import TableRow

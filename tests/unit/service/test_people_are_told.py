@@ -17,13 +17,13 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
+from reconciler.commands.availability import away, broker_away, database_away
 from reconciler.commands.notices import _accounts_watch, rounds_watch
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
 from reconciler.telling.ports.notices import Notice, StandingTrouble
-from reconciler.wiring.availability import away, broker_away, database_away
 from reconciler.wiring.databases import INBOX, OUTBOX
 from reconciler.wiring.notices import REFUSED_SECONDS, NoticeService, Watch, listeners_of, telling_people
 from reconciler.words import said

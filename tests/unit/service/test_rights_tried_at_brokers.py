@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.commands.broker_rights import refusals
 from reconciler.contract.broker_rights import OF_GROUPS_THAT_POP
 from reconciler.contract.subscription import Subscription
 from reconciler.embedded.access_control import BrokerUser
@@ -17,7 +18,6 @@ from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.codes import ROCKSDB_HALF_TOPIC, MQVersion, RequestCode, ResponseCode, pop_retry_topics
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.wiring.broker_rights import refusals
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
 from tests.services.secured_roles import GROUP, SECRET, TOPIC, granted, rights_of, settings_of, user_of

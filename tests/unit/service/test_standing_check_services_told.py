@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.commands.check_services import LONGEST_ROUND_SECONDS
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.brokers import check_check_services
 from reconciler.commands.metrics import status_reading
@@ -21,7 +22,6 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
-from reconciler.wiring.check_services import LONGEST_ROUND_SECONDS
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.polling import eventually

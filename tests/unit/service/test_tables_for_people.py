@@ -16,6 +16,7 @@ from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.explain import Explanation
+from reconciler.commands.group_on_brokers import GroupQueue
 from reconciler.commands.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_rows
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
@@ -29,7 +30,6 @@ from reconciler.telling.life_events import HALF_STORED, LifeEvent
 from reconciler.telling.life_story import LifeStory
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.testing.memory import MemoryLedger
-from reconciler.wiring.group_rename import GroupQueue
 from tests.unit.web.reports import fact_of, facts_of
 
 KEYS = ["C00002023B4E6944B7BD75A9469BC272", "C00002023B4E6944B7BD75A9469BC273"]

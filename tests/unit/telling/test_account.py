@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.clock import ManualClock, utc_text
+from reconciler.commands.availability import away
 from reconciler.commands.status.other_clusters import OTHER_CLUSTER
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
@@ -43,7 +44,6 @@ from reconciler.telling.account import (
 )
 from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 from reconciler.testing.memory import MemoryLedger
-from reconciler.wiring.availability import away
 from reconciler.words import said
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")

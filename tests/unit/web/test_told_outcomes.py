@@ -19,8 +19,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.open_halves import HalfState
-from reconciler.policy.ports.idempotency import KeyedRequest
 from reconciler.policy.ports.ledger import VerdictEntry
+from reconciler.telling.ports.idempotency import KeyedRequest
 from reconciler.telling.ports.jobs import JobChange
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.once import kept_key

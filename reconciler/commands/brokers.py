@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib.util import find_spec
-
 from reconciler.announcing.source import PULL_GROUP
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import BrokerUnavailable, ReconcilerError, known_remedy
-from reconciler.evidence.brokers import filter_kind_of
-from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
-from reconciler.policy.evidence import FilterKind
-from reconciler.rocketmq.client.demands import PeerDemand, demand_behind, remedy_of
-from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
-from reconciler.rocketmq.wire.broker_facts import BrokerFacts
-from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES
 from reconciler.wiring.connections import Connections
-
-__all__ = [
-    "BROKER_REMEDY",
-    "OWN_GROUPS",
-    "READER_GROUPS",
-    "PeerDemand",
-    "QueueEnd",
-    "broker_fact",
-    "broker_facts",
-    "brokers_known_to",
-    "demand_and_remedy",
-    "group_filters",
-    "groups_reading",
-    "masters",
-    "missing_compressions",
-    "queue_ends",
-]
 
 BROKER = Code("wiring.broker", name=Field.NAME)
 
@@ -86,38 +59,6 @@ def masters(connections: Connections) -> dict[str, str]:
     return found
 
 
-def queue_ends(connections: Connections) -> QueueEnds:
-    """Where queues begin and end."""
-    return QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
-
-
-def broker_facts(connections: Connections, address: str) -> BrokerFacts:
-    """Version and family of a broker."""
-    return Families(connections.rocketmq.client, clock=connections.clock).facts(address)
-
-
 def brokers_known_to(connections: Connections, name_server: str) -> list[str]:
     """Brokers that are registered at one name server, by name. Raises what the request raises."""
     return sorted(NameServers(name_server, connections.rocketmq.client).brokers())
-
-
-def group_filters(
-    connections: Connections, address: str, *, group: str, topic: str
-) -> Iterator[tuple[FilterKind, str]]:
-    """Kind and expression by which a connected group takes a topic; nothing where the broker does not know it."""
-    found = connections.admin.group_filter(address, group, topic)
-    if found is not None:
-        yield filter_kind_of(found), found.expression
-
-
-def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[PeerDemand, str] | None:
-    """What a peer wants that this client does not give, and what to do; None: something else is the reason."""
-    demand = demand_behind(error, address)
-    return None if demand is None else (demand, remedy_of(demand, error))
-
-
-def missing_compressions() -> Iterator[tuple[str, str]]:
-    """(Package, compression) of bodies that cannot be read here, because the package is not installed."""
-    for module, compression in OPTIONAL_MODULES.items():
-        if find_spec(module) is None:
-            yield module, compression

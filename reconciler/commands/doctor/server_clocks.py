@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from reconciler.commands.brokers import broker_fact
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.secret import Secret
@@ -16,7 +17,6 @@ from reconciler.evidence.horizon import PROBE_GROUP, ROUTE, ProbeAnswer, Probes
 from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.shards.access import translated_errors
 from reconciler.shards.values import time_ms_of
-from reconciler.wiring.brokers import broker_fact
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import configured_databases
 from reconciler.wiring.subscriptions import subscription_of

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from reconciler.commands.brokers import masters
 from reconciler.contract.facts import Fact
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard, Subscription
@@ -19,14 +20,11 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, retry_topic
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.shards.round_leases import RedisRoundLeases
-from reconciler.sql.renamed_group import RenamedRows, RowsToCopy
-from reconciler.wiring.brokers import masters
+from reconciler.sql.renamed_group import RenamedRows
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.evidence import broker_evidence
 from reconciler.wiring.subscriptions import subscription_of
-
-__all__ = ["GroupOnBrokers", "GroupQueue", "RenamedRows", "RowsToCopy", "WaitingRetries", "renamed_rows", "sections_of"]
 
 
 def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings]:

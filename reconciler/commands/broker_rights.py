@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from reconciler.announcing.source import PULL_GROUP
+from reconciler.commands.brokers import masters
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.lookup import query_messages
@@ -26,7 +27,6 @@ from reconciler.rocketmq.wire.codes import (
     dead_letter_topic,
     retry_topic,
 )
-from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import subscription_of
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reconciler.commands.brokers import masters
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import AccessRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds
@@ -17,7 +18,6 @@ from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
 from reconciler.rocketmq.wire.codes import CHECK_GROUP, HALF_TOPIC
-from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 
 CHECK_SERVICE_STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from reconciler.contract.least_rights import RUN, SWEEP, Role
 from reconciler.contract.urls import read_database_url
-from reconciler.errors import ReconcilerError
 from reconciler.settings.schema import Settings
-from reconciler.sql.rights import Right, is_refused, refused_rights
+from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
@@ -61,11 +60,6 @@ def rights_refused(connections: Connections, needed: NeededRights) -> RefusedRig
     rights = (*needed.run, *needed.sweep)
     reads_only = all(right.verb == "SELECT" for right in rights)
     return refused_rights(connections.engine(needed.database.url, read_only=reads_only), rights)
-
-
-def lacks_right(error: ReconcilerError) -> bool:
-    """Whether a database that counts as away answered, and refused the login a right."""
-    return is_refused(error.__cause__)
 
 
 def verbs_by_table(rights: Iterable[Right]) -> dict[str, str]:

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial, reduce
 from typing import TypeVar
 
-import sqlalchemy as sa
-
+from reconciler.commands.brokers import masters
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import (
@@ -23,8 +22,7 @@ from reconciler.errors import (
 from reconciler.rocketmq.client.demands import explained
 from reconciler.settings.schema import Settings
 from reconciler.shards.checks import require_answers, require_room
-from reconciler.sql.engines import reading
-from reconciler.wiring.brokers import masters
+from reconciler.sql.engines import require_answer
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, inbox_databases, outbox_databases
 
@@ -204,8 +202,7 @@ def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
         """One for each database, however many groups share it."""
 
         def ask() -> None:
-            with reading(connections.engine(url, read_only=True)) as connection:
-                connection.execute(sa.text("SELECT 1"))
+            require_answer(connections.engine(url, read_only=True))
 
         return ask
 

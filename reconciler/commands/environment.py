@@ -1,0 +1,61 @@
+"""What is found of the environment: whether another cluster is run with it, and whether anything ever ran with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from reconciler.contract.facts import Fact
+from reconciler.contract.urls import shown_url
+from reconciler.errors import RedisAway
+from reconciler.policy.environment import conflict, told_redis
+from reconciler.policy.ports.environment import EnvironmentUses
+from reconciler.shards.environment_uses import RedisEnvironmentUses
+from reconciler.telling.account import unknown_environment
+from reconciler.telling.ports.reports import EnvironmentTraces
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.environment import known_brokers, shared_places
+
+
+def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
+    """Place -> raises InvalidValue if a process of another cluster, or with another Redis, keeps its use there now.
+
+    Raises TransientError.
+    """
+    environment, brokers = connections.settings.environment, known_brokers(connections)
+    redis = RedisEnvironmentUses(connections.redis)
+
+    def ask(uses: EnvironmentUses) -> None:
+        use, told = uses.current(environment), None
+        with suppress(RedisAway):  # it has a line of its own
+            told = told_redis(redis.identity(environment), shown_url(connections.settings.redis.url))
+        error = conflict(uses.place, environment, use, brokers, told)
+        if error is not None:
+            raise error
+
+    return {uses.place: partial(ask, uses) for uses in shared_places(connections)}
+
+
+def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
+    """What processes of the environment have left, in the ledger and in Redis since it lost its memory last.
+
+    A Redis that is away has a line of its own, and is no sign that the environment is unknown. Raises DatabaseAway.
+    """
+    environment = connections.settings.environment
+    traces = connections.ledger.reports.traces(environment, before_ms=before_ms)
+    try:
+        is_used = RedisEnvironmentUses(connections.redis).identity(environment) != ""
+    except RedisAway:
+        is_used = True
+    return replace(traces, is_known=traces.is_known or is_used)
+
+
+def never_run(connections: Connections) -> Fact | None:
+    """That nothing ever ran with the environment of the settings, beside others: what is not found proves nothing then.
+
+    Raises DatabaseAway.
+    """
+    before_ms = connections.ledger_now_ms()
+    return unknown_environment(connections.settings.environment, traces_of(connections, before_ms=before_ms))
