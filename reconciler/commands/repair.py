@@ -381,8 +381,20 @@ def open_loss_keys(
 
     Raises InvalidValue for a topic or group that is not configured, DatabaseAway.
     """
-    require_subscription(connections.settings, topic, group)
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.OPEN, is_loss=True)
+    return _keys_of(connections, only, limit)
+
+
+def waiting_keys(
+    connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None, limit: int
+) -> list[str]:
+    """Keys that wait for a person, as open_loss_keys."""
+    only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.QUARANTINED)
+    return _keys_of(connections, only, limit)
+
+
+def _keys_of(connections: Connections, only: LedgerFilter, limit: int) -> list[str]:
+    require_subscription(connections.settings, only.topic, only.group)
     newest_first = partial(connections.ledger.reports.candidates, connections.settings.environment, only=only)
     return [row.unique_key for row in all_rows(newest_first, limit=limit)]
 

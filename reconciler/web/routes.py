@@ -32,7 +32,13 @@ from reconciler.web.console import (
     outcomes,
     overview,
 )
-from reconciler.web.console.acting import Completion, by_form, require_typed_number, since_and_word
+from reconciler.web.console.acting import (
+    Completion,
+    by_form,
+    require_number_of_all,
+    require_typed_number,
+    since_and_word,
+)
 from reconciler.web.console.listings import LISTING_PAGES, listing
 from reconciler.web.description import ApiEndpoint
 from reconciler.web.roles import WebRole
@@ -108,7 +114,7 @@ ROUTES: Sequence[WebRoute] = (
     _form("/repairs", REPAIR, WebRole.OPERATOR, require_typed_number),
     _form("/holds", HOLD, WebRole.OPERATOR),
     _form("/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
-    _form("/dismissals", DISMISS, WebRole.OPERATOR),
+    _form("/dismissals", DISMISS, WebRole.OPERATOR, require_number_of_all),
     _form("/acknowledgements", ACKNOWLEDGE, WebRole.OPERATOR),
     _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
     _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),

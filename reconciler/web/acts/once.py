@@ -32,6 +32,8 @@ RETRY_AFTER_SECONDS = 2
 _UNKNOWN = HTTPStatus.CONFLICT
 #: Fields of acts that 0.2.0 lacks, and what they are where nobody gives them.
 _SINCE_0_2_0: Mapping[str, object] = {"seen": {}, "by": "ladder", "cancel": False, "failed": False, "digest": None}
+#: Act -> those that another act of 0.2.0 has.
+_OF_ACT: Mapping[str, Mapping[str, object]] = {"dismiss": {"all": False, "verdict": None}}
 #: Kind of the refusal of a request whose first one is not answered yet.
 UNDER_WAY = "under-way"
 
@@ -101,7 +103,7 @@ def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, k
     """What is kept of a request: the key of a visitor and an act, and a digest of what was asked."""
     named = fields.model_dump(mode="json")
     # What an earlier release does not know and nobody gave: a request that it began stays the same request.
-    for name, default in _SINCE_0_2_0.items():
+    for name, default in (*_SINCE_0_2_0.items(), *_OF_ACT.get(act.name, {}).items()):
         if name in named and named[name] == default:
             del named[name]
     asked = json.dumps([request.path, named], sort_keys=True)

@@ -10,8 +10,16 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
-from reconciler.commands.jobs import REASON_CHARACTERS_MAX, job_document, place_repair
-from reconciler.commands.repair import REPAIR_KEYS_MAX, digest_of, failed_keys, open_loss_keys, repair_now
+from reconciler.commands.jobs import LEFT_NAMED_MAX, REASON_CHARACTERS_MAX, job_document, place_repair
+from reconciler.commands.repair import (
+    REPAIR_KEYS_MAX,
+    digest_of,
+    failed_keys,
+    open_loss_keys,
+    repair_now,
+    seen_now,
+    waiting_keys,
+)
 from reconciler.contract.tables import RepairAct
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
@@ -40,6 +48,12 @@ SEEN: Any = Field(
 )
 
 
+DIGEST: Any = Field(
+    default=None,
+    max_length=64,
+    description="With all: of `seen`, as the preview told it. A `seen` of another digest is refused.",
+)
+_VERDICT = f"^({'|'.join(Verdict)})$"
 #: What is handed over by hand, or taken back, is decided message by message.
 _NAMED: Any = {
     "all": {"const": False},
@@ -79,7 +93,7 @@ class RepairFields(Reasoned):
     group: str | None = Field(default=None, description="Only this consumer group.")
     verdict: str | None = Field(
         default=None,
-        pattern=f"^({'|'.join(Verdict)})$",
+        pattern=_VERDICT,
         description="With all: only losses that have this verdict now.",
     )
     failed: bool = Field(
@@ -92,11 +106,7 @@ class RepairFields(Reasoned):
     )
     cancel: bool = Field(default=False, description="Instead: take back what waits for a replay worker.")
     seen: dict[str, str] = SEEN
-    digest: str | None = Field(
-        default=None,
-        max_length=64,
-        description="With all: of `seen`, as the preview told it. A `seen` of another digest is refused.",
-    )
+    digest: str | None = DIGEST
 
     @property
     def act(self) -> RepairAct:
@@ -109,6 +119,20 @@ class DismissalFields(ActFields):
 
     model_config = ConfigDict(
         json_schema_extra={
+            "allOf": [
+                {
+                    "if": {"properties": {"all": {"const": True}}, "required": ["all"]},
+                    "then": {
+                        "properties": {"keys": {"maxItems": 0}, "take_back": {"const": False}},
+                        "if": {"properties": {"dry_run": {"const": True}}, "required": ["dry_run"]},
+                        "else": {"properties": {"seen": {"minProperties": 1}}, "required": ["seen"]},
+                    },
+                    "else": {
+                        "properties": {"keys": {"minItems": 1}, "verdict": {"type": "null"}},
+                        "required": ["keys"],
+                    },
+                }
+            ],
             "if": {"properties": {"dry_run": {"const": True}}, "required": ["dry_run"]},
             "then": {"properties": {"take_back": {"const": False}, "keys": {"maxItems": PREVIEWED_MAX}}},
             "else": {
@@ -120,7 +144,11 @@ class DismissalFields(ActFields):
         }
     )
 
-    keys: list[str] = Field(min_length=1, max_length=DISMISSED_MAX, description="Unique keys.")
+    keys: list[str] = Field(default=[], max_length=DISMISSED_MAX, description="Unique keys.")
+    all: bool = Field(
+        default=False,
+        description="Everything that waits for a person, as a dry run has counted it: give its `seen` and `digest`.",
+    )
     reason: str = Field(
         default="",
         max_length=REASON_CHARACTERS_MAX,
@@ -139,7 +167,11 @@ class DismissalFields(ActFields):
         default=False,
         description="Instead: take a dismissal back. The keys wait for a person again, and nothing is sent.",
     )
+    verdict: str | None = Field(
+        default=None, pattern=_VERDICT, description="With all: only what waits with this verdict now."
+    )
     seen: dict[str, str] = SEEN
+    digest: str | None = DIGEST
 
 
 def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> ActResult:
@@ -156,9 +188,7 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         if len(fields.keys) > PREVIEWED_MAX:
             raise InvalidValue("keys", len(fields.keys), f"a dry run takes {PREVIEWED_MAX} keys at most")
         return _repaired(services, asked, fields)
-    if fields.digest is not None and fields.digest != digest_of(fields.seen):
-        told = "they are not those of the preview: look at it again"
-        raise InvalidValue("digest", fields.digest, told)
+    _require_preview(fields)
     keys, left = _bulk_keys(services, asked, fields), list[str]()
     if fields.all and fields.seen:
         left = [key for key in dict.fromkeys(_matching(services, fields, REPAIR_KEYS_MAX)) if key not in fields.seen]
@@ -176,6 +206,11 @@ def _repair(services: WebServices, asked: ActRequest, fields: RepairFields) -> A
         left=left,
     )
     return ActResult(document={"job": job_document(job)}, status=HTTPStatus.ACCEPTED)
+
+
+def _require_preview(fields: RepairFields | DismissalFields) -> None:
+    if fields.digest is not None and fields.digest != digest_of(fields.seen):
+        raise InvalidValue("digest", fields.digest, "they are not those of the preview: look at it again")
 
 
 def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) -> ActResult:
@@ -248,12 +283,22 @@ def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> N
 def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) -> ActResult:
     if not (fields.reason.strip() or fields.dry_run):
         raise InvalidValue("reason", fields.reason, "say what was done instead")
-    if (fields.dry_run or fields.roll_back_half) and len(fields.keys) > PREVIEWED_MAX:
-        raise InvalidValue("keys", len(fields.keys), f"the halves of {PREVIEWED_MAX} keys at most are looked for")
+    if fields.take_back and (fields.dry_run or fields.roll_back_half or fields.all):
+        raise InvalidValue("take_back", "true", "give it with keys, and without dry_run and roll_back_half")
+    if bool(fields.keys) is fields.all:
+        raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
+    if fields.verdict and not fields.all:
+        raise InvalidValue("verdict", fields.verdict, "it narrows what all takes")
+    matching = _waiting(services, fields) if fields.all else ()
+    keys = (
+        matching[:PREVIEWED_MAX] if fields.all and fields.dry_run else list(fields.seen) if fields.all else fields.keys
+    )
+    if (fields.dry_run or fields.roll_back_half) and len(keys) > PREVIEWED_MAX:
+        raise InvalidValue("keys", len(keys), f"the halves of {PREVIEWED_MAX} keys at most are looked for")
+    if len(keys) > DISMISSED_MAX:
+        raise InvalidValue("seen", len(keys), f"{DISMISSED_MAX} keys at most are dismissed at once")
     if not fields.dry_run:
-        require_bulk_role(services, asked, len(fields.keys))
-    if fields.take_back and (fields.dry_run or fields.roll_back_half):
-        raise InvalidValue("take_back", "true", "give it without dry_run and roll_back_half: nothing is sent")
+        require_bulk_role(services, asked, len(keys))
     act = (
         take_back_dismissals
         if fields.take_back
@@ -261,7 +306,7 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
     )
     report = act(
         services.connections,
-        fields.keys,
+        keys,
         topic=fields.topic,
         group=fields.group,
         reason=fields.reason,
@@ -270,10 +315,32 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
     )
     is_done = fields.dry_run or any(half.closed for half in report.halves)
     if not is_done and len(report.changed) == len(report.keys):  # the key of the request is free again
-        about = "the message" if len(fields.keys) == 1 else "each message"
+        about = "the message" if len(keys) == 1 else "each message"
         raise ChangedMeanwhile(about, now=report.as_dict(), told=_few([line.sentence for line in report.changed]))
-    chosen = {"topic": fields.topic, "group": fields.group}
-    return ActResult(document=report.as_dict() | {"chosen": chosen, "exit_code": report.exit_code})
+    chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
+    more: dict[str, object] = {"chosen": chosen, "exit_code": report.exit_code}
+    if fields.all and fields.dry_run:
+        seen = seen_now(services.connections, matching[PREVIEWED_MAX:DISMISSED_MAX])
+        more |= {"seen": dict(report.seen) | seen, "messages": len(matching)}
+        more["digest"] = digest_of(dict(report.seen) | seen)
+    elif fields.all:
+        left = [key for key in matching if key not in fields.seen]
+        more |= {"left": left[:LEFT_NAMED_MAX], "left_number": len(left)}
+    return ActResult(document=report.as_dict() | more)
+
+
+def _waiting(services: WebServices, fields: DismissalFields) -> list[str]:
+    """What waits for a person, and all takes now. Raises InvalidValue without a preview, WebRefusal for nothing."""
+    if not fields.dry_run:
+        if not fields.seen:
+            raise InvalidValue("seen", "{}", "look at them first: give seen and digest as a dry run of all told them")
+        _require_preview(fields)
+    verdict = Verdict(fields.verdict) if fields.verdict else None
+    connections, of = services.connections, {"topic": fields.topic, "group": fields.group}
+    found = list(dict.fromkeys(waiting_keys(connections, **of, verdict=verdict, limit=REPAIR_KEYS_MAX)))
+    if not found and fields.dry_run:
+        raise WebRefusal(HTTPStatus.CONFLICT, "nothing waits for a person: there is nothing to dismiss", kind="not-now")
+    return found
 
 
 REPAIR = WebAct(

@@ -115,9 +115,17 @@ _ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
                     )
                 ),
                 "seen": {"type": "object", "additionalProperties": TEXT},
-                "chosen": record({"topic": nullable(TEXT), "group": nullable(TEXT)}),
+                "chosen": record(
+                    {"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
+                    optional=("all", "verdict"),  # of an answer that 0.2.0 has kept
+                ),
+                "messages": {**NUMBER, "description": "Of a dry run of all: how many wait."},
+                "digest": {**TEXT, "description": "Of a dry run of all: of `seen`, which the act repeats."},
+                "left": {**LINES, "description": "Of all: what waits, and was in no preview; the first ones."},
+                "left_number": {**NUMBER, "description": "How many these are."},
                 "exit_code": _EXIT_CODE,
-            }
+            },
+            optional=("messages", "digest", "left", "left_number"),
         ),
         _DONE,
     ),

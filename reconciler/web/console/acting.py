@@ -87,7 +87,13 @@ def require_typed_number(form: Form, document: dict[str, Any]) -> None:
     if not _NUMBER.fullmatch(number):
         raise _not_confirmed("the form does not say how many they are: look at them first")
     if int(number) > CONFIRMED_ABOVE and last_of(form, CONFIRMATION_FIELD).strip() != number:
-        raise _not_confirmed(f"type the number {number} to repair so many")
+        raise _not_confirmed(f"type the number {number} to confirm so many")
+
+
+def require_number_of_all(form: Form, document: dict[str, Any]) -> None:
+    """Everything that waits is dismissed by who knows how many they are. Raises WebRefusal."""
+    if document.get("all"):
+        require_typed_number(form, document)
 
 
 def since_and_word(form: Form, document: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from reconciler.errors import InvalidValue
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
-from reconciler.web.console.selection import choosable, finds_every_open_loss, verdicts_of
+from reconciler.web.console.selection import choosable, finds_every_open_loss, finds_everything_that_waits, verdicts_of
 from reconciler.web.cursors import cursor_of, position_of
 from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.services import Handler, WebServices
@@ -176,6 +176,7 @@ def listing(of: ListingPage) -> Handler:
             retried=groups_of(services, chosen.get("topic")) if of.above == "retry.html" else (),
             verdicts=verdicts_of(rows, takes),
             is_everything=of.is_choosable and finds_every_open_loss(chosen),
+            is_all_that_waits=of.is_choosable and finds_everything_that_waits(chosen),
         )
 
     return show

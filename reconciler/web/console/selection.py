@@ -36,3 +36,9 @@ def finds_every_open_loss(chosen: Mapping[str, str]) -> bool:
     what it finds."""
     is_narrower = any(chosen[name] for name in _NARROWER)
     return not is_narrower and chosen["loss"] == "yes" and chosen["state"] in ("", CandidateState.OPEN)
+
+
+def finds_everything_that_waits(chosen: Mapping[str, str]) -> bool:
+    """True: nothing that waits for a person, of the topic, group and verdict, is left out by this search."""
+    is_narrower = any(chosen[name] for name in _NARROWER)
+    return not is_narrower and chosen["loss"] == "all" and chosen["state"] == CandidateState.QUARANTINED

@@ -29,6 +29,7 @@ from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
+from reconciler.web.acts import repairing
 from reconciler.web.acts.repairing import REPAIRED_AT_ONCE_MAX
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest, WebResponse
 from reconciler.web.problems import refusal_of
@@ -194,6 +195,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("dismissals", {"keys": [KEYS[0]], "reason": "x", "take_back": True, "roll_back_half": True}, "take_back"),
     ("dismissals", {"keys": [KEYS[0]], "take_back": True, "dry_run": True}, "take_back"),
     ("dismissals", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),
+    ("dismissals", {"keys": [KEYS[0]], "all": True, "dry_run": True}, "keys"),
+    ("dismissals", {"keys": [KEYS[0]], "verdict": "PARKED", "dry_run": True}, "verdict"),
+    ("dismissals", {"all": True, "reason": "x"}, "seen"),
+    ("dismissals", {"all": True, "reason": "x", "take_back": True, "seen": {KEYS[0]: "ab"}}, "take_back"),
     ("repairs", {"keys": [KEYS[0]] * 101, "dry_run": True}, "keys"),
     ("repairs", {"keys": [KEYS[0]], "failed": True}, "failed"),
     ("repairs", {"all": True, "failed": True, "verdict": "PARKED"}, "failed"),
@@ -212,6 +217,8 @@ RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("dismissals", {"keys": [KEYS[0]], "reason": "done", "roll_back_half": True, "take_back": False}),
     ("dismissals", {"keys": [KEYS[0]], "dry_run": True, "roll_back_half": True}),
     ("dismissals", {"keys": [KEYS[0]], "reason": "no", "take_back": True}),
+    ("dismissals", {"all": True, "dry_run": True, "verdict": "COLLISION", "group": "billing"}),
+    ("dismissals", {"all": True, "seen": {KEYS[0]: "ab12"}, "digest": "ab", "reason": "paid by hand"}),
     ("messages/{unique_key}/body", {"reason": "call 7"}),
 ]
 
@@ -353,6 +360,28 @@ def test_of_all_what_was_counted_is_repaired_and_what_matches_later_is_named_and
     request = RepairRequest.of(find_job(services.connections, job["job_id"]).request)
     assert (sorted(request.unique_keys), dict(request.seen)) == (sorted(KEYS[:101]), seen)
     assert (request.left, request.left_number) == ((KEYS[101],), 1)
+
+
+def test_of_all_that_waits_what_was_counted_is_dismissed_and_what_comes_later_is_named_and_left(
+    post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three wait, of which the preview looks at two; a fourth comes before the act, and the first has changed."""
+    monkeypatch.setattr(repairing, "PREVIEWED_MAX", 2)
+    with pytest.raises(WebRefusal, match="nothing waits for a person"):
+        post("dismissals", {"all": True, "dry_run": True})
+    for key in KEYS[:3]:
+        give_up(services, key)
+    preview = told(post("dismissals", {"all": True, "dry_run": True, "group": "billing"}))
+    assert (len(preview["keys"]), preview["messages"], set(preview["seen"])) == (2, 3, set(KEYS[:3]))
+    give_up(services, KEYS[3])
+    begin_to_send(services, KEYS[0])
+    document = {"all": True, "group": "billing", "reason": "paid by hand", "seen": preview["seen"]}
+    with pytest.raises(InvalidValue, match="those of the preview"):
+        post("dismissals", document | {"digest": digest_of({})})
+    answer = told(post("dismissals", document | {"digest": preview["digest"]}))
+    outcomes = {line["unique_key"]: line["outcome"] for line in answer["keys"]}
+    assert outcomes == {KEYS[0]: "changed", KEYS[1]: "dismissed", KEYS[2]: "dismissed"}
+    assert (answer["left"], answer["left_number"]) == ([KEYS[3]], 1)
 
 
 def test_who_has_an_incident_is_seen_until_more_is_lost_or_two_hours_are_over(

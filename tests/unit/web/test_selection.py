@@ -64,11 +64,11 @@ def chosen_by(row: str) -> str:
     return "".join(re.findall(r'<input type="checkbox" name="keys" value="(\w+)" data-verdict="\w+" form="bulk">', row))
 
 
-def form_of(page: str, button: str) -> dict[str, str]:
+def form_of(page: str, button: str, *, act: str = "repairs") -> dict[str, str]:
     """Hidden fields of the form with this button, but for those of every form."""
     (form,) = [one for one in re.findall(r"<form.*?</form>", page, re.DOTALL) if f">{button}</button>" in one]
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
-    assert f'action="{PREFIX}/repairs" method="post"' in form
+    assert f'action="{PREFIX}/{act}" method="post"' in form
     return {name: html.unescape(value) for name, value in fields.items() if name not in ("csrf_token", "act_key")}
 
 
@@ -123,6 +123,15 @@ def test_all_rows_of_one_verdict_are_chosen_by_one_press(services: WebServices) 
     assert len(offered) > 1
     assert {verdict: int(number) for verdict, number in offered} == Counter(boxes)
     assert "data-choose" not in page_of(services, "state=QUARANTINED&loss=all&verdict=COLLISION")
+
+
+def test_everything_that_waits_is_dismissed_after_a_preview(services: WebServices) -> None:
+    query = "state=QUARANTINED&loss=all&verdict=COLLISION&topic=ORDERS"
+    wanted = {"all": "true", "dry_run": "true", "topic": "ORDERS", "verdict": "COLLISION"}
+    button = "Preview the dismissal of all"
+    assert form_of(page_of(services, query), button, act="dismissals") == wanted
+    for narrower in ("state=QUARANTINED", query + "&age=older-1"):
+        assert button not in page_of(services, narrower)
 
 
 def test_what_failed_is_tried_again_of_one_group_from_the_page_of_repairs(services: WebServices) -> None:

@@ -162,6 +162,25 @@ def test_the_preview_of_a_dismissal_offers_to_close_a_half_where_it_may(browser:
     assert "dry_run" not in confirming
 
 
+def test_the_preview_of_all_that_waits_confirms_what_it_has_counted(browser: Browser) -> None:
+    seen = dict.fromkeys(KEYS[:30], "ab12")
+    half = {"state": "open", "can_be_closed": True, "closed": False}
+    chosen = {"all": True, "topic": None, "group": "billing", "verdict": "COLLISION"}
+    counted = {"seen": seen, "digest": digest_of(seen), "messages": 40, "chosen": chosen}
+    keep(browser, DISMISS, dismissal(half, dry_run=True) | counted)
+    told = browser.get("/acts/{act}/{key}", act="dismiss", key="k1").body.decode()
+    assert "Waiting messages: 40. This dismissal takes the first 30" in told
+    confirming = told[told.index('action="/dismissals"') :]
+    assert dict(re.findall(r'name="seen" value="(\w+)=(\w+)"', confirming)) == seen
+    for hidden in ('name="all" value="true"', f'name="digest" value="{digest_of(seen)}"', 'value="COLLISION"'):
+        assert hidden in confirming
+    assert 'name="keys"' not in confirming
+    assert "Type 30 to confirm" in confirming
+    assert "roll_back_half" not in confirming, "halves of what was not looked at are not closed unseen"
+    form = {"all": "true", "seen": [f"{key}=ab12" for key in seen], "reason": "x", "confirmation": "29"}
+    assert browser.post("/dismissals", form, key="k2").status is HTTPStatus.UNPROCESSABLE_ENTITY
+
+
 def test_what_came_of_a_dismissal_is_told_in_the_language_of_the_page(browser: Browser) -> None:
     half = HalfLine(topic="ORDERS", unique_key=KEYS[0], state=HalfState.NONE, told=NOT_LOOKED_AT(error=HOSTILE))
     kept = dismissal(half.as_dict(), dry_run=True)
