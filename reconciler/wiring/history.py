@@ -6,9 +6,11 @@ import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,12 +102,32 @@ def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
 def require_pyarrow() -> None:
     """Raises MissingDependency."""
     try:
-        import pyarrow  # noqa: F401 - slow to load, and only the history needs it
+        import pyarrow  # slow to load, and only the history needs it
     except ImportError as error:
         raise MissingDependency(
             "history.path is set, and pyarrow, which writes the history, is not installed: "
             f"{install('daemon')}, or remove history.path"
         ) from error
+    if "pandas" not in sys.modules:
+        _look_for_no_pandas(pyarrow)
+
+
+def _look_for_no_pandas(pyarrow: Any) -> None:
+    """Makes the first array: pyarrow loads pandas for it where that is installed, 45 MiB, to know a series. It looks
+    once, and none comes to the history."""
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pyarrow.array([0])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _WithoutPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, *_of: object) -> None:
+        """Raises ModuleNotFoundError for pandas; others go on to who finds them."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is of no use to the history", name=fullname)
 
 
 @contextmanager

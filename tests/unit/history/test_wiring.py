@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,17 @@ def test_without_a_path_no_history_no_kept_sets_and_no_pyarrow() -> None:
     assert history_generations(settings()) == 0
     assert rows_of_key(settings(), "AB" * 16) == ((), ())
     code = "import sys, reconciler.commands.run, reconciler.commands.status.report; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="pandas is missing: the extra audit brings it")
+def test_a_history_loads_pandas_which_it_never_uses() -> None:
+    code = (
+        "import sys; from reconciler.wiring.history import require_pyarrow; require_pyarrow();"
+        "from reconciler.history.tables import *; import pyarrow;"
+        "table = pyarrow.table({'at_ms': pyarrow.array([1, None, 2])});"
+        "parquet_of(table); sys.exit('pandas' in sys.modules or table.to_pandas().shape != (3, 1))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
