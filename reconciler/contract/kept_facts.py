@@ -78,6 +78,17 @@ FINISHED = Code("repair.finished")
 #: lets a second person hold the topic, too, and knows no end.
 HOLD_ENDS = Code("hold.ends", at_ms=Field.TIME)
 
+#: Why the circuit breaker opened.
+TOO_MANY = Code("hold.too-many", losses=Field.NUMBER, ceiling=Field.NUMBER)
+TOO_MANY_SO_FAR = Code(
+    "hold.too-many-so-far",
+    losses=Field.NUMBER,
+    verified=Field.NUMBER,
+    left_over=Field.NUMBER,
+    ceiling=Field.NUMBER,
+)
+TOO_ABSENT = Code("hold.too-absent", found_nowhere=Field.NUMBER, half_asked=Field.NUMBER)
+
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
 #: An error has ended it, and what it had changed was given back.
 ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

@@ -412,7 +412,7 @@ HOLD = Table(
         Column(
             "fact",
             "text",
-            "Code and fields of the hold's end, with a digest of the reason; NULL: a person lifts it.",
+            "Code and fields of a HOLD's end, or of why the breaker opened, with a digest of the reason.",
             nullable=True,
         ),
     ),

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import HOLD_ENDS
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text, held_again, later_end
 from reconciler.contract.stored_facts import column_of, fact_of_column
@@ -31,11 +32,11 @@ class SqlHolds:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        self._ends = NewerColumn(hold.c.fact, without="a hold has no end")
+        self._facts = NewerColumn(hold.c.fact, without="a hold has no end, and why the breaker opened is text alone")
 
     def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
-        """Of a row for end_of()."""
-        return (*_LEAST, self._ends.read(connection))
+        """Of a row for end_and_reason()."""
+        return (*_LEAST, self._facts.read(connection))
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
         """Topic -> kinds that hold it."""
@@ -43,16 +44,16 @@ class SqlHolds:
             return active_holds(connection, environment)
 
     def place(
-        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None = None
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
         """Inserts the hold. False if it was there: a BREAKER gets a new `since` and reason, a HOLD the new words before
         the old ones, and the later end."""
         while not self._insert(environment, topic, kind, by=by, reason=reason, until_ms=until_ms):
             # The hold may be lifted between the two statements: the topic must end up held all the same.
             if kind is HoldKind.BREAKER:
-                is_there = self._date_again(environment, topic, reason=bounded_text(reason))
+                is_there = self._date_again(environment, topic, reason)
             else:
-                is_there = self._hold_again(environment, topic, by=by, reason=reason, until_ms=until_ms)
+                is_there = self._hold_again(environment, topic, by=by, reason=self._text(reason), until_ms=until_ms)
             if is_there:
                 return False
         return True
@@ -67,25 +68,33 @@ class SqlHolds:
             if row is not None:
                 held_because = str(row.reason or "")
                 words = held_again(str(row.by), held_because, by=by, reason=reason)
-                end = self._kept(connection, later_end(end_of(row.fact, held_because), until_ms), words)
-                connection.execute(sa.update(hold).where(this_row).values(reason=words, **end))
+                known_until_ms, _ = end_and_reason(row.fact, held_because)
+                written = self._written(connection, words, later_end(known_until_ms, until_ms))
+                connection.execute(sa.update(hold).where(this_row).values(written))
         return row is not None
 
-    def _kept(self, connection: sa.Connection, until_ms: int | None, reason: str) -> dict[str, str | None]:
-        """Column -> value, where the ledger has the column. Raises ConfigurationError."""
-        if self._ends.is_there(connection):
-            return {hold.c.fact.name: _fact(until_ms, reason)}
+    def _text(self, reason: Fact | str) -> str:
+        return bounded_text(reason if isinstance(reason, str) else self._database.english(reason))
+
+    def _written(
+        self, connection: sa.Connection, reason: Fact | str, until_ms: int | None = None
+    ) -> dict[str, str | None]:
+        """Column -> value, of the reason and of what is kept beside it. Raises ConfigurationError for an end that the
+        ledger has no column for."""
+        text = self._text(reason)
+        if self._facts.is_there(connection):
+            kept = _end(until_ms, text) if isinstance(reason, str) else column_of(reason, text)
+            return {"reason": text, hold.c.fact.name: kept}
         if until_ms is None:
-            return {}
+            return {"reason": text}
         raise ConfigurationError(f"a hold with an end: the ledger is an older release's: {UPGRADE_LEDGER}")
 
     def _insert(
-        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None
     ) -> bool:
-        words = bounded_text(reason)
         try:
             with self._database.writing() as connection:
-                end = {} if until_ms is None else self._kept(connection, until_ms, words)
+                written = self._written(connection, reason, until_ms)
                 connection.execute(
                     sa.insert(hold).values(
                         environment=environment,
@@ -93,8 +102,7 @@ class SqlHolds:
                         kind=kind.value,
                         since_ms=self._database.now(),
                         by=bounded_text(by, NAME_CHARACTERS),
-                        reason=words,
-                        **end,
+                        **written,
                     )
                 )
         except IntegrityError:
@@ -105,12 +113,13 @@ class SqlHolds:
         """False if no BREAKER is there."""
         return self._date_again(environment, topic)
 
-    def _date_again(self, environment: str, topic: str, **values: str) -> bool:
+    def _date_again(self, environment: str, topic: str, reason: Fact | str | None = None) -> bool:
         with self._database.writing() as connection:
+            written = {} if reason is None else self._written(connection, reason)
             done = connection.execute(
                 sa.update(hold)
                 .where(_is(environment, topic, HoldKind.BREAKER))
-                .values(since_ms=self._database.now(), **values)
+                .values(since_ms=self._database.now(), **written)
             )
             return done.rowcount == 1
 
@@ -146,19 +155,21 @@ def _as_seen(held: HeldTopic) -> sa.ColumnElement[bool]:
     if held.damage is not None:
         return sa.true()
     is_as_old = sa.true() if held.kind is HoldKind.BREAKER else hold.c.since_ms == held.since_ms
-    is_as_long = sa.true() if held.until_ms is None else hold.c.fact == _fact(held.until_ms, held.reason)
+    is_as_long = sa.true() if held.until_ms is None else hold.c.fact == _end(held.until_ms, held.reason)
     return (hold.c.by == held.by) & (hold.c.reason == held.reason) & is_as_old & is_as_long
 
 
-def _fact(until_ms: int | None, reason: str) -> str | None:
+def _end(until_ms: int | None, reason: str) -> str | None:
     return None if until_ms is None else column_of(HOLD_ENDS(at_ms=until_ms), reason)
 
 
-def end_of(kept: object, reason: str) -> int | None:
-    """Until when; None: there is no end, or another hold stands there by now."""
+def end_and_reason(kept: object, reason: str) -> tuple[int | None, Fact | None]:
+    """Until when, and what the reason says. None: there is no end; it is text alone, or another one's by now."""
     fact = fact_of_column(kept, reason)
-    at_ms = None if fact is None or fact.code is not HOLD_ENDS else fact.fields["at_ms"]
-    return at_ms if isinstance(at_ms, int) else None
+    if fact is None or fact.code is not HOLD_ENDS:
+        return None, fact
+    at_ms = fact.fields["at_ms"]
+    return at_ms if isinstance(at_ms, int) else None, None
 
 
 def _is(environment: str, topic: str, kind: HoldKind) -> sa.ColumnElement[bool]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract import kept_facts
 from reconciler.contract.row_rules import bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.stored_facts import codes_of, fact_in, with_texts
@@ -28,6 +29,7 @@ from reconciler.contract.tables import (
     RepairState,
 )
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.holds import SqlHolds, end_and_reason
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import candidate, hold, outage, repair
@@ -53,8 +55,9 @@ _ROWS = RowReader(NOTICE)
 class SqlNotices:
     """Conversations in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase) -> None:
+    def __init__(self, database: LedgerDatabase, holds: SqlHolds) -> None:
         self._database = database
+        self._holds = holds
         self._stranded = StrandedLeases(notice_table, database.clock)
 
     def now_ms(self) -> int:
@@ -132,9 +135,6 @@ class SqlNotices:
         failed = sa.select(
             r.topic, r.scope.label("consumer_group"), r.unique_key, r.created_at_ms.label("at_ms")
         ).where(r.environment == environment, r.state == RepairState.FAILED.value)
-        breakers = sa.select(hold.c.topic, hold.c.since_ms, hold.c.reason).where(
-            hold.c.environment == environment, hold.c.kind == HoldKind.BREAKER.value
-        )
         with self._database.reading() as connection:
             groups = [(one.topic, one.group) for one in subscriptions]
             scopes = dict.fromkeys([*((one.topic, EVERY_GROUP) for one in subscriptions), *groups])
@@ -142,10 +142,10 @@ class SqlNotices:
                 *_by_place(connection, NoticeKind.QUARANTINED, waits.order_by(c.first_seen_ms.desc()), groups),
                 *_by_place(connection, NoticeKind.REPAIR_FAILED, failed.order_by(r.created_at_ms.desc()), scopes),
             ]
-            for row in connection.execute(breakers):
-                since_ms = row.since_ms if type(row.since_ms) is int else 0
-                kind, reason = NoticeKind.BREAKER_OPEN, str(row.reason)
-                found.append(StandingTrouble(kind=kind, topic=str(row.topic), since_ms=since_ms, detail=reason))
+            breakers = sa.select(*self._holds.columns(connection)).where(
+                hold.c.environment == environment, hold.c.kind == HoldKind.BREAKER.value
+            )
+            found += [_breaker(row) for row in connection.execute(breakers)]
         return found
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
@@ -349,6 +349,14 @@ def _outages(connection: sa.Connection, environment: str, mark_ms: int, recent_m
     )
 
 
+def _breaker(row: sa.Row[Any]) -> StandingTrouble:
+    since_ms, reason = row.since_ms if type(row.since_ms) is int else 0, str(row.reason)
+    _, cause = end_and_reason(row.fact, reason)
+    return StandingTrouble(
+        kind=NoticeKind.BREAKER_OPEN, topic=str(row.topic), since_ms=since_ms, detail=reason, cause=cause
+    )
+
+
 #: What a row is before its first message.
 _NEW: dict[str, Any] = {
     "version": 0,
@@ -433,7 +441,7 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "written_at_ms": (int,),
 }
 #: What a detail can be, besides text of others.
-_CAUSES = codes_of(account)
+_CAUSES = codes_of(account, kept_facts)
 _MARKS: dict[str, tuple[type, ...]] = {
     "mark_ms": (int,),
     "mark_count": (int,),

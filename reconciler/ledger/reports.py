@@ -17,7 +17,7 @@ from reconciler.ledger.candidates import CANDIDATE_COLUMNS, candidate_of
 from reconciler.ledger.counts import repair_counts, verdict_counts
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
-from reconciler.ledger.holds import SqlHolds, end_of
+from reconciler.ledger.holds import SqlHolds, end_and_reason
 from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
@@ -306,6 +306,7 @@ def _in_time(table: sa.Table) -> Sequence[sa.Column[Any]]:
 
 
 def _held(seen: Mapping[str, Any], damage: str | None) -> HeldTopic:
+    until_ms, reason_fact = (None, None) if damage is not None else end_and_reason(seen["fact"], seen["reason"])
     return HeldTopic(
         topic=seen["topic"],
         kind=HoldKind(seen["kind"]),
@@ -313,7 +314,8 @@ def _held(seen: Mapping[str, Any], damage: str | None) -> HeldTopic:
         by=seen["by"],
         reason=seen["reason"] if damage is None else f"damaged, delete the row: {damage}",
         damage=damage,
-        until_ms=end_of(seen["fact"], seen["reason"]) if damage is None else None,
+        until_ms=until_ms,
+        reason_fact=reason_fact,
     )
 
 

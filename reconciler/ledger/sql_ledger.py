@@ -67,6 +67,6 @@ class SqlLedger:
         self.actions = SqlOperatorActions(self.database)
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
-        self.notices = SqlNotices(self.database)
+        self.notices = SqlNotices(self.database, self.holds)
         self.reports = SqlReports(self.database, floors, self.actions, self.holds)
         self.activities = SqlActivities(self.database)

@@ -16,12 +16,11 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from reconciler.clock import Clock
 from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import RATE_LIMIT
+from reconciler.contract.kept_facts import RATE_LIMIT, TOO_ABSENT, TOO_MANY, TOO_MANY_SO_FAR
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
@@ -107,16 +106,6 @@ class RoundLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """Why the breaker opens."""
-
-    #: The rule that was broken, a method of BreakerRules.
-    cause: Literal["too-many", "too-absent"]
-    #: For people; the hold keeps it.
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
     """When the breaker opens."""
 
@@ -127,20 +116,21 @@ class BreakerRules:
         """Losses that one round may prove: more open the breaker."""
         return max(float(self.candidates_min), self.share * announced)
 
-    def too_many(self, load: RoundLoad) -> Opening | None:
+    def too_many(self, load: RoundLoad) -> Fact | None:
         """Why the number of losses opens the breaker; None if it does not."""
         ceiling = self.ceiling(load.announced)
         if load.losses_expected <= ceiling:
             return None
-        left_over = f" among {load.verified} verified keys, with {load.left_over} to go" if load.left_over else ""
-        reason = f"{load.losses} new losses in one round{left_over}: more than {ceiling:g}"
-        return Opening(cause="too-many", reason=reason)
+        if load.left_over:
+            return TOO_MANY_SO_FAR(
+                losses=load.losses, verified=load.verified, left_over=load.left_over, ceiling=ceiling
+            )
+        return TOO_MANY(losses=load.losses, ceiling=ceiling)
 
-    def too_absent(self, half_asked: int, found_nowhere: int) -> Opening | None:
+    def too_absent(self, half_asked: int, found_nowhere: int) -> Fact | None:
         """Why the share of messages that are nowhere opens the breaker; None if it does not."""
         if half_asked >= HALF_ASKED_MIN and found_nowhere > ABSENT_SHARE_MAX * half_asked:
-            reason = f"{found_nowhere} of {half_asked} messages were found nowhere: rather the look-ups are wrong"
-            return Opening(cause="too-absent", reason=reason)
+            return TOO_ABSENT(found_nowhere=found_nowhere, half_asked=half_asked)
         return None
 
 
@@ -156,14 +146,15 @@ class CircuitBreaker:
         #: When the last calm rounds in a row began, three at most; None: other processes have all its shards.
         self._calm: dict[Subscription, deque[float] | None] = {}
 
-    def open_if(self, subscription: Subscription, why: Opening | None) -> None:
+    def open_if(self, subscription: Subscription, why: Fact | None) -> None:
         """Opens for a reason; None does nothing."""
         if why is None:
             return
         self._calm[subscription] = _no_calm()
         environment, topic = subscription.environment, subscription.topic
-        if self._holds.place(environment, topic, HoldKind.BREAKER, by=self._owner, reason=why.reason):
-            self._events.emit(BreakerOpened(environment=environment, topic=topic, cause=why.cause, reason=why.reason))
+        if self._holds.place(environment, topic, HoldKind.BREAKER, by=self._owner, reason=why):
+            cause = "too-absent" if why.code is TOO_ABSENT else "too-many"
+            self._events.emit(BreakerOpened(environment=environment, topic=topic, cause=cause, reason=why))
 
     def renew_after_storm(self, subscription: Subscription) -> None:
         """Keeps the hold young until the round that follows a storm has ended calmly, however long it takes.

@@ -154,9 +154,9 @@ class BreakerOpened:
 
     environment: str
     topic: str
-    #: The rule that it broke, a method of BreakerRules.
+    #: The rule that it broke, a method of BreakerRules: too-many, too-absent.
     cause: str
-    reason: str
+    reason: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

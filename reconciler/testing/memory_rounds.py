@@ -211,18 +211,19 @@ class MemoryHolds:
         return found
 
     def place(
-        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None = None
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
         """False if it was there."""
         key = (environment, topic, kind)
+        text, fact = (reason, None) if isinstance(reason, str) else (self._rows.english(reason), reason)
         with self._rows.lock:
             known = self._rows.holds.get(key)
             if known is not None:
                 if kind is HoldKind.BREAKER:
                     now_ms = self._rows.clock.now_ms()
-                    self._rows.holds[key] = replace(known, since_ms=now_ms, reason=bounded_text(reason))
+                    self._rows.holds[key] = replace(known, since_ms=now_ms, reason=bounded_text(text), reason_fact=fact)
                 else:
-                    words = held_again(known.by, known.reason, by=by, reason=reason)
+                    words = held_again(known.by, known.reason, by=by, reason=text)
                     end = later_end(known.until_ms, until_ms)
                     self._rows.holds[key] = replace(known, reason=words, until_ms=end)
                 return False
@@ -231,8 +232,9 @@ class MemoryHolds:
                 kind=kind,
                 since_ms=self._rows.clock.now_ms(),
                 by=bounded_text(by, NAME_CHARACTERS),
-                reason=bounded_text(reason),
+                reason=bounded_text(text),
                 until_ms=until_ms,
+                reason_fact=fact,
             )
             return True
 

@@ -114,6 +114,9 @@ def nullable(schema: Schema) -> Schema:
 
 
 END_OF_HOLD: Schema = {**nullable(TIME_MS), "description": "`run` lifts the hold after this; null: a person does."}
+FACT_OF_HOLD: Schema = nullable(
+    {**FACT, "description": "Why the circuit breaker opened; null: a person's words, or an older release's."}
+)
 
 
 def one_of(words: type[StrEnum] | Sequence[str]) -> Schema:

@@ -251,6 +251,11 @@ class StatusReport:
                 {"away": said(gone), **of, "facts": coded["lines"]} for gone, (of, coded) in followed.items()
             ],
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
+            "holds": [
+                dict(zip(_HOLD, _hold_row(h), strict=True))
+                | {"fact": None if h.reason_fact is None else h.reason_fact.as_dict()}
+                for h in self.holds
+            ],
             "subscriptions": [
                 dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
                 | {"accounted_until_ms": s.accounted.until_ms}
@@ -294,11 +299,7 @@ class StatusReport:
             ("topic", "scope", "state", "rung", "attempted", "repairs"),
             [(r.topic, r.scope, str(r.state), str(r.rung), r.attempted, r.count) for r in self.repairs],
         )
-        yield (
-            "holds",
-            ("topic", "kind", "since_ms", "until_ms", "by", "reason"),
-            [(h.topic, str(h.kind), h.since_ms, h.until_ms, h.by, h.reason) for h in self.holds],
-        )
+        yield "holds", _HOLD, [_hold_row(h) for h in self.holds]
         yield (
             "outages",
             ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out"),
@@ -317,6 +318,7 @@ def _late(account: Account, cause: Fact) -> Fact:
 
 #: Columns of rows that are counted up to a limit.
 _COUNTS = frozenset({"keys", "attempted", "repairs"})
+_HOLD = ("topic", "kind", "since_ms", "until_ms", "by", "reason")
 _SUBSCRIPTION = (
     "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark_detail", "last_round_ms", "weaker",
 )  # fmt: skip
@@ -327,6 +329,10 @@ def _with_count_texts(columns: Sequence[str], row: Sequence[object]) -> Sequence
         counted(value) if column in _COUNTS and isinstance(value, int) else value
         for column, value in zip(columns, row, strict=True)
     ]
+
+
+def _hold_row(held: HeldTopic) -> tuple[object, ...]:
+    return held.topic, str(held.kind), held.since_ms, held.until_ms, held.by, held.reason
 
 
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:

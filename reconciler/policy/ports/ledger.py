@@ -341,6 +341,13 @@ class HeldTopic:
     damage: str | None = None
     #: `reconciler run` lifts it after this; None: a person does.
     until_ms: int | None = None
+    #: What the reason says. None: a person's text, or an older release's.
+    reason_fact: Fact | None = None
+
+    @property
+    def why(self) -> Fact | str:
+        """The reason, in whatever words."""
+        return self.reason_fact or self.reason
 
     @property
     def seen(self) -> str:
@@ -359,10 +366,11 @@ class Holds(Protocol):
         ...
 
     def place(
-        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str, until_ms: int | None = None
+        self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
         """False if it was there already: a HOLD gets the new words, too (held_again), and the later end (later_end), a
-        BREAKER a fresh timestamp. Raises ConfigurationError for an end in a ledger that was not upgraded."""
+        BREAKER a fresh timestamp and the new reason. Raises ConfigurationError for an end in a ledger that was not
+        upgraded."""
         ...
 
     def renew(self, environment: str, topic: str) -> bool:

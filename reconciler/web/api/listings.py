@@ -19,6 +19,7 @@ from reconciler.web.description import (
     BAD_PARAMETER,
     END_OF_HOLD,
     FACT,
+    FACT_OF_HOLD,
     FLAG,
     LINES,
     NAME,
@@ -197,6 +198,7 @@ def _show_holds(services: WebServices, request: WebRequest) -> WebResponse:
     found = services.connections.ledger.reports.holds(services.settings.environment)
     rows = [
         {name: str(getattr(h, name)) if name == "kind" else getattr(h, name) for name in (*_HOLD, *_SEEN)}
+        | {"fact": None if h.reason_fact is None else h.reason_fact.as_dict()}
         for h in found
     ]
     return json_response({"items": rows})
@@ -209,7 +211,7 @@ HOLDS = ApiEndpoint(
     handler=_show_holds,
     about=Description(
         summary="Topics whose repairs are stopped, by a person or by the circuit breaker",
-        answer=record({"items": listed(record(_HOLD | _SEEN))}),
+        answer=record({"items": listed(record(_HOLD | _SEEN | {"fact": FACT_OF_HOLD}))}),
         statuses=_WHERE,
     ),
 )

@@ -10,6 +10,7 @@ from reconciler.web.description import (
     BAD_PARAMETER,
     END_OF_HOLD,
     FACT,
+    FACT_OF_HOLD,
     FACTS,
     FLAG,
     LINES,
@@ -102,6 +103,7 @@ STATUS = {
                 "until_ms": END_OF_HOLD,
                 "by": TEXT,
                 "reason": TEXT,
+                "fact": FACT_OF_HOLD,
             }
         )
     ),

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import TOO_ABSENT
 from reconciler.contract.tables import CandidateState, HoldKind, NoticeKind, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import notices as ledger_notices
@@ -27,6 +29,7 @@ from reconciler.telling.conversations import (
     new_conversation,
 )
 from reconciler.telling.ports.notices import Conversation, PastTroubles, Place, StandingTrouble
+from reconciler.words import said
 from tests.contract.ledger.conftest import DatabaseWorld
 from tests.contract.ledger.rows import entry, key, new_environment, shard, subscription
 
@@ -116,12 +119,14 @@ def test_a_writer_that_commits_after_a_later_one_is_counted_at_the_next_look(dat
     assert past(world, before.recent_ms).count - before.recent_count == 1
 
 
+@pytest.mark.parametrize("cause", [
+    MORE_SHARDS(cause=LAST_ROUND(shard=3, at_ms=5_000), number=2), TOO_ABSENT(found_nowhere=41, half_asked=60)],
+    ids=lambda cause: str(cause.code.name))  # fmt: skip
 def test_a_cause_waits_with_its_message_and_ends_with_the_text_that_it_belongs_to(
-    database_world: DatabaseWorld,
+    cause: Fact, database_world: DatabaseWorld
 ) -> None:
     world, now_ms = database_world, database_world.clock.now_ms()
     place: Place = (NoticeKind.ACCOUNTED_UNTIL_STALE, "ORDERS", "billing")
-    cause = MORE_SHARDS(cause=LAST_ROUND(shard=3, at_ms=now_ms), number=2)
     late = StandingTrouble(
         kind=place[0], topic="ORDERS", group="billing", since_ms=now_ms, detail="shard 3, and more", cause=cause
     )
@@ -157,13 +162,14 @@ def test_only_what_stands_is_told_as_standing(database_world: DatabaseWorld) -> 
     failed = RepairChange(state="FAILED", rung=Rung.END, answer="no")  # type: ignore[arg-type]
     ledger.repairs.change(claimed, replace(failed, state=type(claimed.state)("FAILED")), token="t")
     ledger.holds.place(environment, "ORDERS", HoldKind.HOLD, by="anna", reason="drill")
-    ledger.holds.place(environment, "PAYMENTS", HoldKind.BREAKER, by="run", reason="too many")
+    storm = TOO_ABSENT(found_nowhere=41, half_asked=60)
+    ledger.holds.place(environment, "PAYMENTS", HoldKind.BREAKER, by="run", reason=storm)
     found = {(one.kind, one.topic, one.group): one for one in ledger.notices.standing(environment, [])}
     quarantined = found.pop((NoticeKind.QUARANTINED, "ORDERS", "billing"))
     assert (quarantined.count, quarantined.since_ms, quarantined.newest_ms) == (2, 5, 7)
     assert found.pop((NoticeKind.REPAIR_FAILED, "ORDERS", None)).detail == key(9)
     breaker = found.pop((NoticeKind.BREAKER_OPEN, "PAYMENTS", None))
-    assert (breaker.detail, breaker.since_ms) == ("too many", world.clock.now_ms())
+    assert (breaker.detail, breaker.cause, breaker.since_ms) == (said(storm), storm, world.clock.now_ms())
     assert not found
 
 

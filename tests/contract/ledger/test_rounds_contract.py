@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reconciler.contract.kept_facts import TOO_MANY, TOO_MANY_SO_FAR
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.policy.ports.ledger import HeldTopic
+from reconciler.words import said
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import round_done, shard, subscription
 
@@ -313,17 +315,21 @@ def test_a_breaker_that_is_placed_again_counts_from_then_and_is_lifted_only_afte
         return {one.kind: one.since_ms for one in world.ledger.reports.holds(e)}
 
     assert holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="migration")
-    assert holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@host", reason="1 200 losses")
+    assert holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@host", reason=TOO_MANY(losses=1_200, ceiling=1_000.0))
     first = since_ms()
     world.clock.advance(60)
     assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=61)
-    assert not holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@other", reason="1 300 losses")
+    storm = TOO_MANY_SO_FAR(losses=1_300, verified=2_000, left_over=500, ceiling=1_234.5)
+    assert not holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@other", reason=storm)
     assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="other")
     again = since_ms()
     assert again[HoldKind.HOLD] == first[HoldKind.HOLD]
     assert again[HoldKind.BREAKER] >= first[HoldKind.BREAKER] + 60_000
-    reports = {one.kind: (one.by, one.reason) for one in world.ledger.reports.holds(e)}
-    assert reports[HoldKind.BREAKER] == ("run@host", "1 300 losses")
+    reports = {one.kind: (one.by, one.reason, one.why) for one in world.ledger.reports.holds(e)}
+    assert reports[HoldKind.BREAKER] == ("run@host", said(storm), storm)
+    assert reports[HoldKind.HOLD][2] == "ben: other; migration"
+    assert holds.renew(e, "ORDERS")
+    assert storm in [one.why for one in world.ledger.reports.holds(e)]
     world.clock.advance(10)
     assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=60)
     assert holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=10)

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import TOO_MANY
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -85,7 +86,7 @@ LOUD: list[Event] = [
     round_finished("ORDERS/billing#3: time-out"),
     replace(round_finished(), clock_behind_seconds=3600.0),
     repair_stepped(RepairState.FAILED),
-    events.BreakerOpened(environment="prod", topic="ORDERS", cause="too-many", reason="12 of 40 keys"),
+    events.BreakerOpened(environment="prod", topic="ORDERS", cause="too-many", reason=TOO_MANY(losses=12, ceiling=10)),
     events.ShardStopped(shard=SHARD, cause="wrong-type", reason="half is no set"),
     events.RoundsVoided(shard=SHARD, rounds=2),
     events.OutageOpened(environment="prod", reason="AWAY", detail=as_foreign("refused")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.contract.tables import HoldKind
@@ -9,6 +11,7 @@ from reconciler.policy.brakes import BreakerRules, RoundLoad
 from reconciler.policy.events import BreakerClosed, BreakerOpened, RoundFinished
 from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.repairing.repair import RepairRules
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 
@@ -60,6 +63,22 @@ def test_losses_that_wait_behind_the_open_breaker_do_not_keep_it_open() -> None:
     (49, 49, False), (50, 10, False), (50, 11, True), (100, 20, False), (100, 21, True)])  # fmt: skip
 def test_breaker_opens_when_too_much_is_nowhere(asked: int, absent: int, opens: bool) -> None:
     assert (BreakerRules().too_absent(asked, absent) is not None) == opens
+
+
+def test_the_reason_reads_as_0_2_0_writes_it() -> None:
+    load = RoundLoad(announced=2_000, left_over=0, verified=1_800, losses=1_500, half_asked=0, found_nowhere=0)
+    told = [
+        BreakerRules().too_many(load),
+        BreakerRules(share=0.05).too_many(replace(load, announced=24_690, left_over=200)),
+        BreakerRules(candidates_min=2_000_000).too_many(replace(load, losses=3_000_000)),
+        BreakerRules().too_absent(60, 41),
+    ]
+    assert [said(why) for why in told if why is not None] == [
+        "1500 new losses in one round: more than 1000",
+        "1500 new losses in one round among 1800 verified keys, with 200 to go: more than 1234.5",
+        "3000000 new losses in one round: more than 2e+06",
+        "41 of 60 messages were found nowhere: rather the look-ups are wrong",
+    ]
 
 
 def test_breaker_freezes_repairs_and_three_calm_rounds_close_it() -> None:

@@ -10,7 +10,7 @@ from alembic import command
 
 from reconciler.clock import ManualClock
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import ACT_GROUP_RENAME, REPAIR_DISMISSED
+from reconciler.contract.kept_facts import ACT_GROUP_RENAME, REPAIR_DISMISSED, TOO_MANY
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.stored_facts import column_of
 from reconciler.contract.subscription import Shard, Subscription
@@ -183,4 +183,29 @@ def test_a_hold_has_no_end_in_a_ledger_that_was_not_upgraded_and_none_once_0_2_0
         connection.execute(sa.text("UPDATE reconciler_hold SET reason = 'ben: other; release'"))
     (held,) = ledger.reports.holds("prod")
     assert (held.until_ms, held.reason) == (None, "ben: other; release")
+    engine.dispose()
+
+
+def test_why_the_breaker_opened_is_text_until_the_ledger_is_upgraded_and_again_once_0_2_0_has_opened_it_too(
+    database_url: str,
+) -> None:
+    engine = ledger_at(database_url, "0015_facts")
+    ledger = SqlLedger(engine, english=said)
+    storm, text = TOO_MANY(losses=1_500, ceiling=1_000.0), "1500 new losses in one round: more than 1000"
+
+    def why() -> tuple[str, Fact | str, Fact | None]:
+        (held,) = ledger.reports.holds("prod")
+        (trouble,) = ledger.notices.standing("prod", ())
+        assert trouble.detail == held.reason
+        return held.reason, held.why, trouble.cause
+
+    assert ledger.holds.place("prod", "ORDERS", HoldKind.BREAKER, by="run", reason=storm)
+    assert why() == (text, text, None)
+    schema.upgrade(database_url, "ledger")
+    assert why() == (text, text, None)
+    assert not ledger.holds.place("prod", "ORDERS", HoldKind.BREAKER, by="run", reason=storm)
+    assert why() == (text, storm, storm)
+    with writing(engine) as connection:  # as 0.2.0 does it
+        connection.execute(sa.text("UPDATE reconciler_hold SET reason = '9 of 60 messages were found nowhere'"))
+    assert why() == ("9 of 60 messages were found nowhere", "9 of 60 messages were found nowhere", None)
     engine.dispose()

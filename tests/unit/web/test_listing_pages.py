@@ -16,6 +16,7 @@ from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.roles import ROLE
 from reconciler.commands.list import LISTINGS
+from reconciler.contract.kept_facts import TOO_MANY_SO_FAR
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OUTAGE, QUARANTINE, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -29,7 +30,7 @@ from reconciler.web.console.listings import AGES, LISTING_PAGES, LOSS_PAGE, LOSS
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.services import WebServices
 from reconciler.wiring.databases import database_fact
-from reconciler.words import LANGUAGES
+from reconciler.words import LANGUAGES, said
 from tests.unit.web.console_world import HOSTILE, PREFIX, asked, page_of, route_of, services_of, settings_of
 from tests.unit.web.ledger_of_cases import NEWEST_MS
 from tests.unit.web.reports import HELD, KNOWN, NOW_MS, OPEN, fact_of, facts_of, report_of, status_of
@@ -319,12 +320,16 @@ def test_health_that_is_not_known_yet_is_not_told_as_well(
 
 def test_a_topic_is_told_as_stopped_after_it_was_let_go_or_without_its_reason(empty: WebServices) -> None:
     environment, holds = empty.settings.environment, empty.connections.ledger.holds
-    for held in (HELD, OPEN):
-        assert holds.place(environment, held.topic, held.kind, by=held.by, reason=held.reason)
+    storm = TOO_MANY_SO_FAR(losses=1_300, verified=2_000, left_over=500, ceiling=1_000.0)
+    for held, reason in ((HELD, HELD.reason), (OPEN, storm)):
+        assert holds.place(environment, held.topic, held.kind, by=held.by, reason=reason)
     page = page_of(empty, "/brakes")
     assert "Held by a person" in page
     assert "The circuit breaker is open" in page
-    assert page.count("release") == 2
+    assert (page.count("release"), page.count(said(storm))) == (1, 1)
+    chinese = page_of(empty, "/brakes", "zh")
+    assert (chinese.count("release"), chinese.count(said(storm, "zh"))) == (1, 1)
+    assert "new losses" not in chinese
     for held in (HELD, OPEN):
         assert holds.lift(environment, held.topic, held.kind)
     assert "No topic is stopped" in page_of(empty, "/brakes")

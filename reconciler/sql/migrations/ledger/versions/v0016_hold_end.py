@@ -1,4 +1,4 @@
-"""Until when repairs of a topic are stopped by hand.
+"""Until when repairs of a topic are stopped by hand, and code and fields of why the circuit breaker has stopped them.
 
 0.2.0 neither writes nor reads the column, and goes on stopping them: a person lifts the hold there.
 """
@@ -24,6 +24,6 @@ def upgrade() -> None:
             "fact",
             TEXT,
             nullable=True,
-            comment="Code and fields of the hold's end, with a digest of the reason; NULL: a person lifts it.",
+            comment="Code and fields of a HOLD's end, or of why the breaker opened, with a digest of the reason.",
         ),
     )
