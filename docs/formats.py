@@ -20,6 +20,7 @@ from typing import Any
 import typer.main
 
 from reconciler.cli.app import app
+from reconciler.commands import scan
 from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.dismissed_halves import HalfLine
 from reconciler.commands.group_on_brokers import GroupQueue
@@ -122,6 +123,10 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             renamed = RenameReport(old="", new="", topics=(), inboxes=(inbox,), queues=(queue,)).as_dict()
             (row,), (offset,) = renamed["inboxes"], renamed["offsets"]  # type: ignore[misc]
             yield f"{_names(renamed)}; of each inbox {_names(row)}; of each offset {_names(offset)}."
+        case "reconciler scan":
+            yield f"{_names(_told(scan.ScanReport.as_dict))}; of each broker {_names(_told(scan._broker))};"
+            yield f"of each group {_names(_told(scan._group))}; of each half {_names(_keys(scan.half_row))}. "
+            yield "`unread`, `next` and each of `notes` have `text`, `code` and `fields`."
         case "reconciler demo":
             yield from (
                 "`seconds`, `audit` (`verdict`, `classes`), and the counts:",
@@ -142,6 +147,10 @@ def _keys(function: Callable[..., Any]) -> list[str]:
     """The names in the dictionaries of a function."""
     found = [one for one in ast.walk(_tree(function)) if isinstance(one, ast.Dict)]
     return [str(key.value) for one in found for key in one.keys if isinstance(key, ast.Constant)]
+
+
+def _told(function: Callable[..., Any]) -> list[str]:
+    return [name for name in _keys(function) if name != "text"]
 
 
 def _printed(function: Callable[..., Any]) -> list[str]:

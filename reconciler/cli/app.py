@@ -25,6 +25,7 @@ from reconciler.cli import (
     incomplete_commands,
     job_commands,
     report_commands,
+    scan_command,
     setup_commands,
     web_command,
 )
@@ -63,6 +64,7 @@ def _root(
 
 daemon_commands.register(app)
 report_commands.register(app)
+scan_command.register(app)
 act_commands.register(app)
 incomplete_commands.register(app)
 group_commands.register(app)

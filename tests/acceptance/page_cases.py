@@ -303,6 +303,11 @@ def receiving(page: str, world: World) -> None:
     database.dispose()
 
 
+def scanned(page: str, world: World) -> None:
+    deployed = world.deployment()
+    run_page(page, deployed.beginning())
+
+
 def security(page: str, world: World) -> None:
     require(auditor_tools_missing())
     deployed = world.deployment()
@@ -365,6 +370,7 @@ CASES: dict[str, Case] = {
     "how-to/receiving.md": receiving,
     "how-to/recover.md": recovered,
     "how-to/rotate-keys.md": rotated_keys,
+    "how-to/scan.md": scanned,
     "how-to/security.md": security,
     "how-to/sending.md": sending,
     "how-to/testing.md": own_tests,

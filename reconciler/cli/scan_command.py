@@ -1,0 +1,194 @@
+"""The halves of a cluster, without settings: reconciler scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reconciler.cli.options import OutputOption, TopicOption
+from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import people, remark, say
+
+if TYPE_CHECKING:
+    from reconciler.commands.scan import ScanReport
+    from reconciler.wiring.half_scan import AclCredentials, Progress, TlsSettings
+
+#: Halves in a row of the table; JSON has all.
+_SHOWN_MAX = 50
+
+
+def scan(
+    name_servers: Annotated[
+        str,
+        typer.Option("--name-servers", "-n", envvar="NAMESRV_ADDR", help="host:port, several with ; between them."),
+    ],
+    older_than: Annotated[
+        float,
+        typer.Option("--older-than", min=0, help="Seconds from which on a half that was not delivered is too old."),
+    ] = 600.0,
+    topic: TopicOption = None,
+    rate: Annotated[
+        float, typer.Option("--rate", min=1, help="Records that are read a second, at most, of one broker.")
+    ] = 20_000.0,
+    access_key: Annotated[
+        str | None,
+        typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on."),
+    ] = None,
+    secret_key_file: Annotated[
+        Path | None, typer.Option("--secret-key-file", help="File with its SecretKey, or password.")
+    ] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="TLS on every connection.")] = False,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="PEM file of the authorities that are trusted; else the system's.")
+    ] = None,
+    certificate_file: Annotated[
+        Path | None, typer.Option("--certificate-file", help="PEM file of our certificate and key, where it is wanted.")
+    ] = None,
+    verify_host_name: Annotated[
+        bool, typer.Option("--verify-host-name/--any-host-name", help="Whether a certificate must name its host.")
+    ] = True,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Find stuck transactional messages: which, why, until when brokers still ask, which were given up. Reads only.
+
+    Needs the address of a name server, and no settings, Redis or database. It leaves nothing at the brokers: no group,
+    no topic, no offset. Exit code 1: a half that was not delivered is older than --older-than; 3: halves of a broker
+    could not be read; 130: it was stopped (SIGINT), and shows what is known so far.
+    """
+    from reconciler.commands.scan import run_scan
+    from reconciler.wiring.half_scan import ScanRequest
+
+    request = ScanRequest(
+        name_servers=name_servers,
+        acl=_credentials(access_key, secret_key_file),
+        tls=_tls(
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            verify_host_name=verify_host_name,
+            is_wanted=tls or ca_file is not None or certificate_file is not None,
+        ),
+        records_per_second=rate,
+    )
+    with _progress() as progress:
+        report = run_scan(request, older_than_seconds=older_than, topic=topic, progress=progress)
+    _show(report, output)
+    raise typer.Exit(report.exit_code)
+
+
+def _credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
+    from reconciler.wiring.half_scan import AclCredentials
+
+    if access_key is None and secret_key_file is None:
+        return None
+    if access_key is None or secret_key_file is None:
+        raise InvalidValue("--access-key", access_key or "", "give --access-key and --secret-key-file, or neither")
+    try:
+        secret = secret_key_file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        raise InvalidValue("--secret-key-file", str(secret_key_file), str(why)) from None
+    return AclCredentials(access_key=access_key, secret_key=secret)
+
+
+def _tls(
+    *, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool, is_wanted: bool
+) -> TlsSettings | None:
+    from reconciler.wiring.half_scan import TlsSettings
+
+    if not is_wanted:
+        return None
+    return TlsSettings(
+        ca_file=None if ca_file is None else str(ca_file),
+        certificate_file=None if certificate_file is None else str(certificate_file),
+        verify_host_name=verify_host_name,
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar a broker, for people at a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
+
+    console = people()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks = {}
+
+        def show(broker: str, read: int, of: int) -> None:
+            if broker not in tasks:
+                tasks[broker] = bars.add_task(broker, total=of)
+            bars.update(tasks[broker], completed=read, total=of)
+
+        yield show
+
+
+def _show(report: ScanReport, output: Output) -> None:
+    from reconciler.words import said
+
+    notes = [f"note: {said(note)}" for note in report.notes()]
+    if output is Output.JSON:
+        print_json(report.as_dict())
+        remark(*notes)
+        return
+    from reconciler.commands.scan import GROUP_COLUMNS, HALF_COLUMNS
+
+    say(f"{said(report.summary())}.", *notes)
+    if not report.groups:
+        return
+    say("")
+    groups = [
+        (
+            one.topic,
+            one.producer_group,
+            one.state.value,
+            one.keys,
+            age_text(report.scanned_at_ms - one.oldest_born_ms),
+            "-".join(str(times) for times in sorted(set(one.asked))),
+            one.producers,
+            one.questions_left,
+            time_text(one.asked_until_ms),
+            time_text(one.kept_until_ms),
+            said(one.next_step),
+        )
+        for one in report.groups
+    ]
+    print_table("By topic and producer group", GROUP_COLUMNS, groups, first=GROUP_COLUMNS[:4])
+    halves = [half.copy for half in report.halves[:_SHOWN_MAX]]
+    rows = [
+        (
+            copy.topic,
+            copy.unique_key,
+            half.state.value,
+            age_text(report.scanned_at_ms - copy.born_ms),
+            copy.asked,
+            copy.broker,
+            copy.queue_offset,
+            copy.offset_message_id,
+        )
+        for half, copy in zip(report.halves, halves, strict=False)
+    ]
+    say("")
+    print_table("Halves", HALF_COLUMNS, rows, first=HALF_COLUMNS[:3])
+    if len(report.halves) > _SHOWN_MAX:
+        say(f"only the first {_SHOWN_MAX} of {len(report.halves)}: --output json has all")
+
+
+def age_text(milliseconds: int) -> str:
+    """How old something is, in its two largest units."""
+    seconds = max(0, milliseconds) // 1000
+    days, hours, minutes = seconds // 86_400, seconds % 86_400 // 3_600, seconds % 3_600 // 60
+    if days:
+        return f"{days}d{hours}h"
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command("scan")(scan)

@@ -1,0 +1,287 @@
+"""`reconciler scan`: which halves are stuck, why, until when their brokers still ask, and which were given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.clock import Clock
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.wiring.half_scan import UNDELIVERED, BrokerFindings, Half, HalfState, Progress, ScanRequest, scan_halves
+from reconciler.words import said
+
+#: What to do about the halves of a row, each in one sentence.
+START_PRODUCER = Code("scan.start-producer", group=Field.NAME, until_ms=Field.TIME)
+LOOK_AT_ANSWERS = Code("scan.look-at-answers", group=Field.NAME, until_ms=Field.TIME)
+LET_IT_BE_ASKED = Code("scan.let-it-be-asked", until_ms=Field.TIME)
+SEE_PRODUCERS = Code("scan.see-producers", group=Field.NAME, until_ms=Field.TIME)
+MEND_CHECK_SERVICE = Code("scan.mend-check-service", broker=Field.NAME)
+LAST_QUESTION_IS_OVER = Code("scan.last-question-is-over")
+LOOK_AGAIN = Code("scan.look-again")
+NOTHING_LOST = Code("scan.nothing-lost")
+ROLLED_BACK_UNSEEN = Code("scan.rolled-back-unseen")
+DECIDE_GIVEN_UP = Code("scan.decide-given-up", kept_until_ms=Field.TIME)
+STANDS = Code("scan.stands", broker=Field.NAME, minutes=Field.NUMBER)
+STOPPED_EARLY = Code("scan.stopped-early", broker=Field.NAME)
+OF_BROKER = Code("scan.of-broker", broker=Field.NAME, told=Field.FACT)
+NOT_LOOKED_UP = Code("scan.not-looked-up", number=Field.NUMBER)
+SUMMARY = Code(
+    "scan.summary",
+    brokers=Field.NUMBER,
+    stuck=Field.NUMBER,
+    given_up=Field.NUMBER,
+    fresh=Field.NUMBER,
+    delivered=Field.NUMBER,
+)
+
+#: Asked so often, a producer that is there does not decide.
+_ASKED_IN_VAIN = 3
+#: What has no answer stands first.
+_ORDER = (*sorted(UNDELIVERED, reverse=True), *sorted(set(HalfState) - UNDELIVERED))
+#: Columns of the table of groups.
+GROUP_COLUMNS = (
+    "topic",
+    "producer group",
+    "state",
+    "halves",
+    "oldest",
+    "asked",
+    "producers",
+    "questions left",
+    "last question",
+    "kept until",
+    "next",
+)
+HALF_COLUMNS = ("topic", "unique key", "state", "age", "asked", "broker", "queue offset", "message id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfGroup:
+    """Halves of one topic and producer group in one state."""
+
+    topic: str
+    producer_group: str
+    state: HalfState
+    halves: tuple[Half, ...]
+    #: Clients that any of their brokers could ask now. None: a broker did not tell.
+    producers: int | None
+    next_step: Fact
+
+    @property
+    def keys(self) -> int:
+        """Halves on two brokers are one."""
+        return len({half.copy.identity for half in self.halves})
+
+    @property
+    def oldest_born_ms(self) -> int:
+        """Birth of the oldest one."""
+        return min(half.copy.born_ms for half in self.halves)
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        """How often producers were asked, the fewest and the most."""
+        times = [half.copy.asked for half in self.halves]
+        return min(times), max(times)
+
+    @property
+    def questions_left(self) -> int | None:
+        """Of the one that has the fewest left."""
+        return min((half.questions_left for half in self.halves if half.questions_left is not None), default=None)
+
+    @property
+    def asked_until_ms(self) -> int | None:
+        """When the first of them is given up."""
+        return min((half.asked_until_ms for half in self.halves if half.asked_until_ms is not None), default=None)
+
+    @property
+    def kept_until_ms(self) -> int | None:
+        """When the first of them may be deleted."""
+        return min((half.kept_until_ms for half in self.halves if half.kept_until_ms is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanReport:
+    """What is told."""
+
+    scanned_at_ms: int
+    older_than_seconds: float
+    findings: Sequence[BrokerFindings]
+    groups: Sequence[HalfGroup]
+
+    @property
+    def halves(self) -> list[Half]:
+        """All, what is stuck or given up first, the oldest first."""
+        found = [half for one in self.findings for half in one.halves]
+        return sorted(found, key=lambda half: (_ORDER.index(half.state), half.copy.born_ms, half.copy.identity))
+
+    @property
+    def exit_code(self) -> int:
+        """130: it was stopped; 3: halves of a broker could not be read; 1: one that was not delivered is too old."""
+        if not all(one.is_finished for one in self.findings):
+            return 130
+        if any(one.unread is not None for one in self.findings):
+            return 3
+        limit_ms = self.scanned_at_ms - round(self.older_than_seconds * 1000)
+        return int(any(half.state in UNDELIVERED and half.copy.born_ms < limit_ms for half in self.halves))
+
+    def summary(self) -> Fact:
+        """Counts, in one sentence."""
+
+        def count(*states: HalfState) -> int:
+            return len({half.copy.identity for half in self.halves if half.state in states})
+
+        return SUMMARY(
+            brokers=len(self.findings),
+            stuck=count(HalfState.OPEN),
+            given_up=count(HalfState.GIVEN_UP),
+            fresh=count(HalfState.FRESH),
+            delivered=count(HalfState.DELIVERED, HalfState.GIVEN_UP_DELIVERED),
+        )
+
+    def notes(self) -> Iterator[Fact]:
+        """What stands still, and what could not be seen, broker by broker."""
+        for one in self.findings:
+            if one.stands_seconds is not None:
+                yield STANDS(broker=one.broker, minutes=round(one.stands_seconds / 60))
+            told = [one.unread] if one.unread is not None else []
+            for note in (*told, *(one.notes or ())):
+                yield OF_BROKER(broker=one.broker, told=note)
+            if not one.is_finished:
+                yield STOPPED_EARLY(broker=one.broker)
+        if blind := sum(not half.is_looked_up for half in self.halves):
+            yield NOT_LOOKED_UP(number=blind)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole report, for programs."""
+        summary, notes = self.summary(), list(self.notes())
+        return {
+            "scanned_at_ms": self.scanned_at_ms,
+            "summary": said(summary),
+            "counts": dict(summary.values),
+            "brokers": [_broker(one) for one in self.findings],
+            "groups": [_group(one) for one in self.groups],
+            "halves": [half_row(half) for half in self.halves],
+            "notes": [{"text": said(note), **note.as_dict()} for note in notes],
+        }
+
+
+def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | None, progress: Progress) -> ScanReport:
+    """Looks once. Raises BrokerUnavailable if no name server answers."""
+    findings = scan_halves(request, progress=progress)
+    if topic is not None:
+        for one in findings:
+            one.halves = tuple(half for half in one.halves if half.copy.topic == topic)
+    return report_of(findings, clock=request.clock, older_than_seconds=older_than_seconds)
+
+
+def report_of(findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float) -> ScanReport:
+    """The report of what was found."""
+    standing = {one.broker for one in findings if one.stands_seconds is not None}
+    halves = [half for one in findings for half in one.halves]
+    return ScanReport(
+        scanned_at_ms=clock.now_ms(),
+        older_than_seconds=older_than_seconds,
+        findings=findings,
+        groups=list(_groups(halves, standing)),
+    )
+
+
+def _groups(halves: Iterable[Half], standing: set[str]) -> Iterator[HalfGroup]:
+    rows: dict[tuple[int, str, str], list[Half]] = {}
+    for half in halves:
+        key = (_ORDER.index(half.state), half.copy.topic, half.copy.producer_group)
+        rows.setdefault(key, []).append(half)
+    for (order, topic, group), members in sorted(rows.items()):
+        told = {half.copy.broker: half.producers for half in members}
+        counts = [number for number in told.values() if number is not None]
+        producers = None if len(counts) < len(told) else sum(counts)
+        yield HalfGroup(
+            topic=topic,
+            producer_group=group,
+            state=_ORDER[order],
+            halves=tuple(members),
+            producers=producers,
+            next_step=next_step(_ORDER[order], members, producers=producers, standing=standing),
+        )
+
+
+def next_step(state: HalfState, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
+    """What to do about the halves of a row."""
+    oldest = min(halves, key=lambda half: half.copy.born_ms)
+    match state:
+        case HalfState.FRESH:
+            return LOOK_AGAIN()
+        case HalfState.DELIVERED | HalfState.GIVEN_UP_DELIVERED:
+            return NOTHING_LOST()
+        case HalfState.ENDED:
+            return ROLLED_BACK_UNSEEN()
+        case HalfState.GIVEN_UP:
+            return DECIDE_GIVEN_UP(kept_until_ms=oldest.kept_until_ms or 0)
+    stands = sorted({half.copy.broker for half in halves} & standing)
+    if stands:
+        return MEND_CHECK_SERVICE(broker=stands[0])
+    until_ms = min(half.asked_until_ms or 0 for half in halves)
+    group = oldest.copy.producer_group
+    if all(half.questions_left == 0 for half in halves):
+        return LAST_QUESTION_IS_OVER()
+    if producers is None:
+        return SEE_PRODUCERS(group=group, until_ms=until_ms)
+    if producers == 0:
+        return START_PRODUCER(group=group, until_ms=until_ms)
+    if oldest.copy.asked < _ASKED_IN_VAIN:
+        return LET_IT_BE_ASKED(until_ms=until_ms)
+    return LOOK_AT_ANSWERS(group=group, until_ms=until_ms)
+
+
+def half_row(half: Half) -> dict[str, Any]:
+    """A half, for programs."""
+    copy = half.copy
+    return {
+        "broker": copy.broker,
+        "topic": copy.topic,
+        "producer_group": copy.producer_group,
+        "unique_key": copy.unique_key,
+        "state": half.state.value,
+        "born_at_ms": copy.born_ms,
+        "stored_at_ms": copy.store_ms,
+        "asked": copy.asked,
+        "producers": half.producers,
+        "questions_left": half.questions_left,
+        "asked_until_ms": half.asked_until_ms,
+        "kept_until_ms": half.kept_until_ms,
+        "is_looked_up": half.is_looked_up,
+        "queue_offset": copy.queue_offset,
+        "commit_log_offset": copy.commit_log_offset,
+        "message_id": copy.offset_message_id,
+    }
+
+
+def _group(group: HalfGroup) -> dict[str, Any]:
+    fewest, most = group.asked
+    return {
+        "topic": group.topic,
+        "producer_group": group.producer_group,
+        "state": group.state.value,
+        "halves": group.keys,
+        "oldest_born_at_ms": group.oldest_born_ms,
+        "asked_min": fewest,
+        "asked_max": most,
+        "producers": group.producers,
+        "questions_left": group.questions_left,
+        "asked_until_ms": group.asked_until_ms,
+        "kept_until_ms": group.kept_until_ms,
+        "next": {"text": said(group.next_step), **group.next_step.as_dict()},
+    }
+
+
+def _broker(one: BrokerFindings) -> dict[str, Any]:
+    return {
+        "broker": one.broker,
+        "address": one.address,
+        "version": one.version,
+        "records_read": one.records_read,
+        "check_service_stands_seconds": one.stands_seconds,
+        "unread": None if one.unread is None else {"text": said(one.unread), **one.unread.as_dict()},
+        "is_finished": one.is_finished,
+    }

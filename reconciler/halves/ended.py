@@ -1,0 +1,55 @@
+"""Offsets of ended halves: one bit each, in blocks that are made where there is one."""
+
+from __future__ import annotations
+
+from reconciler.errors import ProtocolViolation
+from reconciler.rocketmq.wire.properties import whole_number
+
+#: Offsets in a block: 8 KiB.
+_BLOCK_BITS = 16
+_IN_BLOCK = (1 << _BLOCK_BITS) - 1
+#: TransactionalMessageUtil.REMOVE_TAG.
+ENDED_TAG = "d"
+
+
+class OffsetBits:
+    """A set of offsets of one queue. Offsets outside its bounds are counted, and not kept: strangers cost no memory."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self._begin, self._end = begin, end
+        self._blocks: dict[int, bytearray] = {}
+        self.strangers = 0
+
+    def grow(self, end: int) -> None:
+        """The queue has grown."""
+        self._end = max(self._end, end)
+
+    def add(self, offset: int) -> None:
+        """The half at the offset was ended."""
+        if not self._begin <= offset < self._end:
+            self.strangers += 1
+            return
+        block = self._blocks.get(offset >> _BLOCK_BITS)
+        if block is None:
+            block = self._blocks[offset >> _BLOCK_BITS] = bytearray(1 << _BLOCK_BITS - 3)
+        place = offset & _IN_BLOCK
+        block[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, offset: int) -> bool:
+        block = self._blocks.get(offset >> _BLOCK_BITS)
+        place = offset & _IN_BLOCK
+        return block is not None and bool(block[place >> 3] & 1 << (place & 7))
+
+
+def ended_offsets(body: bytes, tags: str | None) -> list[int]:
+    """Queue offsets of halves that one record of the OP topic names: "17", or "12,13,17," from 5.1 on.
+
+    Raises ProtocolViolation if there is something else in it. A record with another tag says nothing.
+    """
+    if tags != ENDED_TAG:
+        return []
+    found = [whole_number(text) for text in body.decode("ascii", "replace").split(",") if text]
+    offsets = [number for number in found if number is not None]
+    if len(offsets) != len(found):
+        raise ProtocolViolation(f"an OP record names no offset: {body[:40]!r}")
+    return offsets

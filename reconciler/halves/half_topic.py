@@ -1,0 +1,229 @@
+"""Reads the half topic, the OP topic and the topic of given-up halves of one master, and leaves no trace there.
+
+A pull makes a group that the broker does not know; TOOLS_CONSUMER is known to all from their start
+(SubscriptionGroupManager.init). It stores no offset, and nothing is sent. Slaves are not asked: one that lags answers
+as if there were nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from reconciler.clock import Clock
+from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, ReconcilerError
+from reconciler.evidence.brokers import unasked_seconds
+from reconciler.evidence.lookup import query_messages
+from reconciler.evidence.stored_message import real_topic
+from reconciler.halves.classify import Identity
+from reconciler.halves.ended import ended_offsets
+from reconciler.halves.values import HalfCopy
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
+from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.properties import whole_number
+from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
+from reconciler.rocketmq.wire.tolerant_json import parse_object
+
+#: Every broker knows it from its start, so that a pull makes nothing (MixAll.TOOLS_CONSUMER_GROUP).
+TOOLS_GROUP = "TOOLS_CONSUMER"
+#: Look-ups and single records that are under way at once.
+IN_FLIGHT = 16
+#: Entries of a queue in one answer (AdminBrokerProcessor.queryConsumeQueue).
+_ENTRIES_MAX = 1_000
+
+
+class Pace:
+    """Holds a reader back to so many records a second, counted from its start. Confined to one thread."""
+
+    def __init__(self, clock: Clock, records_per_second: float) -> None:
+        self._clock = clock
+        self._rate = records_per_second
+        self._since = clock.monotonic_seconds()
+        self.records = 0
+
+    def read(self, count: int) -> None:
+        """So many records were read; sleeps while that is too many."""
+        self.records += count
+        self._clock.sleep(self.records / self._rate - (self._clock.monotonic_seconds() - self._since))
+
+
+class MasterQueues:
+    """Queues of one master. Confined to one thread; look-ups use a few of their own."""
+
+    def __init__(self, client: RemotingClient, broker: str, address: str, *, pace: Pace) -> None:
+        self._client = client
+        self._broker = broker
+        self._address = address
+        self._offsets = Offsets(client)
+        self._pace = pace
+
+    def queue(self, topic: str) -> MessageQueue:
+        """Queue 0 of a topic, which has all halves, OP records of halves, or given-up halves."""
+        return MessageQueue(topic=topic, broker_name=self._broker, queue_id=0)
+
+    def bounds(self, topic: str) -> tuple[int, int] | None:
+        """Smallest and next offset; None if the broker does not let the topic be pulled, because it has none yet."""
+        try:
+            result = self._pull(topic, 0, 1)
+        except BrokerRefused as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        return result.min_offset, result.max_offset
+
+    def maximum(self, topic: str) -> int:
+        """Next offset, also where a topic is not registered."""
+        return self._offsets.maximum(self._address, self.queue(topic))
+
+    def saved_offset(self, topic: str, group: str) -> int | None:
+        """Of a group."""
+        return self._offsets.of_group(self._address, self.queue(topic), group)
+
+    def at_time(self, topic: str, time_ms: int, *, otherwise: int) -> int:
+        """Offset of the record stored at or next to the time; `otherwise`, where the account may not ask."""
+        try:
+            return self._offsets.at_time(self._address, self.queue(topic), max(0, time_ms))
+        except AccessRefused:
+            return otherwise
+
+    def records(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
+        """Records from one offset up to another, the latter not included. What retention deletes meanwhile is left out.
+
+        Raises BrokerUnavailable if the queue ends before `end`.
+        """
+        offset = begin
+        while offset < end:
+            result = self._pull(topic, offset, 32)
+            if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+                raise BrokerUnavailable(f"{topic} on {self._broker}: nothing at offset {offset}, its end was {end}")
+            self._pace.read(len(result.records))
+            yield from (record for record in result.records if record.queue_offset < end)
+            offset = result.next_offset
+
+    def ended(self, begin: int, end: int, *, is_pulled: bool) -> Iterator[int]:
+        """Offsets of halves that OP records of a stretch name."""
+        records = self.records(OP_TOPIC, begin, end) if is_pulled else self._unregistered(OP_TOPIC, begin, end)
+        for record in records:
+            yield from ended_offsets(record.body, record.tags)
+
+    def shows_unregistered(self, topic: str, end: int) -> bool:
+        """Whether QUERY_CONSUME_QUEUE has entries: up to 4.6 its body is written before it is filled."""
+        try:
+            return not end or self._entries(topic, end - 1)[0] >= end
+        except BrokerRefused:
+            return False
+
+    def _entries(self, topic: str, begin: int) -> tuple[int, list[int]]:
+        """End of the queue, and places in the log of its next records."""
+        fields = {"topic": topic, "queueId": "0", "index": str(begin), "count": str(_ENTRIES_MAX), "consumerGroup": ""}
+        command = Command(code=RequestCode.QUERY_CONSUME_QUEUE, fields=fields)
+        answer = require_success(self._client.request(self._address, command), f"entries of {topic}")
+        found = parse_object(answer.body)
+        data, end = found.get("queueData"), found.get("maxQueueIndex")
+        places = [one.get("physicOffset") for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+        return end if isinstance(end, int) else 0, [place for place in places if isinstance(place, int)]
+
+    def _unregistered(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
+        """Records of a topic that cannot be pulled, one request each."""
+        at = begin
+        while at < end:
+            _, places = self._entries(topic, at)
+            if not places:
+                raise BrokerUnavailable(f"{topic} on {self._broker}: nothing at offset {at}, its end was {end}")
+            yield from self._at_places(places[: end - at])
+            at += len(places)
+
+    def _at_places(self, places: Iterable[int]) -> Iterator[MessageRecord]:
+        waiting: deque[Future[Command]] = deque()
+        for place in places:
+            command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(place)})
+            waiting.append(self._client.submit(self._address, command))
+            if len(waiting) == IN_FLIGHT:
+                yield from self._answered(waiting.popleft())
+        while waiting:
+            yield from self._answered(waiting.popleft())
+
+    def _answered(self, answer: Future[Command]) -> list[MessageRecord]:
+        what = f"record at an offset of {self._broker}"
+        found = self._client.wait(answer, self._client.request_timeout_seconds, what)
+        records = decode_records(require_success(found, what).body, self._broker)
+        self._pace.read(len(records))
+        return records
+
+    def half_offsets(self, unique_key: str) -> set[int]:
+        """Offsets of all copies of a half that the index has."""
+        hits = query_messages(self._client, self._address, HALF_TOPIC, unique_key, by_unique_key=True)
+        return {hit.queue_offset for hit in hits if hit.unique_key == unique_key and hit.topic == HALF_TOPIC}
+
+    def _pull(self, topic: str, offset: int, maximum: int) -> PullResult:
+        request = PullRequest(queue=self.queue(topic), offset=offset, group=TOOLS_GROUP, maximum=maximum)
+        return pull(self._client, self._address, request)
+
+
+def half_copy(record: MessageRecord, *, timeout_seconds: float) -> HalfCopy:
+    """The copy of a half in a record."""
+    properties = record.properties
+    asked = whole_number(properties.get("TRANSACTION_CHECK_TIMES", "")) or 0
+    return HalfCopy(
+        broker=record.broker_name,
+        topic=real_topic(record),
+        producer_group=properties.get("PGROUP", ""),
+        unique_key=record.unique_key,
+        queue_offset=record.queue_offset,
+        commit_log_offset=record.physical_offset,
+        born_ms=record.born_timestamp_ms,
+        store_ms=record.store_timestamp_ms,
+        asked=asked,
+        is_put_back=asked > 0 or "TRAN_PREPARED_QUEUE_OFFSET" in properties,
+        left_alone_seconds=unasked_seconds(properties, timeout_seconds),
+        offset_message_id=record.offset_message_id,
+    )
+
+
+class DeliveredCopies:
+    """Looks for messages in their topics, on every master: a send that was tried again, or an acting master that sent
+    its halves on (EscapeBridge), leaves a half on one broker and the message on another."""
+
+    def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: Pace) -> None:
+        self._client = client
+        self._masters = masters
+        self._pace = pace
+        #: Broker -> why it could not be asked.
+        self.failures: dict[str, str] = {}
+
+    def of(self, copies: Sequence[HalfCopy]) -> dict[Identity, bool | None]:
+        """Whether the message of each half is in its topic; None: not found, and not everybody could be asked."""
+        with ThreadPoolExecutor(max_workers=IN_FLIGHT, thread_name_prefix="scan-look-up") as pool:
+            try:
+                found = list(pool.map(self._one, copies))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        self._pace.read(0)
+        return {copy.identity: is_there for copy, is_there in zip(copies, found, strict=True)}
+
+    def _one(self, copy: HalfCopy) -> bool | None:
+        if not copy.unique_key:
+            return None
+        answers = [self._at(broker, copy) for broker in self._masters]
+        return True if True in answers else None if None in answers else False
+
+    def _at(self, broker: str, copy: HalfCopy) -> bool | None:
+        try:
+            ask = partial(query_messages, self._client, self._masters[broker], copy.topic, copy.unique_key)
+            hits = ask(by_unique_key=True, broker_name=broker)
+        except ReconcilerError as error:
+            self.failures[broker] = str(error)
+            return None
+        kinds = (TransactionType.NONE, TransactionType.COMMIT)
+        return any(
+            hit.topic == copy.topic and hit.unique_key == copy.unique_key and hit.transaction_type in kinds
+            for hit in hits
+        )

@@ -1,0 +1,340 @@
+"""One look at the halves of one master, reading like its method `run`.
+
+The check service's saved offset bounds the work: what lies below it was ended, put back or given up, so that an open
+half costs one record, however many halves the topic has. The order matters: what was ended is read to its end once more
+after the halves, so that what is called open was open then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from reconciler.clock import Clock
+from reconciler.contract.facts import Code, Field
+from reconciler.errors import AccessRefused, ReconcilerError
+from reconciler.halves.classify import (
+    Identity,
+    NotEnded,
+    given_up,
+    newest_of_each,
+    open_halves,
+    stands_seconds,
+    unnamed_halves,
+)
+from reconciler.halves.ended import OffsetBits
+from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, Pace, half_copy
+from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.families import Families
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
+from reconciler.rocketmq.wire.codes import CHECK_GROUP, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC
+
+NOT_REACHED = Code("scan.not-reached", why=Field.TEXT)
+IN_NO_QUEUE = Code("scan.in-no-queue", version=Field.NAME)
+BEFORE_FIRST_ROUND = Code("scan.before-first-round", number=Field.NUMBER)
+WITHOUT_SAVED_OFFSET = Code("scan.without-saved-offset", why=Field.TEXT)
+WITHOUT_ENDED = Code("scan.without-ended")
+IN_ROCKSDB = Code("scan.in-rocksdb", number=Field.NUMBER)
+ROCKSDB_UNREAD = Code("scan.rocksdb-unread", why=Field.TEXT)
+GIVEN_UP_UNREAD = Code("scan.given-up-unread", why=Field.TEXT)
+MORE_GIVEN_UP = Code("scan.more-given-up", number=Field.NUMBER, shown=Field.NUMBER)
+GIVEN_UP_SINCE = Code("scan.given-up-since", since_ms=Field.TIME)
+PRODUCERS_UNKNOWN = Code("scan.producers-unknown", why=Field.TEXT)
+DELIVERED_UNKNOWN = Code("scan.delivered-unknown", broker=Field.NAME, why=Field.TEXT)
+TOO_MANY = Code("scan.too-many", number=Field.NUMBER, looked_up=Field.NUMBER)
+STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
+
+#: Clocks of a broker that were set back, and the search by time, which is no exact one.
+_MARGIN_MS = 600_000
+#: Of given-up halves the last ones are shown.
+GIVEN_UP_MAX = 10_000
+#: Halves that are looked for in their topics, which costs a request each.
+LOOK_UPS_MAX = 100_000
+#: Halves that were given up in silence (up to 4.5.1) are looked for among those of this time.
+SILENT_MS = 24 * 3_600_000
+#: Up to 5.0 an OP record costs a request: more than these, and the margin is shortened.
+_SINGLE_ENDS_MAX = 100_000
+
+#: Told how many records are to be read, as far as that is known, and how many were.
+Progress = Callable[[str, int, int], None]
+
+
+class BrokerScan:
+    """Confined to one thread. `findings` hold what is known so far, also when `run` was interrupted."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        broker: str,
+        masters: Mapping[str, str],
+        *,
+        families: Families,
+        clock: Clock,
+        records_per_second: float,
+        progress: Progress,
+    ) -> None:
+        self._client = client
+        self._address = masters[broker]
+        self._clock = clock
+        self._families = families
+        self._admin = Admin(client)
+        self._pace = Pace(clock, records_per_second)
+        self._queues = MasterQueues(client, broker, self._address, pace=self._pace)
+        self._delivered = DeliveredCopies(client, masters, pace=self._pace)
+        self._progress = progress
+        #: While halves are read: what they are compared with, and what is left of them.
+        self._reading: tuple[HalfLook, NotEnded] | None = None
+        self.findings = BrokerFindings(broker=broker, address=self._address)
+
+    def run(self) -> BrokerFindings:
+        """Reads, decides and returns the findings. Raises nothing that a broker can cause: it stands in `unread`."""
+        try:
+            self._run()
+        except ReconcilerError as error:
+            self.findings.unread = NOT_REACHED(why=str(error))
+        for broker, why in self._delivered.failures.items():
+            self.findings.note(DELIVERED_UNKNOWN(broker=broker, why=why))
+        self.findings.is_finished = True
+        return self.findings
+
+    def so_far(self) -> BrokerFindings:
+        """What is known after `run` was interrupted; nobody has looked then whether what is open was delivered."""
+        if self._reading is not None and not self.findings.halves:
+            look, not_ended = self._reading
+            now_ms = self._clock.now_ms()
+            halves = open_halves(not_ended.copies(), rules=look.rules, now_ms=now_ms, delivered={}, ended_before=())
+            self.findings.halves = tuple(halves) if look.source.is_readable else ()
+        return self.findings
+
+    def _run(self) -> None:
+        found = self.findings
+        facts = self._families.facts(self._address)
+        info = self._admin.runtime_info(self._address)
+        found.version = info.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
+        if not facts.has_half_topic:
+            found.unread = IN_NO_QUEUE(version=found.version)
+            return
+        rules = check_rules(self._admin.broker_config(self._address), facts)
+        bounds = self._queues.bounds(HALF_TOPIC)
+        if bounds is None:
+            if unseen := self._queues.maximum(HALF_TOPIC):
+                found.unread = BEFORE_FIRST_ROUND(number=unseen)
+            return
+        saved = self._saved_offset()
+        begin = bounds[0] if saved is None else min(max(bounds), max(bounds[0], saved))
+        started_ms = None if saved is None else int(info.get("bootTimestamp", "0"))
+        look = HalfLook(rules, OffsetBits(*bounds), EndsSource(self._queues))
+        copies = self._not_ended(look, begin, bounds[1], started_ms=started_ms)
+        # Read behind the halves: one that is given up meanwhile is found in one of both places.
+        parked = self._given_up(rules) if facts.keeps_discarded else self._given_up_in_silence(rules, bounds[0], begin)
+        still = {copy.identity: copy for copy in copies if not _is_behind(copy, parked)}
+        parked = {identity: copy for identity, copy in parked.items() if identity not in still}
+        found.halves = tuple(self._classified(look, list(still.values())))
+        found.halves += tuple(given_up(parked.values(), rules=rules, delivered=self._looked_up(parked)))
+        if facts.may_keep_halves_in_rocksdb:
+            self._count_rocksdb()
+        found.halves = self._with_producers(found.halves)
+
+    def _saved_offset(self) -> int | None:
+        """None: the first round has not moved it, or the account may not ask; then all halves are read."""
+        try:
+            return self._queues.saved_offset(HALF_TOPIC, CHECK_GROUP)
+        except AccessRefused as error:
+            self.findings.note(WITHOUT_SAVED_OFFSET(why=str(error)))
+            return None
+
+    # ----------------------------------------------------------------- halves that the broker still asks about
+
+    def _not_ended(self, look: HalfLook, begin: int, end: int, *, started_ms: int | None) -> list[HalfCopy]:
+        """Newest copies that nothing had ended when their queue was read. `started_ms`: None: the saved offset is not
+        known, so that nothing tells whether the check service stands before the first of them."""
+        if begin >= end:
+            return []
+        source, ends = look.source, look.ends
+        first = next(self._queues.records(HALF_TOPIC, begin, begin + 1), None)
+        if first is not None and source.is_readable:
+            self._read_ends(look, source.begin(first.store_timestamp_ms, self._clock.now_ms(), look.rules))
+            if started_ms is not None and begin not in ends:
+                copy = half_copy(first, timeout_seconds=look.rules.timeout_seconds)
+                now_ms = self._clock.now_ms()
+                self.findings.stands_seconds = stands_seconds(copy, look.rules, now_ms=now_ms, started_ms=started_ms)
+        not_ended = NotEnded(ends)
+        self._reading = look, not_ended
+        for record in self._queues.records(HALF_TOPIC, begin, end):
+            not_ended.add(half_copy(record, timeout_seconds=look.rules.timeout_seconds))
+            self._show(record.queue_offset - begin, end - begin)
+        if first is not None and source.is_readable:
+            self._read_ends(look, source.read_until)
+            if put_back := [copy for copy in not_ended.copies() if copy.is_put_back]:
+                # Just asked about: the answer may not be visible yet.
+                newest_ms = max(copy.store_ms for copy in put_back)
+                seen_ms = newest_ms + round(look.rules.ended_seen_after_seconds * 1000)
+                self._clock.sleep(min(look.rules.ended_seen_after_seconds, (seen_ms - self._clock.now_ms()) / 1000))
+                self._read_ends(look, source.read_until)
+        if ends.strangers:
+            self.findings.note(STRANGE_ENDS(number=ends.strangers))
+        return not_ended.copies()
+
+    def _classified(self, look: HalfLook, copies: list[HalfCopy]) -> Iterable[Half]:
+        now_ms = self._clock.now_ms()
+        delivered = self._looked_up({copy.identity: copy for copy in copies})
+        if not look.source.is_readable:
+            self.findings.note(WITHOUT_ENDED())
+            return unnamed_halves(copies, rules=look.rules, now_ms=now_ms, delivered=delivered)
+        before = self._ended_before([one for one in copies if one.is_put_back], look.ends)
+        return open_halves(copies, rules=look.rules, now_ms=now_ms, delivered=delivered, ended_before=before)
+
+    def _read_ends(self, look: HalfLook, begin: int) -> None:
+        bounds = self._queues.bounds(HALF_TOPIC)
+        if bounds is not None:
+            look.ends.grow(bounds[1])
+        for offset in look.source.read(begin):
+            look.ends.add(offset)
+
+    def _ended_before(self, copies: list[HalfCopy], ends: OffsetBits) -> set[Identity]:
+        """Halves of which an older copy was ended. One whose copies cannot be looked up counts as not ended."""
+
+        def is_ended(copy: HalfCopy) -> bool:
+            with suppress(ReconcilerError):
+                return any(offset in ends for offset in self._queues.half_offsets(copy.unique_key))
+            return False
+
+        known = [copy for copy in copies[:LOOK_UPS_MAX] if copy.unique_key]
+        with ThreadPoolExecutor(max_workers=IN_FLIGHT, thread_name_prefix="scan-copies") as pool:
+            return {copy.identity for copy, is_it in zip(known, pool.map(is_ended, known), strict=True) if is_it}
+
+    # ----------------------------------------------------------------- halves that were given up
+
+    def _given_up(self, rules: CheckRules) -> dict[Identity, HalfCopy]:
+        """The last ones of TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        try:
+            bounds = self._queues.bounds(DISCARD_TOPIC)
+            if bounds is None:
+                return {}
+            begin = max(bounds[0], bounds[1] - GIVEN_UP_MAX)
+            records = self._queues.records(DISCARD_TOPIC, begin, bounds[1])
+            found = newest_of_each(half_copy(record, timeout_seconds=rules.timeout_seconds) for record in records)
+        except ReconcilerError as error:
+            self.findings.note(GIVEN_UP_UNREAD(why=str(error)))
+            return {}
+        if begin > bounds[0]:
+            self.findings.note(MORE_GIVEN_UP(number=bounds[1] - bounds[0], shown=GIVEN_UP_MAX))
+        return found
+
+    def _given_up_in_silence(self, rules: CheckRules, first: int, until: int) -> dict[Identity, HalfCopy]:
+        """Up to 4.5.1 they leave a line in the broker's log, and their last copy below the saved offset."""
+        since_ms = self._clock.now_ms() - SILENT_MS
+        self.findings.note(GIVEN_UP_SINCE(since_ms=since_ms))
+        begin = max(first, self._queues.at_time(HALF_TOPIC, since_ms, otherwise=first))
+        asked_out: dict[Identity, HalfCopy] = {}
+        for record in self._queues.records(HALF_TOPIC, begin, until):
+            if record.properties.get("TRANSACTION_CHECK_TIMES"):
+                copy = half_copy(record, timeout_seconds=rules.timeout_seconds)
+                if copy.asked >= rules.questions_max:
+                    asked_out[copy.identity] = copy
+            self._show(record.queue_offset - begin, until - begin)
+        return asked_out
+
+    def _count_rocksdb(self) -> None:
+        """Halves that the broker keeps in RocksDB are told, by their number."""
+        try:
+            bounds = self._queues.bounds(ROCKSDB_HALF_TOPIC)
+        except ReconcilerError as error:
+            self.findings.note(ROCKSDB_UNREAD(why=str(error)))
+            return
+        if bounds is not None and bounds[1] > bounds[0]:
+            self.findings.note(IN_ROCKSDB(number=bounds[1] - bounds[0]))
+
+    # ----------------------------------------------------------------- what is asked of brokers about halves
+
+    def _looked_up(self, copies: Mapping[Identity, HalfCopy]) -> dict[Identity, bool | None]:
+        """The oldest first; of more than LOOK_UPS_MAX nothing is known."""
+        asked = sorted(copies.values(), key=lambda copy: copy.born_ms)[:LOOK_UPS_MAX]
+        if len(asked) < len(copies):
+            self.findings.note(TOO_MANY(number=len(copies), looked_up=len(asked)))
+        return self._delivered.of(asked)
+
+    def _with_producers(self, halves: tuple[Half, ...]) -> tuple[Half, ...]:
+        connected: dict[str, int | None] = {}
+        for group in sorted({half.copy.producer_group for half in halves if half.asked_until_ms is not None}):
+            try:
+                connected[group] = len(self._admin.producer_connections(self._address, group))
+            except ReconcilerError as error:
+                connected[group] = None
+                if None not in list(connected.values())[:-1]:
+                    self.findings.note(PRODUCERS_UNKNOWN(why=str(error)))
+        return tuple(replace(half, producers=connected.get(half.copy.producer_group)) for half in halves)
+
+    def _show(self, read: int, of: int) -> None:
+        self.findings.records_read = self._pace.records
+        if read % 1_000 == 0:
+            self._progress(self.findings.broker, read, of)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfLook:
+    """What a look at the half topic works with."""
+
+    rules: CheckRules
+    ends: OffsetBits
+    source: EndsSource
+
+
+class EndsSource:
+    """OP records of one master, as its version lets them be read: by pulls (from 5.0 on), by entries of the queue
+    (4.7 to 4.9), or not at all."""
+
+    def __init__(self, queues: MasterQueues) -> None:
+        self._queues = queues
+        bounds = queues.bounds(OP_TOPIC)
+        self._is_pulled = bounds is not None
+        self._first = 0 if bounds is None else bounds[0]
+        self.read_until = self._first
+        self.is_readable = self._is_pulled or queues.shows_unregistered(OP_TOPIC, queues.maximum(OP_TOPIC))
+
+    def begin(self, first_half_ms: int, now_ms: int, rules: CheckRules) -> int:
+        """Where to begin, so that ends of older copies of what is asked about are read, too."""
+        older_ms = min(first_half_ms, now_ms - round(rules.asked_for_seconds * 1000)) - _MARGIN_MS
+        begin = self._queues.at_time(OP_TOPIC, older_ms, otherwise=self._first)
+        if not self._is_pulled and self._queues.maximum(OP_TOPIC) - begin > _SINGLE_ENDS_MAX:
+            begin = self._queues.at_time(OP_TOPIC, first_half_ms - 60_000, otherwise=self._first)
+        return begin
+
+    def read(self, begin: int) -> Iterator[int]:
+        """Offsets of halves that were ended, from there to the end that the queue has now."""
+        if self._is_pulled:
+            bounds = self._queues.bounds(OP_TOPIC)
+            end = begin if bounds is None else bounds[1]
+        else:
+            end = self._queues.maximum(OP_TOPIC)
+        self.read_until = max(begin, end)
+        return self._queues.ended(begin, end, is_pulled=self._is_pulled)
+
+
+def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
+    """Of a broker's configuration, and of its version where that does not say."""
+
+    def milliseconds(name: str, default_seconds: float) -> float:
+        text = config.get(name, "")
+        return int(text) / 1000 if text.isdigit() else default_seconds
+
+    questions, hours = config.get("transactionCheckMax", ""), config.get("fileReservedTime", "")
+    return CheckRules(
+        timeout_seconds=milliseconds("transactionTimeOut", facts.transaction_timeout_seconds),
+        interval_seconds=milliseconds("transactionCheckInterval", facts.transaction_check_interval_seconds),
+        questions_max=int(questions) if questions.isdigit() else facts.transaction_check_maximum,
+        retention_seconds=3600.0 * (int(hours) if hours.isdigit() else 72),
+        ended_seen_after_seconds=(
+            milliseconds("transactionOpBatchInterval", 3.0) + 1.0 if facts.batches_finished else 1.0
+        ),
+    )
+
+
+def _is_behind(copy: HalfCopy, parked: Mapping[Identity, HalfCopy]) -> bool:
+    """Whether the half was given up after this copy was stored."""
+    given = parked.get(copy.identity)
+    return given is not None and given.commit_log_offset > copy.commit_log_offset

@@ -1,0 +1,88 @@
+"""What `reconciler scan` opens: name servers by their address, and a client. No settings, no Redis, no database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.facts import Code
+from reconciler.errors import BrokerUnavailable
+from reconciler.halves.scan import BrokerScan, Progress
+from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfState
+from reconciler.rocketmq.client.families import Families
+from reconciler.rocketmq.client.name_servers import NameServers
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
+
+__all__ = [
+    "RECORDS_PER_SECOND",
+    "UNDELIVERED",
+    "AclCredentials",
+    "BrokerFindings",
+    "Half",
+    "HalfState",
+    "Progress",
+    "ScanRequest",
+    "TlsSettings",
+    "scan_halves",
+]
+
+WITHOUT_MASTER = Code("scan.without-master")
+
+#: Of one broker: it costs it 4 to 9 microseconds of a core a record.
+RECORDS_PER_SECOND = 20_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """Which cluster, as whom, and how fast."""
+
+    name_servers: str
+    acl: AclCredentials | None = None
+    tls: TlsSettings | None = None
+    records_per_second: float = RECORDS_PER_SECOND
+    request_timeout_seconds: float = 5.0
+    clock: Clock = field(default_factory=SystemClock)
+
+
+def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindings]:
+    """What is found on each broker, by name. SIGINT ends it: then the findings are those so far, not finished.
+
+    Raises BrokerUnavailable if no name server answers, or knows no broker.
+    """
+    client = RemotingClient(
+        clock=request.clock,
+        acl=request.acl,
+        tls=request.tls,
+        request_timeout_seconds=request.request_timeout_seconds,
+    )
+    with client:
+        brokers = NameServers(request.name_servers, client).brokers()
+        if not brokers:
+            raise BrokerUnavailable(
+                "no broker is registered at the name servers",
+                remedy="start one with their addresses (namesrvAddr), or correct --name-servers",
+            )
+        families = Families(client, clock=request.clock)
+        masters = {name: at.master for name, at in sorted(brokers.items()) if at.master is not None}
+        away = [name for name in brokers if name not in masters]
+        found = [BrokerFindings(broker=name, unread=WITHOUT_MASTER(), is_finished=True) for name in away]
+        scans = [
+            BrokerScan(
+                client,
+                name,
+                masters,
+                families=families,
+                clock=request.clock,
+                records_per_second=request.records_per_second,
+                progress=progress,
+            )
+            for name in masters
+        ]
+        try:
+            for scan in scans:
+                scan.run()
+        except KeyboardInterrupt:
+            pass  # what is known so far is the answer
+        return sorted([*found, *(scan.so_far() for scan in scans)], key=lambda one: one.broker)

@@ -1,0 +1,155 @@
+"""`reconciler scan` on real brokers: exactly the halves that are stuck, and no trace of the look."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.sending import SendResult
+from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.wire.message import Message
+from reconciler.wiring.half_scan import ScanRequest
+from tests.polling import eventually
+from tests.services.fixtures import ClusterFactory
+from tests.services.patient_instance import patient_instance
+from tests.services.remoting_probe import RemotingProbe
+from tests.services.rocketmq import RocketMQCluster, marks
+from tests.services.topics import create_topic, topic_name
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
+GROUP = "PG_scan"
+GET_ALL_CONSUMER_OFFSET = 43
+#: Files that a broker writes now and then by itself; offsets are compared as it has them in memory.
+CLOCKWORK = re.compile(r"checkpoint|lock$|abort$|timer|consumerOffset|delayOffset|Order|lmq|transactionMetrics|bak$")
+NIGHTLY = ("4.4.0", "4.9.7", "5.1.4", "5.4.0", "5.5.0")
+
+
+def releases() -> Iterator[ParameterSet]:
+    yield pytest.param("5.3.3", marks=marks("5.3.3"))
+    for version in NIGHTLY:
+        yield pytest.param(version, marks=[*marks(version), pytest.mark.nightly])
+
+
+class Sender:
+    """A producer that is not connected as one: nobody answers the broker's questions."""
+
+    def __init__(self, cluster: RocketMQCluster, instance: ClientInstance) -> None:
+        self._instance = instance
+        broker = cluster.broker()
+        self._address = broker.address
+        self.name_servers = cluster.name_servers
+        self.topic = create_topic(broker.port, topic_name("scan"), queues=2, name_server_port=cluster.name_server.port)
+
+    def halves(self, count: int) -> list[SendResult]:
+        message = Message(topic=self.topic, body=b"payment")
+        return [self._instance.sender(GROUP).send(message, is_half=True) for _ in range(count)]
+
+    def end(self, halves: list[SendResult], decision: EndDecision) -> None:
+        for half in halves:
+            request = EndRequest(
+                address=self._address,
+                producer_group=GROUP,
+                tran_state_table_offset=half.queue_offset,
+                commit_log_offset=half.commit_log_offset,
+                decision=decision,
+                message_id=half.unique_key,
+                transaction_id=half.transaction_id,
+                from_transaction_check=True,
+            )
+            assert end_transaction(self._instance.client, request).code == 0
+
+    def scan(self) -> ScanReport:
+        request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0)
+        return run_scan(request, older_than_seconds=0.0, topic=self.topic, progress=lambda *_: None)
+
+    def states(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for half in self.scan().halves:
+            found.setdefault(half.state.value, set()).add(half.copy.unique_key)
+        return found
+
+
+def keys(halves: list[SendResult]) -> set[str]:
+    return {half.unique_key for half in halves}
+
+
+@pytest.mark.parametrize("version", [*releases()])
+def test_it_names_exactly_those_that_are_open_or_were_given_up(
+    version: str, new_rocketmq_cluster: ClusterFactory
+) -> None:
+    cluster = new_rocketmq_cluster(version, properties={"transactionCheckMax": "1", "transactionTimeOut": "4000"})
+    with patient_instance(cluster.name_servers) as instance:
+        sender = Sender(cluster, instance)
+        given_up = sender.halves(15)
+        eventually(lambda: sender.states() == {"given-up": keys(given_up)}, within_seconds=60)
+        cluster.broker().update_config(transactionCheckMax="1000")
+        late = sender.halves(5)
+        still_open = sender.halves(40)
+        eventually(lambda: all(half.copy.asked for half in open_of(sender, late)), within_seconds=60)
+        sender.end(late, EndDecision.COMMIT)
+        for decision in [EndDecision.COMMIT] * 60 + [EndDecision.ROLLBACK] * 10:
+            sender.end(sender.halves(1), decision)
+        expected = {"open": keys(still_open)}
+        if version != "4.4.0":  # there ends cannot be read, and what was given up is told by the maximum
+            expected |= {"given-up": keys(given_up), "delivered": keys(late)}
+        eventually(lambda: sender.states() == expected, within_seconds=60)
+        if version == "4.4.0":
+            return
+        sender.end(given_up[:5], EndDecision.COMMIT)
+        expected |= {"given-up": keys(given_up[5:]), "given-up-delivered": keys(given_up[:5])}
+        eventually(lambda: sender.states() == expected, within_seconds=60)
+
+
+def open_of(sender: Sender, halves: list[SendResult]) -> list[Any]:
+    found = [half for half in sender.scan().halves if half.copy.unique_key in keys(halves)]
+    assert len(found) == len(halves)
+    return found
+
+
+@pytest.mark.parametrize("version", [*releases()])
+def test_it_leaves_no_trace(version: str, new_rocketmq_cluster: ClusterFactory) -> None:
+    cluster = new_rocketmq_cluster(version, properties={"transactionCheckInterval": "3600000"})
+    with patient_instance(cluster.name_servers) as instance:
+        sender = Sender(cluster, instance)
+        sender.halves(20)
+        sender.end(sender.halves(20), EndDecision.COMMIT)
+        before = eventually(lambda: settled(cluster, instance), within_seconds=60)
+        report = sender.scan()
+        assert report.exit_code == (3 if version.startswith("4.") else 1)  # 4.x: before the first round
+        assert seen(cluster, instance) == before
+
+
+def seen(cluster: RocketMQCluster, instance: ClientInstance) -> dict[str, str]:
+    """What the broker has in memory and on its disk. 5.5.0 notes how far every pull came, whoever pulls."""
+    broker, admin = cluster.broker(), Admin(instance.client)
+    with RemotingProbe(broker.port, timeout_seconds=60) as probe:
+        offsets = probe.ask(GET_ALL_CONSUMER_OFFSET, {}).body
+    store = broker.folder / "store"
+    files = {
+        str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and not CLOCKWORK.search(str(path.relative_to(store)))
+    }
+    if cluster.version == "5.5.0":
+        offsets = b""
+    return {
+        **files,
+        "offsets": offsets.decode(),
+        "groups": repr(admin.groups(broker.address)),
+        "topics": repr(admin.topics(broker.address)),
+    }
+
+
+def settled(cluster: RocketMQCluster, instance: ClientInstance) -> dict[str, str] | None:
+    """The same twice: what was sent is on the disk."""
+    first = seen(cluster, instance)
+    return first if first == seen(cluster, instance) else None

@@ -1,0 +1,154 @@
+"""`reconciler scan` against the embedded broker, whose clock is stopped and whose rounds are run by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reconciler.cli.app import run
+from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.wiring.half_scan import ScanRequest
+from tests.unit.embedded.check_back_stage import Stage, stage
+from tests.unit.embedded.raw_client import GROUP, TOPIC
+
+
+@pytest.fixture(params=["4.9", "5.x"])
+def play(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with stage(request.param) as made:
+        yield made
+
+
+def scanned(play: Stage, **chosen: Any) -> ScanReport:
+    request = ScanRequest(name_servers=play.broker.address, clock=play.clock)
+    options = {"older_than_seconds": 60.0, "topic": None, "progress": lambda *_: None, **chosen}
+    return run_scan(request, **options)
+
+
+def states(report: ScanReport) -> dict[str, str]:
+    return {half.copy.unique_key: half.state.value for half in report.halves}
+
+
+def ends_are_written(play: Stage) -> None:
+    play.broker.call(lambda broker: broker.transactions.write_finished_batch())
+
+
+def test_each_half_is_told_by_what_became_of_it(play: Stage) -> None:
+    play.half("given-up")
+    for _ in range(5):
+        play.round()
+    late = play.half("late")
+    play.half("open")
+    play.round()
+    play.end(late)
+    play.end(play.half("committed"))
+    play.end(play.half("rolled-back"), 12)
+    ends_are_written(play)
+    play.round()
+    report = scanned(play)
+    assert states(report) == {"given-up": "given-up", "open": "open", "late": "delivered"}
+    assert [(one.state.value, one.keys) for one in report.groups[:2]] == [("open", 1), ("given-up", 1)]
+    assert report.exit_code == 1
+    assert scanned(play, older_than_seconds=3600.0).exit_code == 0
+    assert scanned(play, topic="OTHER").halves == []
+
+
+def test_an_open_half_tells_until_when_producers_are_asked_and_what_to_do(play: Stage) -> None:
+    play.half("open", CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+    play.round()
+    play.clock.advance(10)
+    (row,) = scanned(play).as_dict()["groups"]
+    assert (row["topic"], row["producer_group"], row["asked_max"], row["producers"]) == (TOPIC, GROUP, 1, 0)
+    assert row["questions_left"] == 2
+    assert row["next"]["code"] == "scan.start-producer"
+    play.join()
+    (row,) = scanned(play).as_dict()["groups"]
+    assert (row["producers"], row["next"]["code"]) == (1, "scan.let-it-be-asked")
+
+
+def test_only_what_lies_behind_the_saved_offset_is_read(play: Stage) -> None:
+    for number in range(100):
+        play.end(play.half(f"K{number}"))
+    ends_are_written(play)
+    play.round()
+    play.half("open")
+    play.clock.advance(30)
+    report = scanned(play)
+    assert states(report) == {"open": "open"}
+    assert report.findings[0].records_read < 110 + 2  # ends of ten minutes, one half
+
+
+def test_a_half_that_was_asked_for_again_is_no_given_up_one(play: Stage) -> None:
+    play.half("K1")
+    for _ in range(5):
+        play.round()
+    (parked,) = play.broker.stored("TRANS_CHECK_MAX_TIME_TOPIC")
+    play.broker.call(lambda broker: broker.store.append(_again(parked)))
+    play.clock.advance(30)
+    assert states(scanned(play)) == {"K1": "open"}
+
+
+def _again(parked: Any) -> Any:
+    half = parked.copied()
+    half.topic = "RMQ_SYS_TRANS_HALF_TOPIC"
+    half.put_properties(trimmed=False, TRANSACTION_CHECK_TIMES="0")
+    return half
+
+
+def test_a_check_service_that_stands_is_told_and_mended_first(play: Stage) -> None:
+    play.half("K1")
+    play.round()
+    play.broker.faults.fail_check_rounds()
+    play.round(3600)
+    play.round(3600)
+    report = scanned(play)
+    assert states(report) == {"K1": "open"}
+    assert [note.code.name for note in report.notes()] == ["scan.stands"]
+    assert [group.next_step.code.name for group in report.groups] == ["scan.mend-check-service"]
+
+
+def test_a_half_whose_end_may_not_be_visible_yet_is_not_called_open(play: Stage) -> None:
+    play.round()
+    play.end(play.half("ended"))
+    play.half("young")
+    report = scanned(play, older_than_seconds=0.0)
+    assert set(states(report).values()) == {"fresh"}
+    assert report.exit_code == 0
+
+
+def test_up_to_4_2_it_says_that_halves_cannot_be_read() -> None:
+    with stage("4.2") as play:
+        report = scanned(play)
+        assert report.exit_code == 3
+        assert [note.fields["told"].code.name for note in report.notes()] == ["scan.in-no-queue"]  # type: ignore[union-attr]
+
+
+def test_before_the_first_round_of_4_9_halves_that_cannot_be_read_are_told() -> None:
+    with stage("4.9") as play:
+        assert (scanned(play).exit_code, states(scanned(play))) == (0, {})
+        play.half("K1")
+        assert scanned(play).exit_code == 3
+
+
+def test_the_command_prints_a_table_for_people_and_one_object_for_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with stage("5.x") as play:
+        play.half("K1", KEYS="order")
+        assert run(["scan", "-n", play.broker.address]) == 1
+        told = capsys.readouterr()
+        assert "K1" in told.out
+        assert f"start a producer of {GROUP}" in told.out.replace("\n", " ")
+        assert run(["scan", "-n", play.broker.address, "--output", "json"]) == 1
+        document = json.loads(capsys.readouterr().out)
+        assert document["counts"] == {"brokers": 1, "stuck": 1, "given_up": 0, "fresh": 0, "delivered": 0}
+        assert [half["unique_key"] for half in document["halves"]] == ["K1"]
+    assert run(["scan", "-n", play.broker.address]) == 3
+    assert "no name server answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--access-key", "one"], ["--access-key", "one", "--secret-key-file", "/none"]])
+def test_half_a_user_is_no_user(arguments: list[str]) -> None:
+    assert run(["scan", "-n", "127.0.0.1:1", *arguments]) == 2
