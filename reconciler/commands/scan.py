@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.wiring.half_scan import UNDELIVERED, BrokerFindings, Half, HalfState, Progress, ScanRequest, scan_halves
+from reconciler.wiring.half_scan import UNDELIVERED, BrokerFindings, Half, HalfFate, Progress, ScanRequest, scan_halves
 from reconciler.words import said
 
 #: What to do about the halves of a row, each in one sentence.
@@ -38,7 +38,7 @@ SUMMARY = Code(
 #: Asked so often, a producer that is there does not decide.
 _ASKED_IN_VAIN = 3
 #: What has no answer stands first.
-_ORDER = (*sorted(UNDELIVERED, reverse=True), *sorted(set(HalfState) - UNDELIVERED))
+_ORDER = (*sorted(UNDELIVERED, reverse=True), *sorted(set(HalfFate) - UNDELIVERED))
 #: Columns of the table of groups.
 GROUP_COLUMNS = (
     "topic",
@@ -62,7 +62,7 @@ class HalfGroup:
 
     topic: str
     producer_group: str
-    state: HalfState
+    state: HalfFate
     halves: tuple[Half, ...]
     #: Clients that any of their brokers could ask now. None: a broker did not tell.
     producers: int | None
@@ -128,15 +128,15 @@ class ScanReport:
     def summary(self) -> Fact:
         """Counts, in one sentence."""
 
-        def count(*states: HalfState) -> int:
+        def count(*states: HalfFate) -> int:
             return len({half.copy.identity for half in self.halves if half.state in states})
 
         return SUMMARY(
             brokers=len(self.findings),
-            stuck=count(HalfState.OPEN),
-            given_up=count(HalfState.GIVEN_UP),
-            fresh=count(HalfState.FRESH),
-            delivered=count(HalfState.DELIVERED, HalfState.GIVEN_UP_DELIVERED),
+            stuck=count(HalfFate.OPEN),
+            given_up=count(HalfFate.GIVEN_UP),
+            fresh=count(HalfFate.FRESH),
+            delivered=count(HalfFate.DELIVERED, HalfFate.GIVEN_UP_DELIVERED),
         )
 
     def notes(self) -> Iterator[Fact]:
@@ -206,17 +206,17 @@ def _groups(halves: Iterable[Half], standing: set[str]) -> Iterator[HalfGroup]:
         )
 
 
-def next_step(state: HalfState, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
+def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
     """What to do about the halves of a row."""
     oldest = min(halves, key=lambda half: half.copy.born_ms)
     match state:
-        case HalfState.FRESH:
+        case HalfFate.FRESH:
             return LOOK_AGAIN()
-        case HalfState.DELIVERED | HalfState.GIVEN_UP_DELIVERED:
+        case HalfFate.DELIVERED | HalfFate.GIVEN_UP_DELIVERED:
             return NOTHING_LOST()
-        case HalfState.ENDED:
+        case HalfFate.ENDED:
             return ROLLED_BACK_UNSEEN()
-        case HalfState.GIVEN_UP:
+        case HalfFate.GIVEN_UP:
             return DECIDE_GIVEN_UP(kept_until_ms=oldest.kept_until_ms or 0)
     stands = sorted({half.copy.broker for half in halves} & standing)
     if stands:

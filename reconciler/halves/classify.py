@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from reconciler.halves.ended import OffsetBits
-from reconciler.halves.values import CheckRules, Half, HalfCopy, HalfState
+from reconciler.halves.values import CheckRules, Half, HalfCopy, HalfFate
 
 #: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: how long a round may take, which saves its offset at its end.
 LONGEST_ROUND_SECONDS = 60.0
@@ -68,13 +68,13 @@ def open_halves(
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         if in_topic:
-            state = HalfState.DELIVERED
+            state = HalfFate.DELIVERED
         elif copy.identity in ended_before and in_topic is False:
-            state = HalfState.ENDED
+            state = HalfFate.ENDED
         elif now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000:
-            state = HalfState.FRESH
+            state = HalfFate.FRESH
         else:
-            state = HalfState.OPEN
+            state = HalfFate.OPEN
         yield replace(asked_on(copy, rules, state), is_looked_up=in_topic is not None)
 
 
@@ -88,7 +88,7 @@ def unnamed_halves(
         if in_topic:
             continue
         passed_ms = copy.born_ms + round((copy.left_alone_seconds + 2 * rules.interval_seconds) * 1000)
-        state = HalfState.OPEN if now_ms > passed_ms else HalfState.FRESH
+        state = HalfFate.OPEN if now_ms > passed_ms else HalfFate.FRESH
         yield replace(asked_on(copy, rules, state), is_looked_up=in_topic is not None)
 
 
@@ -98,12 +98,12 @@ def given_up(
     """States of halves that their broker asks about no more."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
-        state = HalfState.GIVEN_UP_DELIVERED if in_topic else HalfState.GIVEN_UP
+        state = HalfFate.GIVEN_UP_DELIVERED if in_topic else HalfFate.GIVEN_UP
         kept_ms = copy.store_ms + round(rules.retention_seconds * 1000)
         yield Half(copy=copy, state=state, kept_until_ms=kept_ms, is_looked_up=in_topic is not None)
 
 
-def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfState) -> Half:
+def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
     """A half that its broker goes on asking about, and about until when.
 
     Each round asks once. A half that is as old as the retention is given up without a question (needSkip).

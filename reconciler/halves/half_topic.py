@@ -39,7 +39,7 @@ IN_FLIGHT = 16
 _ENTRIES_MAX = 1_000
 
 
-class Pace:
+class ReadingRate:
     """Holds a reader back to so many records a second, counted from its start. Confined to one thread."""
 
     def __init__(self, clock: Clock, records_per_second: float) -> None:
@@ -57,7 +57,7 @@ class Pace:
 class MasterQueues:
     """Queues of one master. Confined to one thread; look-ups use a few of their own."""
 
-    def __init__(self, client: RemotingClient, broker: str, address: str, *, pace: Pace) -> None:
+    def __init__(self, client: RemotingClient, broker: str, address: str, *, pace: ReadingRate) -> None:
         self._client = client
         self._broker = broker
         self._address = address
@@ -189,9 +189,9 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float) -> HalfCopy:
 
 class DeliveredCopies:
     """Looks for messages in their topics, on every master: a send that was tried again, or an acting master that sent
-    its halves on (EscapeBridge), leaves a half on one broker and the message on another."""
+    its halves on, leaves a half on one broker and the message on another."""
 
-    def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: Pace) -> None:
+    def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: ReadingRate) -> None:
         self._client = client
         self._masters = masters
         self._pace = pace

@@ -25,7 +25,7 @@ from reconciler.halves.classify import (
     unnamed_halves,
 )
 from reconciler.halves.ended import OffsetBits
-from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, Pace, half_copy
+from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, ReadingRate, half_copy
 from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.families import Families
@@ -82,7 +82,7 @@ class BrokerScan:
         self._clock = clock
         self._families = families
         self._admin = Admin(client)
-        self._pace = Pace(clock, records_per_second)
+        self._pace = ReadingRate(clock, records_per_second)
         self._queues = MasterQueues(client, broker, self._address, pace=self._pace)
         self._delivered = DeliveredCopies(client, masters, pace=self._pace)
         self._progress = progress

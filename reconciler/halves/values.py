@@ -8,7 +8,7 @@ from enum import StrEnum
 from reconciler.contract.facts import Fact
 
 
-class HalfState(StrEnum):
+class HalfFate(StrEnum):
     """What a look at the brokers says of a half. Only UNDELIVERED ones can be lost."""
 
     #: Neither committed nor rolled back, and its broker has not given it up.
@@ -25,7 +25,7 @@ class HalfState(StrEnum):
     GIVEN_UP_DELIVERED = "given-up-delivered"
 
 
-UNDELIVERED = frozenset({HalfState.OPEN, HalfState.GIVEN_UP})
+UNDELIVERED = frozenset({HalfFate.OPEN, HalfFate.GIVEN_UP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Half:
 
     #: Its newest copy.
     copy: HalfCopy
-    state: HalfState
+    state: HalfFate
     #: Clients of its producer group that this broker could ask now. None: it did not tell.
     producers: int | None = None
     #: Questions that the broker will still ask. None: nobody can tell, or it asks none.

@@ -8,7 +8,7 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.contract.facts import Code
 from reconciler.errors import BrokerUnavailable
 from reconciler.halves.scan import BrokerScan, Progress
-from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfState
+from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfFate
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -21,7 +21,7 @@ __all__ = [
     "AclCredentials",
     "BrokerFindings",
     "Half",
-    "HalfState",
+    "HalfFate",
     "Progress",
     "ScanRequest",
     "TlsSettings",

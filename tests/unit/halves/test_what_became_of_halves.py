@@ -17,7 +17,7 @@ from reconciler.halves.classify import (
     unnamed_halves,
 )
 from reconciler.halves.ended import OffsetBits, ended_offsets
-from reconciler.halves.values import CheckRules, HalfCopy, HalfState
+from reconciler.halves.values import CheckRules, HalfCopy, HalfFate
 
 NOW_MS = 1_700_000_000_000
 RULES = CheckRules(
@@ -71,18 +71,18 @@ def test_a_half_is_not_ended_while_nothing_names_its_newest_copy(
 @pytest.mark.parametrize(
     ("copy", "delivered", "was_ended", "state"),
     [
-        (FIRST, False, False, HalfState.OPEN),
-        (FIRST, None, False, HalfState.OPEN),
-        (SECOND, True, True, HalfState.DELIVERED),
-        (SECOND, False, True, HalfState.ENDED),
-        (SECOND, None, True, HalfState.OPEN),
-        (replace(FIRST, store_ms=NOW_MS - 3_999), False, False, HalfState.FRESH),
-        (replace(FIRST, store_ms=NOW_MS - 4_000), False, False, HalfState.OPEN),
-        (replace(FIRST, store_ms=NOW_MS - 1), True, False, HalfState.DELIVERED),
+        (FIRST, False, False, HalfFate.OPEN),
+        (FIRST, None, False, HalfFate.OPEN),
+        (SECOND, True, True, HalfFate.DELIVERED),
+        (SECOND, False, True, HalfFate.ENDED),
+        (SECOND, None, True, HalfFate.OPEN),
+        (replace(FIRST, store_ms=NOW_MS - 3_999), False, False, HalfFate.FRESH),
+        (replace(FIRST, store_ms=NOW_MS - 4_000), False, False, HalfFate.OPEN),
+        (replace(FIRST, store_ms=NOW_MS - 1), True, False, HalfFate.DELIVERED),
     ],
 )
 def test_what_is_not_ended_is_open_unless_its_message_is_there_or_an_older_copy_was_ended(
-    copy: HalfCopy, delivered: bool | None, was_ended: bool, state: HalfState
+    copy: HalfCopy, delivered: bool | None, was_ended: bool, state: HalfFate
 ) -> None:
     before = {copy.identity} if was_ended else set()
     (half,) = open_halves([copy], rules=RULES, now_ms=NOW_MS, delivered={copy.identity: delivered}, ended_before=before)
@@ -91,10 +91,10 @@ def test_what_is_not_ended_is_open_unless_its_message_is_there_or_an_older_copy_
 
 @pytest.mark.parametrize(
     ("age_seconds", "delivered", "states"),
-    [(66, False, [HalfState.FRESH]), (67, False, [HalfState.OPEN]), (67, None, [HalfState.OPEN]), (67, True, [])],
+    [(66, False, [HalfFate.FRESH]), (67, False, [HalfFate.OPEN]), (67, None, [HalfFate.OPEN]), (67, True, [])],
 )
 def test_without_op_records_a_half_is_open_when_two_rounds_had_the_time_to_pass_it(
-    age_seconds: int, delivered: bool | None, states: list[HalfState]
+    age_seconds: int, delivered: bool | None, states: list[HalfFate]
 ) -> None:
     copy = replace(FIRST, born_ms=NOW_MS - 1000 * age_seconds)
     halves = unnamed_halves([copy], rules=RULES, now_ms=NOW_MS, delivered={copy.identity: delivered})
@@ -105,7 +105,7 @@ def test_a_half_that_was_given_up_counts_once_and_is_lost_only_while_its_message
     newest = newest_of_each([SECOND, FIRST, OTHER])
     assert newest == {SECOND.identity: SECOND, OTHER.identity: OTHER}
     found = given_up(newest.values(), rules=RULES, delivered={SECOND.identity: True, OTHER.identity: False})
-    assert [half.state for half in found] == [HalfState.GIVEN_UP_DELIVERED, HalfState.GIVEN_UP]
+    assert [half.state for half in found] == [HalfFate.GIVEN_UP_DELIVERED, HalfFate.GIVEN_UP]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_half_that_was_given_up_counts_once_and_is_lost_only_while_its_message
 def test_the_last_question_comes_after_those_that_are_left_or_with_the_end_of_retention(
     copy: HalfCopy, left: int, until_seconds: float
 ) -> None:
-    half = asked_on(copy, RULES, HalfState.OPEN)
+    half = asked_on(copy, RULES, HalfFate.OPEN)
     assert (half.questions_left, half.asked_until_ms) == (left, NOW_MS + round(until_seconds * 1000))
 
 
