@@ -67,11 +67,14 @@ def open_halves(
     """
     for copy in copies:
         in_topic = delivered.get(copy.identity)
+        is_fresh = now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000
+        if in_topic and is_fresh and not copy.is_put_back:
+            continue  # committed a moment ago, as most are
         if in_topic:
             state = HalfFate.DELIVERED
         elif copy.identity in ended_before and in_topic is False:
             state = HalfFate.ENDED
-        elif now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000:
+        elif is_fresh:
             state = HalfFate.FRESH
         else:
             state = HalfFate.OPEN

@@ -78,15 +78,18 @@ def test_a_half_is_not_ended_while_nothing_names_its_newest_copy(
         (SECOND, None, True, HalfFate.OPEN),
         (replace(FIRST, store_ms=NOW_MS - 3_999), False, False, HalfFate.FRESH),
         (replace(FIRST, store_ms=NOW_MS - 4_000), False, False, HalfFate.OPEN),
-        (replace(FIRST, store_ms=NOW_MS - 1), True, False, HalfFate.DELIVERED),
+        (replace(FIRST, store_ms=NOW_MS - 4_000), True, False, HalfFate.DELIVERED),
+        (replace(FIRST, store_ms=NOW_MS - 3_999), True, False, None),
+        (replace(SECOND, store_ms=NOW_MS - 3_999), True, False, HalfFate.DELIVERED),
     ],
 )
 def test_what_is_not_ended_is_open_unless_its_message_is_there_or_an_older_copy_was_ended(
-    copy: HalfCopy, delivered: bool | None, was_ended: bool, state: HalfFate
+    copy: HalfCopy, delivered: bool | None, was_ended: bool, state: HalfFate | None
 ) -> None:
     before = {copy.identity} if was_ended else set()
-    (half,) = open_halves([copy], rules=RULES, now_ms=NOW_MS, delivered={copy.identity: delivered}, ended_before=before)
-    assert (half.state, half.is_looked_up) == (state, delivered is not None)
+    found = open_halves([copy], rules=RULES, now_ms=NOW_MS, delivered={copy.identity: delivered}, ended_before=before)
+    expected = [] if state is None else [(state, delivered is not None)]
+    assert [(half.state, half.is_looked_up) for half in found] == expected
 
 
 @pytest.mark.parametrize(
