@@ -93,7 +93,13 @@ def _described(member: Any) -> Iterator[str]:
     if bases:
         yield from (f"A kind of {', '.join(bases)}.", "")
     made = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
-    fields = [one for one in tree.body if isinstance(one, ast.AnnAssign) and _is_public(ast.unparse(one.target))]
+    fields = [
+        one
+        for one in tree.body
+        if isinstance(one, ast.AnnAssign)
+        and _is_public(ast.unparse(one.target))
+        and not ast.unparse(one.annotation).startswith("ClassVar")
+    ]
     if made is not None and not issubclass(member, Exception):
         yield from (*_signature(made, tree.name), "")
     yield from _text(ast.get_docstring(tree) or "")

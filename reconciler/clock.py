@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
+from reconciler.errors import warn_of_former_paths
+
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
     """A time as people read it, RFC 3339 UTC, rounded down, so that "until" never promises too much.
@@ -149,3 +151,6 @@ class Standstill:
             if len(self._seen) > self.THINGS_MAX:
                 del self._seen[next(iter(self._seen))]
             return now - since if last == look else 0.0
+
+
+warn_of_former_paths(__name__, {"ManualClock": "reconciler.testing"})

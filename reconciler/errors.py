@@ -30,8 +30,16 @@ Driver errors are translated at the edge with ``raise ... from error``; policy n
 
 from __future__ import annotations
 
+import inspect
+import sys
+import warnings
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+_TREE = str(Path(__file__).parents[1])
 
 
 class ReconcilerError(Exception):
@@ -239,3 +247,29 @@ def without_remedy(error: ReconcilerError, remedy: str | None = None) -> str:
     """What an error says, less the remedy, which is told in a place of its own. None: the one that it knows."""
     remedy = known_remedy(error) if remedy is None else remedy
     return str(error).replace(f"; {remedy}", "", 1) if remedy else str(error)
+
+
+class FormerPath(DeprecationWarning):
+    """A name was imported by a path that a page of 0.2.0 showed, and that the next release does not promise."""
+
+
+def warn_of_former_paths(module: str, today: Mapping[str, str]) -> None:
+    """Imports of these names from the module warn from now on. `today`: name -> its public module.
+
+    The names are the product's own, and stay where they are. So the warning is for code outside of this tree alone.
+    """
+
+    class WithFormerPaths(ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            if name in today and _is_of_a_service(inspect.currentframe()):
+                told = f"{module}.{name} is private: import {name} from {today[name]}"
+                warnings.warn(told, FormerPath, stacklevel=2)
+            return super().__getattribute__(name)
+
+    sys.modules[module].__class__ = WithFormerPaths
+
+
+def _is_of_a_service(frame: FrameType | None) -> bool:
+    caller = frame.f_back if frame is not None else None
+    file = caller.f_code.co_filename if caller is not None else ""
+    return not file.startswith((_TREE, "<frozen"))

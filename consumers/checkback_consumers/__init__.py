@@ -5,7 +5,7 @@
 `transactional_handler` wraps the service's handler, `CommitRecorder` records what was consumed. `TransactionalConsumer`
 runs handlers on the push consumer in Python, `NativeConsumer` on rocketmq-client-python, `ReplayWorker` hand-overs.
 
-The names below and those in `checkback_consumers.errors`, `.metrics` and `.security` are public; every other
+The names below and those in `checkback_consumers.errors`, `.metrics`, `.security` and `.tables` are public; every other
 module and name is private and may change with any release.
 """
 

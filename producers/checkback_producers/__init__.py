@@ -2,7 +2,7 @@
 
     from checkback_producers import Message, open_producer
 
-The names below and those in `checkback_producers.errors`, `.metrics` and `.security` are public; every other
+The names below and those in `checkback_producers.errors`, `.metrics`, `.security` and `.tables` are public; every other
 module and name is private and may change with any release. Loads SQLAlchemy and the remoting client, nothing heavier.
 """
 

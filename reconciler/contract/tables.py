@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from reconciler.contract.schema import Column, PageIndex, Table
 from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.errors import warn_of_former_paths
 
 
 class OutboxState(StrEnum):
@@ -585,3 +586,6 @@ LATER_TABLES = frozenset({SUBSCRIPTION.name})
 
 #: Where migrations keep the revision of the tables above, each tree in a table of its own.
 VERSION_TABLES = {tree: f"reconciler_alembic_version_{tree}" for tree in ("outbox", "inbox", "ledger")}
+
+
+warn_of_former_paths(__name__, {"HoldKind": "reconciler.testing"})

@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.embedded.families import Family
 from reconciler.embedded.reply import Reply
-from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.errors import ConfigurationError, InvalidValue, warn_of_former_paths
 from reconciler.rocketmq.wire.access_rights import (
     ADMIN_CODES,
     Action,
@@ -171,3 +171,6 @@ def _user(path: Path, number: int, entry: Any) -> BrokerUser:
     return BrokerUser(
         access_key=key, secret_key=secret, rights=tuple(rights), is_admin=entry.get("admin", False) is True
     )
+
+
+warn_of_former_paths(__name__, {"BrokerUser": "reconciler.testing"})

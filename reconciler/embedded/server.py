@@ -21,7 +21,7 @@ from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.tls import ServerTls
-from reconciler.errors import InvariantViolation, UsageError
+from reconciler.errors import InvariantViolation, UsageError, warn_of_former_paths
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
 
@@ -278,3 +278,6 @@ class EmbeddedCluster:
         for broker in self.brokers.values():
             broker.stop()
         self.name_server.stop()
+
+
+warn_of_former_paths(__name__, {"EmbeddedBroker": "reconciler.testing"})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from reconciler.errors import InvalidValue
+from reconciler.errors import InvalidValue, warn_of_former_paths
 
 logger = logging.getLogger(__name__)
 
@@ -146,3 +146,6 @@ class TlsDoor:
         self._silent.discard(connected)
         with contextlib.suppress(OSError):
             connected.close()
+
+
+warn_of_former_paths(__name__, {"ServerTls": "reconciler.testing", "TlsMode": "reconciler.testing"})

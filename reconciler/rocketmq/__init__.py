@@ -2,7 +2,9 @@
 
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
+from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -19,6 +21,8 @@ __all__ = [
     "ConsumeStatus",
     "LocalTransactionState",
     "Message",
+    "MessageQueue",
+    "Offsets",
     "PushConsumer",
     "ReceivedMessage",
     "RemotingClient",

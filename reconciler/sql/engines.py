@@ -38,6 +38,7 @@ from reconciler.errors import (
     InvalidValue,
     MissingDependency,
     StatementTooSlow,
+    warn_of_former_paths,
 )
 from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import secret_of, take_login_of
@@ -502,3 +503,6 @@ def asked_once(now: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[int
 def database_now_ms(connection: sa.Connection) -> int:
     """Reads database time."""
     return int(connection.execute(sa.select(now_ms(connection.dialect.name))).scalar_one())
+
+
+warn_of_former_paths(__name__, {"open_engine": "checkback_producers.tables or checkback_consumers.tables"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from reconciler.errors import ConfigurationError
+from reconciler.errors import ConfigurationError, warn_of_former_paths
 from reconciler.sql.engines import reading, shown, writing
 from reconciler.sql.tables import outbox_identity
 
@@ -68,3 +68,6 @@ def read_identity(engine: sa.Engine) -> str:
     if found is None:
         raise ConfigurationError(f"{shown(engine)}: {outbox_identity.name} is empty; run reconciler db upgrade outbox")
     return str(found)
+
+
+warn_of_former_paths(__name__, {"ensure_identity": "checkback_producers.tables"})

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import mysql
 
 from reconciler.contract import tables as contract
 from reconciler.contract.schema import ColumnKind, Table
+from reconciler.errors import warn_of_former_paths
 
 _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 
@@ -185,3 +186,12 @@ def is_view(connection: sa.Connection, table: str) -> bool:
     dialect = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
     is_table = connection.scalar(sa.text(_IS_TABLE[dialect]), {"name": table})
     return is_table is not None and not is_table
+
+
+warn_of_former_paths(
+    __name__,
+    {
+        **dict.fromkeys(("outbox", "outbox_identity", "outbox_filter"), "checkback_producers.tables"),
+        "inbox": "checkback_consumers.tables",
+    },
+)

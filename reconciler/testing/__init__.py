@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.access_control import BrokerUser
     from reconciler.embedded.faults import Faults
     from reconciler.embedded.server import EmbeddedBroker
-    from reconciler.embedded.tls import ServerTls
+    from reconciler.embedded.tls import ServerTls, TlsMode
     from reconciler.testing.kit import Checkback, Settled
     from reconciler.testing.memory import MemoryLedger
     from reconciler.testing.memory_shards import MemoryShards
@@ -37,6 +37,7 @@ __all__ = [
     "MemoryShards",
     "ServerTls",
     "Settled",
+    "TlsMode",
 ]
 
 __getattr__ = imported_when_used(
@@ -53,5 +54,6 @@ __getattr__ = imported_when_used(
         "MemoryShards": "reconciler.testing.memory_shards",
         "ServerTls": "reconciler.embedded.tls",
         "Settled": "reconciler.testing.kit",
+        "TlsMode": "reconciler.embedded.tls",
     },
 )

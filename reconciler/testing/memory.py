@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
+from reconciler.errors import warn_of_former_paths
 from reconciler.testing.memory_repairs import (
     MemoryCandidates,
     MemoryClosings,
@@ -49,3 +50,6 @@ class MemoryLedger:
         self.announcements = MemoryAnnouncementLedger(self.rows, self.outages)
         self.actions = MemoryOperatorActions(self.rows)
         self.reports = MemoryReports(self.rows)
+
+
+warn_of_former_paths(__name__, {"MemoryLedger": "reconciler.testing"})

@@ -41,7 +41,7 @@ from reconciler.contract.keyspace import (
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of, shard_of
-from reconciler.errors import InvariantViolation
+from reconciler.errors import InvariantViolation, warn_of_former_paths
 from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
 from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardState
@@ -432,3 +432,6 @@ def with_round(
         kept.remove(min(holes, key=lambda time: holes[time]))
     after = {time: offsets if time == at_ms else covered[time] for time in kept}
     return after, after[before[-1]] if before else {}
+
+
+warn_of_former_paths(__name__, {"MemoryShards": "reconciler.testing"})

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.python_api import MODULES
+from reconciler.errors import FormerPath
+
 ROOT = Path(__file__).parents[2]
 PLUG_INS = ["checkback_producers", "checkback_consumers"]
 #: The page for the plug-in's users.
@@ -33,14 +36,26 @@ _DOTTED = re.compile(r"(?<![\w/])checkback_(?:producers|consumers)(?:\.\w+)+")
 
 
 def public_names(package: str) -> dict[str, list[str]]:
-    """By module: the package, its `errors`, and its `security`."""
-    return {
-        name: import_module(name).__all__
-        for name in (package, f"{package}.errors", f"{package}.metrics", f"{package}.security")
-    }
+    """By module: the package and those beside it that are public."""
+    return {name: import_module(name).__all__ for name in MODULES if name.partition(".")[0] == package}
 
 
 PUBLIC = {module: set(names) for package in PLUG_INS for module, names in public_names(package).items()}
+#: What the Python API shows.
+DOCUMENTED = {module: set(import_module(module).__all__) for module in MODULES}
+_ANY_IMPORT = re.compile(
+    r"^\s*from ((?:checkback_\w+|reconciler)(?:\.\w+)*) import ([\w, ]+|\([\w,\s]+\))", re.MULTILINE
+)
+_WHOLE_MODULE = re.compile(r"^\s*import ((?:checkback_\w+|reconciler)(?:\.\w+)*)", re.MULTILINE)
+#: A name in a sentence, which may be called there. Commands, files and topics have no such form.
+_SPAN = re.compile(r"`((?:checkback_\w+|reconciler)(?:\.\w+)+)(?:\([^`]*\))?`")
+#: The pages that tell readers what to write, in both languages, and what they copy.
+WRITTEN_BY_READERS = [
+    *(ROOT / name for name in ("README.md", "README.zh-CN.md")),
+    *sorted(page for room in ("tutorial", "how-to") for page in ROOT.glob(f"docs/**/{room}/*.md")),
+    *sorted((ROOT / "docs/examples").glob("*.py")),
+]
+_FILES = frozenset({"reconciler.toml"})
 
 
 def docstrings(path: Path) -> str:
@@ -89,6 +104,51 @@ def test_every_public_name_is_on_its_page(module: str) -> None:
     section = page.split("\n## Names\n", 1)[1]
     assert f"`from {module} import`" in section
     assert not [name for name in PUBLIC[module] if not re.search(rf"`{name}`", section)]
+
+
+@pytest.mark.parametrize("path", WRITTEN_BY_READERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_readers_are_told_to_write_has_names_that_the_python_api_shows(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    unknown = [
+        f"{module}.{name}"
+        for module, names in _ANY_IMPORT.findall(text)
+        for name in re.findall(r"\w+", names)
+        if name not in DOCUMENTED.get(module, ())
+    ]
+    unknown += [module for module in _WHOLE_MODULE.findall(text) if module not in DOCUMENTED]
+    spans = set(_SPAN.findall(text)) - _FILES - DOCUMENTED.keys()
+    unknown += [span for span in spans if span.rpartition(".")[2] not in DOCUMENTED.get(span.rpartition(".")[0], ())]
+    assert unknown == [], "export it from reconciler.testing or a plug-in, or name what is"
+
+
+#: What pages of 0.2.0 showed -> where it is public today.
+FORMER = {
+    "reconciler.sql.engines.open_engine": "checkback_producers.tables",
+    "reconciler.sql.tables.outbox": "checkback_producers.tables",
+    "reconciler.sql.tables.outbox_identity": "checkback_producers.tables",
+    "reconciler.sql.tables.outbox_filter": "checkback_producers.tables",
+    "reconciler.sql.tables.inbox": "checkback_consumers.tables",
+    "reconciler.sql.identity.ensure_identity": "checkback_producers.tables",
+    "reconciler.embedded.server.EmbeddedBroker": "reconciler.testing",
+    "reconciler.embedded.access_control.BrokerUser": "reconciler.testing",
+    "reconciler.embedded.tls.ServerTls": "reconciler.testing",
+    "reconciler.embedded.tls.TlsMode": "reconciler.testing",
+    "reconciler.testing.memory.MemoryLedger": "reconciler.testing",
+    "reconciler.testing.memory_shards.MemoryShards": "reconciler.testing",
+    "reconciler.clock.ManualClock": "reconciler.testing",
+    "reconciler.contract.tables.HoldKind": "reconciler.testing",
+    "reconciler.rocketmq.client.offsets.Offsets": "reconciler.rocketmq",
+}
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_a_path_that_a_page_of_0_2_0_showed_works_and_names_the_one_of_today(former: str) -> None:
+    module, _, name = former.rpartition(".")
+    names: dict[str, object] = {}
+    of_a_service = compile(f"from {module} import {name}", "/srv/shop/orders.py", "exec")
+    with pytest.warns(FormerPath, match=rf"import {name} from .*{FORMER[former]}"):
+        exec(of_a_service, names)
+    assert names[name] is getattr(import_module(FORMER[former]), name)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from reconciler.errors import warn_of_former_paths
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.answers import number_field, require_success
@@ -86,3 +87,6 @@ def _storing(queue: MessageQueue, group: str, offset: int) -> Command:
 
 def _of(queue: MessageQueue) -> dict[str, str]:
     return {"topic": queue.topic, "queueId": str(queue.queue_id)}
+
+
+warn_of_former_paths(__name__, {"Offsets": "reconciler.rocketmq"})
