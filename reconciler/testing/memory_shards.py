@@ -4,7 +4,7 @@ Shared by threads; every call takes one lock, as Redis runs one command at a tim
 
 A key is announced, a round finds it pending, its consumption is recorded, and the next round has matched it:
 
->>> from reconciler.clock import ManualClock
+>>> from reconciler.testing import ManualClock
 >>> shards = MemoryShards(ManualClock())
 >>> billing = Subscription(environment="test", topic="ORDERS", group="billing")
 >>> shard = Shard(subscription=billing, number=0)
