@@ -16,11 +16,12 @@ from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
+from reconciler.telling.notifier import NoticeService, Watch
 from reconciler.telling.ports.notices import StandingTrouble
 from reconciler.telling.ports.reports import LedgerReports
 from reconciler.wiring.channels import make_ping
 from reconciler.wiring.metrics import Metering
-from reconciler.wiring.notices import NoticeService, Watch, repeating, telling_people
+from reconciler.wiring.notices import repeating, telling_people
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said
 

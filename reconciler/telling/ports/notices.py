@@ -6,11 +6,12 @@ what was told and the one message that waits. So nothing is remembered in a proc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.facts import Fact
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
 
 
@@ -158,3 +159,49 @@ class PastTroubles:
     #: One of them is there now.
     is_open: bool
     detail: str
+
+
+class Notices(Protocol):
+    """Conversations of notifiers, and what there is to tell. Shared by threads. Raises DatabaseAway."""
+
+    def now_ms(self) -> int:
+        """The ledger's time."""
+        ...
+
+    def conversations(self, environment: str) -> Sequence[Conversation]:
+        """All rows; damaged ones are left out."""
+        ...
+
+    def begin(self, environment: str, notifier: str) -> None:
+        """Writes the first row of a notifier that has none, or a damaged one: what came before is not told."""
+        ...
+
+    def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
+        """Quarantined keys, failed repairs and open breakers."""
+        ...
+
+    def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
+        """Losses and outages after each mark. Places of another kind are left out."""
+        ...
+
+    def write(self, conversation: Conversation) -> bool:
+        """Replaces the version that was read. False: another process was faster, or is sending."""
+        ...
+
+    def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
+        """Those of a notifier whose message is due, and that nobody sends, the longest due first."""
+        ...
+
+    def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
+        """Of several claimants exactly one gets it, once it is due; the try is counted. None: it is not ours."""
+        ...
+
+    def told(self, conversation: Conversation, *, token: str) -> bool:
+        """The waiting message was sent. After a crash before this it is sent again, with the same id."""
+        ...
+
+    def failed(
+        self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
+    ) -> bool:
+        """It was not; it is free, and due after the wait."""
+        ...

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, time
 
 from reconciler.contract.tables import NoticeKind
 from reconciler.settings.schema import Settings
+from reconciler.telling.notifier import Watch
 from reconciler.telling.ports.notices import StandingTrouble
 from reconciler.telling.ports.reports import LedgerReports
 from reconciler.web.audits.days import AuditCalendar, DayState, calendar_of
 from reconciler.web.audits.folder import LINK
 from reconciler.web.audits.shelf import AuditShelf
-from reconciler.wiring.notices import Watch
 
 #: A day in one of these states is told.
 _TOLD = frozenset({DayState.VIOLATIONS, DayState.DIFFERENCES})

@@ -18,12 +18,12 @@ from reconciler.errors import DatabaseAway
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
-from reconciler.sql.rights import refused_rights
+from reconciler.sql.rights import lacks_right, refused_rights
 from reconciler.sql.tables import ledger_metadata, outbox_metadata
 from reconciler.telling.conversations import Pace
 from reconciler.telling.ledger_silence import SILENT_MS
+from reconciler.telling.notifier import Listener, NoticeService
 from reconciler.telling.ports.notices import Notice
-from reconciler.wiring.notices import Listener, NoticeService
 
 ROOT = Path(__file__).parents[3]
 LOGIN, PASSWORD = "reader", "reader"
@@ -167,7 +167,13 @@ def test_ledger_that_refuses_the_login_of_a_notifier_is_told_as_one_that_is_away
     pace = Pace(interval_seconds=900, reminder_seconds=14_400)
     on_call = Listener(name="on-call", kinds=frozenset(NoticeKind), pace=pace, channel=channel)
     service = NoticeService(
-        ledger.notices, ledger.reports, environment="test", subscriptions=[], listeners=[on_call], clock=clock
+        ledger.notices,
+        ledger.reports,
+        environment="test",
+        subscriptions=[],
+        listeners=[on_call],
+        clock=clock,
+        is_refusal=lacks_right,
     )
     for _ in range(3):
         service.look()

@@ -20,10 +20,11 @@ from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
+from reconciler.sql.rights import lacks_right
 from reconciler.sql.tables import ledger_metadata
 from reconciler.telling.conversations import Pace
+from reconciler.telling.notifier import Listener, NoticeService, Watch
 from reconciler.telling.ports.notices import NoticeChannel
-from reconciler.wiring.notices import Listener, NoticeService, Watch
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = "test"
@@ -72,6 +73,7 @@ class NoticeWorld:
             subscriptions=[BILLING],
             listeners=listeners,
             clock=self.clock,
+            is_refusal=lacks_right,
             watches=watches,
         )
 
@@ -129,6 +131,7 @@ def die_in_a_send(url: str, ledger_url: str, moment: str) -> None:
         subscriptions=[BILLING],
         listeners=[listener(channel, pace=pace)],
         clock=SystemClock(),
+        is_refusal=lacks_right,
         lease_seconds=0.2,
     )
     service.look()

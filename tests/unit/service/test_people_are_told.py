@@ -23,9 +23,10 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
+from reconciler.telling.notifier import REFUSED_SECONDS, NoticeService, Watch
 from reconciler.telling.ports.notices import Notice, StandingTrouble
 from reconciler.wiring.databases import INBOX, OUTBOX
-from reconciler.wiring.notices import REFUSED_SECONDS, NoticeService, Watch, listeners_of, telling_people
+from reconciler.wiring.notices import listeners_of, telling_people
 from reconciler.words import said
 from tests.contract.ledger.rows import round_done
 from tests.polling import eventually

@@ -1,0 +1,370 @@
+"""Tells people: looks at the ledger for what there is to tell, and sends what is due of each notifier.
+
+What is left behind at any point is in the ledger, and the next process goes on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ulid import ULID
+
+from reconciler.clock import Backoff, Clock
+from reconciler.contract.facts import Code, Fact
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import NoticeKind
+from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
+from reconciler.telling.conversations import (
+    LEASE_SECONDS,
+    PASSING_KINDS,
+    Episodes,
+    Pace,
+    after_past,
+    after_patience,
+    after_standing,
+    by_present_clock,
+    is_untold,
+    new_conversation,
+    oldest_untold_ms,
+    unheard,
+)
+from reconciler.telling.ledger_silence import SILENT_MS, LedgerSilence
+from reconciler.telling.ports.notices import Conversation, Notice, NoticeChannel, Notices, Place, StandingTrouble
+from reconciler.telling.ports.reports import LedgerReports
+
+logger = logging.getLogger(__name__)
+
+LEDGER_SILENT = Code("wiring.ledger-silent")
+
+#: Messages that are sent at the same moment, of all notifiers. Each notifier sends one after the other.
+SENT_AT_ONCE_MAX = 4
+BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
+#: A receiver that refuses is asked again at long intervals: a person has to mend something.
+REFUSED_SECONDS = 300.0
+#: What is read of the ledger itself; a process may know of more.
+_OF_LEDGER = frozenset({NoticeKind.QUARANTINED, NoticeKind.REPAIR_FAILED, NoticeKind.BREAKER_OPEN})
+
+#: Kind -> the troubles that stand now. A kind that is not there could not be judged, and nothing is told of it.
+Watch = Callable[[LedgerReports, int], Mapping[NoticeKind, Sequence[StandingTrouble]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One notifier: what it is told, how often, and its channel."""
+
+    name: str
+    kinds: frozenset[NoticeKind]
+    pace: Pace
+    channel: NoticeChannel
+    #: Between two messages, of all processes together as a rule: more at once the receiver would refuse.
+    gap_seconds: float = 0.0
+
+
+class NoticeService:
+    """Looks and sends. Each method is for one thread: look() for that of the looks, send() for that of a notifier,
+    tell_silence() for one that never asks the ledger."""
+
+    def __init__(
+        self,
+        notices: Notices,
+        reports: LedgerReports,
+        *,
+        environment: str,
+        subscriptions: Sequence[Subscription],
+        listeners: Sequence[Listener],
+        clock: Clock,
+        is_refusal: Callable[[ReconcilerError], bool],
+        watches: Sequence[Watch] = (),
+        kinds: frozenset[NoticeKind] = frozenset(NoticeKind),
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        """`is_refusal`: True of an error by which the ledger has answered, and refused this login. `watches`: what the
+        process knows beside the ledger. `kinds`: what it decides about."""
+        self._notices = notices
+        self._reports = reports
+        self._environment = environment
+        self._subscriptions = subscriptions
+        self._places = {(one.topic, one.group) for one in subscriptions}
+        self._listeners = {one.name: one for one in listeners}
+        self._clock = clock
+        self._is_refusal = is_refusal
+        self._watches = watches
+        self._kinds = kinds
+        self._lease_seconds = lease_seconds
+        self._dice = random.Random()
+        self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
+        self._lock = threading.Lock()
+        self._silences = dict.fromkeys(self._listeners, LedgerSilence())
+        #: Used by the thread of the looks alone.
+        self._episodes: dict[Place, Episodes] = {}
+        #: Monotonic time at which the look under way began; None: there is none.
+        self._looking_since: float | None = None
+        #: Notifier -> failures in a row, and the monotonic time before which nothing is sent.
+        self._failures: Counter[str] = Counter()
+        self._paused_until: dict[str, float] = {}
+        #: (Notifier, outcome) -> messages: sent, failed, refused.
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        #: Notifier -> since when a message is due and not sent; None: none is due. By the ledger's clock.
+        self.untold_since_ms: Mapping[str, int | None] = {}
+        self.looked_at_ms: int | None = None
+
+    def look(self) -> None:
+        """One look: decides what is to be told. Raises nothing."""
+        problem: str | None = None
+        asked_at_ms = self._clock.now_ms()
+        with self._lock:
+            self._looking_since = self._clock.monotonic_seconds()
+        try:
+            self._look()
+        except ReconcilerError as error:
+            # A ledger that refuses this login has answered: `doctor` names the right, and nobody is woken for it.
+            problem = None if self._is_refusal(error) else str(error)
+            logger.warning("notices_unread", extra={"error": str(error)})
+        except Exception:  # the next look comes; what it is about is in the ledger
+            logger.exception("notices_failed")
+        with self._lock:
+            self._looking_since = None
+            self._note(problem, asked_at_ms)
+
+    def _note(self, problem: str | Fact | None, asked_at_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._silences = {
+            name: silence.after_look(problem, asked_at_ms=asked_at_ms, now_ms=now_ms)
+            for name, silence in self._silences.items()
+        }
+
+    def _look(self) -> None:
+        known = self._conversations()
+        now_ms = self._notices.now_ms()  # after the rows: none of them is of a later time
+        new = [name for name in self._listeners if name not in known]
+        for name in new:
+            self._notices.begin(self._environment, name)
+        stepped = list(self._set_back(known, now_ms))
+        for one in stepped:
+            self._write(one)
+        if new or stepped:
+            known = self._conversations()
+        known = {name: known.get(name, {}) for name in self._listeners}  # damaged rows are in none
+        born_ms = {
+            name: min([now_ms, *(one.created_at_ms for one in of_notifier.values())])
+            for name, of_notifier in known.items()
+        }
+        self._decide_past(known, born_ms, now_ms)
+        self._decide_standing(known, born_ms, now_ms)
+        self.untold_since_ms = {name: oldest_untold_ms(known[name].values(), now_ms=now_ms) for name in self._listeners}
+        self.looked_at_ms = now_ms
+
+    def _conversations(self) -> dict[str, dict[Place, Conversation]]:
+        found: dict[str, dict[Place, Conversation]] = {}
+        for one in self._notices.conversations(self._environment):
+            if one.notifier in self._listeners:
+                found.setdefault(one.notifier, {})[one.place] = one
+        return found
+
+    def _set_back(self, known: Mapping[str, Mapping[Place, Conversation]], now_ms: int) -> Iterator[Conversation]:
+        for name, of_notifier in known.items():
+            listener = self._listeners[name]
+            for one in of_notifier.values():
+                is_heard = one.kind in listener.kinds
+                present = by_present_clock(one if is_heard else unheard(one), pace=listener.pace, now_ms=now_ms)
+                if present != one and not one.is_claimed:
+                    yield present
+
+    def _decide_past(
+        self, known: Mapping[str, Mapping[Place, Conversation]], born_ms: Mapping[str, int], now_ms: int
+    ) -> None:
+        places: list[Place] = [(NoticeKind.OUTAGE, None, None)]
+        places += [(NoticeKind.LOSS_PROVED, one.topic, one.group) for one in self._subscriptions]
+        asked = [
+            (listener, self._conversation(known, born_ms, listener, place))
+            for listener in self._listeners.values()
+            for place in places
+            if place[0] in listener.kinds & self._kinds
+        ]
+        found = self._notices.past(self._environment, [(one.place, one.mark_ms) for _, one in asked])
+        pasts = [found[one.place, one.mark_ms] for _, one in asked]
+        for (_, one), past in zip(asked, pasts, strict=True):
+            newest_ms = past.until_ms if past.count > one.mark_count else 0
+            # What was lost before, and passed, is untold as well: only a process that has just begun goes by it.
+            since_ms = now_ms if one.place in self._episodes else past.since_ms
+            self._note_episode(one.place, is_open=past.is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
+        for (listener, one), past in zip(asked, pasts, strict=True):
+            if self._passes(listener, one, now_ms):
+                self._write(after_patience(one, past, now_ms=now_ms))
+            else:
+                self._write(after_past(one, past, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+
+    def _note_episode(self, place: Place, *, is_open: bool, since_ms: int, newest_ms: int = 0, now_ms: int) -> None:
+        known = self._episodes.get(place, Episodes())
+        since_ms = since_ms or now_ms
+        self._episodes[place] = known.after(is_open=is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
+
+    def _passes(self, listener: Listener, one: Conversation, now_ms: int) -> bool:
+        """Whether it is waited for to pass by itself."""
+        if one.kind not in PASSING_KINDS or not is_untold(one):
+            return False
+        return not self._episodes.get(one.place, Episodes()).are_told(listener.pace, now_ms=now_ms)
+
+    def _decide_standing(
+        self, known: Mapping[str, Mapping[Place, Conversation]], born_ms: Mapping[str, int], now_ms: int
+    ) -> None:
+        judged: dict[NoticeKind, Sequence[StandingTrouble]] = {kind: [] for kind in _OF_LEDGER & self._kinds}
+        judged |= self._watched(now_ms)
+        standing = {(one.kind, one.topic, one.group): one for of_kind in judged.values() for one in of_kind}
+        if judged.keys() & _OF_LEDGER:
+            found = self._notices.standing(self._environment, self._subscriptions)
+            standing |= {(one.kind, one.topic, one.group): one for one in found}
+        for kind in judged.keys() & PASSING_KINDS:
+            for place in {place for place in (*self._episodes, *standing) if place[0] is kind}:
+                there = standing.get(place)
+                since_ms = 0 if there is None else there.since_ms
+                self._note_episode(place, is_open=there is not None, since_ms=since_ms, now_ms=now_ms)
+        for listener in self._listeners.values():
+            ended = {place for place in known[listener.name] if self._is_judged(place)} - standing.keys()
+            for place in sorted(ended | standing.keys(), key=str):
+                if place[0] in listener.kinds & judged.keys():
+                    one = self._conversation(known, born_ms, listener, place)
+                    if not self._passes(listener, one, now_ms):
+                        trouble = standing.get(place)
+                        self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
+
+    def _is_judged(self, place: Place) -> bool:
+        """Whether it has ended where no trouble was found: watches know the subscriptions of the settings alone."""
+        kind, topic, group = place
+        return kind in _OF_LEDGER or group is None or (topic, group) in self._places
+
+    def _watched(self, now_ms: int) -> dict[NoticeKind, Sequence[StandingTrouble]]:
+        found: dict[NoticeKind, Sequence[StandingTrouble]] = {}
+        for watch in self._watches:
+            try:
+                seen = watch(self._reports, now_ms)
+            except ReconcilerError:
+                raise
+            except Exception:  # a bug of one must not keep the others silent
+                logger.exception("notices_failed")
+                continue
+            found |= {kind: troubles for kind, troubles in seen.items() if kind in self._kinds}
+        return found
+
+    def _conversation(
+        self,
+        known: Mapping[str, Mapping[Place, Conversation]],
+        born_ms: Mapping[str, int],
+        listener: Listener,
+        place: Place,
+    ) -> Conversation:
+        one = known[listener.name].get(place)
+        name = listener.name
+        return one or new_conversation(self._environment, name, place, born_ms=born_ms[name])
+
+    def _write(self, decided: Conversation | None) -> None:
+        if decided is not None:
+            self._notices.write(decided)  # where another process was faster, its decision stands
+
+    def send(self, name: str) -> None:
+        """Sends what is due of one notifier, one after the other, until one fails. Raises nothing."""
+        listener = self._listeners[name]
+        try:
+            if not self._is_paused(name):
+                self._send_due(listener)
+        except ReconcilerError as error:  # the ledger is away: tell_silence() says so
+            logger.debug("notices_unsent: %s", error)
+        except Exception:
+            logger.exception("notices_failed")
+
+    def _is_paused(self, name: str) -> bool:
+        """Whether its receiver failed just now, and is left alone."""
+        return self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0)
+
+    def tell_silence(self) -> None:
+        """Tells from memory that the ledger is away, or is back. Raises nothing, and never waits for the ledger."""
+        with self._lock:
+            began = self._looking_since
+            hangs_seconds = 0.0 if began is None else self._clock.monotonic_seconds() - began
+            if hangs_seconds * 1000 >= SILENT_MS:
+                self._note(LEDGER_SILENT(), self._clock.now_ms() - round(hangs_seconds * 1000))
+        for listener in self._listeners.values():
+            if NoticeKind.LEDGER_AWAY in listener.kinds & self._kinds:
+                self._tell_silence(listener)
+
+    def _tell_silence(self, listener: Listener) -> None:
+        name, interval_ms = listener.name, round(listener.pace.interval_seconds * 1000)
+        if self._is_paused(name):
+            return
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            notice = self._silences[name].due(self._environment, interval_ms=interval_ms, now_ms=now_ms)
+        if notice is None or self._try(listener, notice, tries=1) is not None:
+            return
+        with self._lock:
+            self._silences[name] = self._silences[name].once_told(notice, now_ms=now_ms)
+
+    def _send_due(self, listener: Listener) -> None:
+        due = self._notices.due(self._environment, listener.name, gap_seconds=listener.gap_seconds)
+        for one in due:
+            if one.kind not in listener.kinds:
+                continue
+            if not self._send_one(listener, one) or listener.gap_seconds:
+                return
+
+    def _send_one(self, listener: Listener, one: Conversation) -> bool:
+        """False: its receiver is to be left alone. Another process may have been faster."""
+        with self._at_once:
+            token = secrets.token_hex(16)
+            mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
+            if mine is None or mine.waiting is None:
+                return True
+            failure = self._try(listener, mine.waiting.notice, tries=mine.attempts)
+        if failure is None:
+            self._notices.told(mine, token=token)
+            return True
+        self._notices.failed(
+            mine, token=token, wait_seconds=failure.wait_seconds, error=failure.why, is_refused=failure.is_refused
+        )
+        return False
+
+    def _try(self, listener: Listener, notice: Notice, *, tries: int) -> _Failure | None:
+        """One try; None: it was sent. A receiver that failed is left alone for a while."""
+        name = listener.name
+        about = {"notifier": name, "kind": notice.kind.value, "topic": notice.topic, "notice_id": notice.notice_id}
+        try:
+            listener.channel.send(notice, at_ms=self._clock.now_ms())
+        except ChannelRefused as error:
+            failure = _Failure(str(error), REFUSED_SECONDS, is_refused=True)
+        except ReconcilerError as error:
+            asked = error.retry_after_seconds if isinstance(error, ChannelAway) else None
+            pause = BACKOFF.jittered_seconds(max(tries - 1, self._failures[name]), self._dice)
+            failure = _Failure(str(error), max(pause, asked or 0.0))
+        except Exception as error:  # a bug of one channel must not end the thread that tells of other troubles
+            logger.exception("notice_failed", extra=about)
+            failure = _Failure(f"a bug: {type(error).__name__}", BACKOFF.longest_seconds)
+        else:
+            self.outcomes[name, "sent"] += 1
+            self._failures[name] = 0
+            logger.info("notice_sent", extra=about | {"is_over": notice.is_over, "count": notice.count})
+            return None
+        self.outcomes[name, "refused" if failure.is_refused else "failed"] += 1
+        is_first = self._failures[name] == 0
+        self._failures[name] += 1
+        self._paused_until[name] = self._clock.monotonic_seconds() + failure.wait_seconds
+        # Once, and not at each try: the metrics count them, and doctor shows the last one.
+        level = logging.DEBUG if not is_first else logging.ERROR if failure.is_refused else logging.WARNING
+        logger.log(level, "notice_unsent", extra=about | {"error": failure.why})
+        return failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    why: str
+    wait_seconds: float
+    is_refused: bool = False
+
+
+def _new_id() -> str:
+    return str(ULID())
