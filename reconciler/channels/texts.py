@@ -130,6 +130,7 @@ class NoticeTexts:
             ("notice.label.topic", notice.topic or "", TOPIC_CHARACTERS_MAX),
             ("notice.label.group", notice.group or "", GROUP_CHARACTERS_MAX),
             (f"notice.detail.{notice.kind}", detail, DETAIL_CHARACTERS_MAX),
+            ("notice.label.business_id", notice.business_id, DETAIL_CHARACTERS_MAX),
         ):
             if shown := self._shown(value, longest):
                 yield self._fact(label, shown)

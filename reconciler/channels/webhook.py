@@ -21,6 +21,7 @@ A secret is the base64 text of 24 to 64 random bytes, with or without whsec_ bef
 | `data.since_ms` | beginning of the trouble, milliseconds since 1970 UTC |
 | `data.until_ms` | its end, or of ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
 | `data.detail` | one line, with texts from outside in it: do not trust it; empty: there is nothing to say |
+| `data.business_id` | of the unique key in `detail`, as its outbox tells it; null: there is none, or no outbox answered |
 | `data.written_at_ms` | when it was decided to tell it |
 | `data.console_url` | page of the console that shows it, or null |
 """  # noqa: E501 - one row of a table is one line
@@ -121,6 +122,7 @@ def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
             "since_ms": notice.since_ms,
             "until_ms": notice.until_ms,
             "detail": notice.detail or ("" if notice.cause is None else said(notice.cause)),
+            "business_id": notice.business_id or None,
             "written_at_ms": notice.written_at_ms,
             "console_url": None if console_url is None else console_link(console_url, notice),
         },

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 
 from reconciler.clock import Clock
+from reconciler.commands.business_ids import business_ids_of
 from reconciler.commands.status.report import StatusReport
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Fact
@@ -20,6 +22,7 @@ from reconciler.telling.notifier import NoticeService, Watch
 from reconciler.telling.ports.notices import StandingTrouble
 from reconciler.telling.ports.reports import LedgerReports
 from reconciler.wiring.channels import make_ping
+from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.notices import repeating, telling_people
 from reconciler.wiring.rounds import topic_plans
@@ -54,9 +57,16 @@ def telling(
             all_watches.append(_accounts_watch(status))
             pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING]
             stack.enter_context(pinging(pings, lambda: proves_calm(status()), clock=clock))
-        service = stack.enter_context(telling_people(settings, clock=clock, watches=all_watches))
+        # Connections of its own: they are opened for the first notice that has a key.
+        connections = stack.enter_context(Connections.for_people(settings, clock=clock))
+        name_of = partial(_business_id, connections)
+        service = stack.enter_context(telling_people(settings, clock=clock, watches=all_watches, name_of=name_of))
         stack.enter_context(_measured(service, metering))
         yield
+
+
+def _business_id(connections: Connections, unique_key: str) -> str:
+    return business_ids_of(connections, [unique_key]).get(unique_key, "")
 
 
 def telling_audits(

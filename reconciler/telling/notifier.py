@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ulid import ULID
 
@@ -19,6 +19,7 @@ from reconciler.clock import Backoff, Clock
 from reconciler.contract.facts import Code, Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import NoticeKind
+from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import ChannelAway, ChannelRefused, ReconcilerError
 from reconciler.telling.conversations import (
     LEASE_SECONDS,
@@ -83,9 +84,11 @@ class NoticeService:
         watches: Sequence[Watch] = (),
         kinds: frozenset[NoticeKind] = frozenset(NoticeKind),
         lease_seconds: float = LEASE_SECONDS,
+        name_of: Callable[[str], str] = lambda _key: "",
     ) -> None:
         """`is_refusal`: True of an error by which the ledger has answered, and refused this login. `watches`: what the
-        process knows beside the ledger. `kinds`: what it decides about."""
+        process knows beside the ledger. `kinds`: what it decides about. `name_of`: business id of a unique key, as its
+        outbox tells it; it raises nothing."""
         self._notices = notices
         self._reports = reports
         self._environment = environment
@@ -97,6 +100,7 @@ class NoticeService:
         self._watches = watches
         self._kinds = kinds
         self._lease_seconds = lease_seconds
+        self._name_of = name_of
         self._dice = random.Random()
         self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
         self._lock = threading.Lock()
@@ -334,7 +338,8 @@ class NoticeService:
         name = listener.name
         about = {"notifier": name, "kind": notice.kind.value, "topic": notice.topic, "notice_id": notice.notice_id}
         try:
-            listener.channel.send(notice, at_ms=self._clock.now_ms())
+            named = self._name_of(notice.detail) if is_unique_key(notice.detail) else ""
+            listener.channel.send(replace(notice, business_id=named), at_ms=self._clock.now_ms())
         except ChannelRefused as error:
             failure = _Failure(str(error), REFUSED_SECONDS, is_refused=True)
         except ReconcilerError as error:

@@ -62,6 +62,7 @@ def telling_people(
     watches: Sequence[Watch] = (),
     kinds: frozenset[NoticeKind] = frozenset(NoticeKind),
     sends: bool = True,
+    name_of: Callable[[str], str] = lambda _key: "",
 ) -> Iterator[NoticeService | None]:
     """Looks and sends within the block, in threads of their own; None: nobody is to be told anything.
 
@@ -89,6 +90,7 @@ def telling_people(
         is_refusal=lacks_right,
         watches=watches,
         kinds=kinds,
+        name_of=name_of,
     )
     turns: dict[str, Callable[[], None]] = {}
     if sends:

@@ -44,6 +44,8 @@ class Notice:
     #: `detail` as a fact, for receivers in another language; of LEDGER_AWAY in its place. None: no sentence of this
     #: product.
     cause: Fact | None = None
+    #: Of `detail`, where that is a unique key, as far as an outbox has told it when it was sent. It comes from outside.
+    business_id: str = ""
     #: True: sent by a person who wants to see whether the channel works; nothing has happened.
     is_test: bool = False
 

@@ -71,7 +71,8 @@ def every_notice() -> list[Notice]:
 
 def hostile_notice(text: str) -> Notice:
     """A notice in which each text from outside is this one."""
-    return replace(notice(), topic=text, group=text, detail=text, notice_id=text, environment=text)
+    named = replace(notice(), detail=text, business_id=text)
+    return replace(named, topic=text, group=text, notice_id=text, environment=text)
 
 
 def assert_golden(name: str, found: bytes) -> None:

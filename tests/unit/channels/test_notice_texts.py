@@ -167,7 +167,7 @@ def test_a_text_from_outside_stays_in_its_line(hostile: str) -> None:
         assert "://" not in line
         assert len(line) < 1_000
     assert text.facts[0].startswith("Since: 2026-11-25")
-    assert len(text.facts) <= 4
+    assert len(text.facts) <= 5
 
 
 @pytest.mark.parametrize("url", ['https://c/x)"><b>|*`\\ é', "https://c/a b"])
@@ -177,3 +177,11 @@ def test_no_address_of_a_console_ends_its_link(url: str) -> None:
     for _, link in links:
         assert not set('()"<>|*`\\ ') & set(link)
         assert link.isascii()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_notice_names_the_business_id_of_its_first_key(language: str) -> None:
+    *others, named = NoticeTexts(language).of(replace(notice(), business_id="order-7")).facts
+    assert named.startswith(TEXTS["label.business_id"][language])
+    assert named.endswith("order-7")
+    assert tuple(others) == NoticeTexts(language).of(notice()).facts

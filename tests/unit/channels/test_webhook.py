@@ -40,7 +40,7 @@ BODY = (
     b'{"version":1,"type":"reconciler.loss_proved","timestamp":"2025-11-24T15:59:59.001Z","data":{'
     b'"notice_id":"01KB0000000000000000000000","environment":"production","kind":"LOSS_PROVED","topic":"ORDERS",'
     b'"consumer_group":"billing & co","is_over":false,"is_test":false,"count":3,"since_ms":1763999990000,'
-    b'"until_ms":null,"detail":"7F00\\u202e\\u001b[2J","written_at_ms":1763999999001,'
+    b'"until_ms":null,"detail":"7F00\\u202e\\u001b[2J","business_id":null,"written_at_ms":1763999999001,'
     b'"console_url":"https://console.example/r/losses?topic=ORDERS&group=billing%20%26%20co"}}'
 )
 

@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from reconciler.clock import SystemClock
 from reconciler.commands import business_ids
 from reconciler.commands.business_ids import NamedMessages, business_ids_of, keys_named, messages_of, require_name
 from reconciler.commands.list import list_rows
+from reconciler.commands.notices import telling
 from reconciler.commands.repair import _named
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DependencyAway, InvalidValue
 from reconciler.evidence import outbox_inspection
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine, writing
@@ -23,6 +29,8 @@ from reconciler.telling.ports.actions import Intent
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.polling import eventually
+from tests.unit.channels.receiver import receiving
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 HOSTILE = ["'; DROP TABLE reconciler_outbox; --", "%", "order_1", "\x1b[2J", "größe", "😀", "a\\b", '"', "order 1"]
@@ -32,13 +40,14 @@ def key(number: int) -> str:
     return f"{number:032X}"
 
 
-def settings_of(tmp_path: Path, *urls: str) -> Settings:
+def settings_of(tmp_path: Path, *urls: str, notifiers: str = "[]") -> Settings:
     ledger = f"sqlite:///{tmp_path}/ledger-of-commands.db"
     engine = open_engine(ledger)
     ledger_metadata.create_all(engine)
     engine.dispose()
     producers = [{"group": f"shop-{n}", "topics": ["ORDERS"], "outbox_url": url} for n, url in enumerate(urls)]
     given = {"RECONCILER_PRODUCERS": json.dumps(producers), "RECONCILER_LEDGER__URL": ledger}
+    given["RECONCILER_NOTIFIERS"] = notifiers
     return load_settings(EXAMPLE, given | {"RECONCILER_SUBSCRIPTIONS": json.dumps([ORDERS])})
 
 
@@ -75,6 +84,25 @@ def test_keys_are_named_by_the_outboxes_that_answer(database_url: str, tmp_path:
         names = business_ids_of(connections, asked)
         assert [names[one] for one in asked] == HOSTILE
         assert business_ids_of(connections, []) == {}
+
+
+def test_a_notice_of_a_key_has_the_business_id_that_an_outbox_tells(database_url: str, tmp_path: Path) -> None:
+    written(database_url, (1, "order-1", 1))
+    with receiving() as receiver:
+        notifier = {"name": "on-call", "kind": "webhook", "url": receiver.url, "notices": ["QUARANTINED"]}
+        nowhere = f"sqlite:///{tmp_path}/nowhere/outbox.db"
+        settings = settings_of(tmp_path, nowhere, database_url, notifiers=json.dumps([notifier]))
+        of = Subscription(environment=settings.environment, topic="ORDERS", group="billing")
+        waits = VerdictEntry(
+            unique_key=key(1), verdict=Verdict.QUARANTINED, evidence={}, first_seen_ms=1,
+            state=CandidateState.QUARANTINED, wait_seconds=0.0,
+        )  # fmt: skip
+        with Connections(settings) as connections:
+            connections.ledger.candidates.record(Shard(subscription=of, number=0), [waits])
+        with telling(settings, clock=SystemClock()):
+            eventually(lambda: receiver.received, within_seconds=60)
+    data = json.loads(receiver.received[0].body)["data"]
+    assert (data["kind"], data["detail"], data["business_id"]) == ("QUARANTINED", key(1), "order-1")
 
 
 def test_all_messages_of_a_business_id_are_there_the_newest_first_and_the_rest_is_counted(
