@@ -47,7 +47,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS, is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
+from reconciler.policy.evidence import EndOutcome, Lookup, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -186,11 +186,10 @@ def _open(case: RepairCase) -> Question | RepairStep:
     refused = _too_often(case) or _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
     if refused is not None:
         return refused
-    if case.own_copies is None:
-        return Question.COMMITTED_COPIES
-    if case.own_copies.is_unknown:
-        return _wait(case, copies_unknown(case.own_copies))
-    if case.own_copies.is_found:
+    copies = _copies(case)
+    if not isinstance(copies, Lookup):
+        return copies
+    if copies.is_found:
         settled = _copy_found(case)
         if settled is not None:
             return settled
@@ -203,16 +202,23 @@ def _open(case: RepairCase) -> Question | RepairStep:
     return _send_again(case)
 
 
+def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:
+    """The committed copies; before they are known the question, or the wait for an answer."""
+    copies = case.own_copies
+    if copies is None:
+        return Question.COMMITTED_COPIES
+    return _wait(case, copies_unknown(copies)) if copies.is_unknown else copies
+
+
 def by_hand(case: RepairCase) -> Question | RepairStep:
     """A hand-over that a person asks for: what every send is asked, for the one group of the case, whatever was sent
     before. A step that sends nothing says why."""
     refused = _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
     if refused is not None:
         return refused
-    if case.own_copies is None:
-        return Question.COMMITTED_COPIES
-    if case.own_copies.is_unknown:
-        return _wait(case, copies_unknown(case.own_copies))
+    copies = _copies(case)
+    if not isinstance(copies, Lookup):
+        return copies
     return _once_by_every_name(case, _send_again(case))
 
 
@@ -341,16 +347,15 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
     """
     if isinstance(answer, Question) or answer.act not in _SENDS or is_digits(case.unique_key):
         return answer
-    if case.own_copies is None:
-        return Question.COMMITTED_COPIES
-    if case.own_copies.is_unknown:
-        return _wait(case, copies_unknown(case.own_copies))
+    copies = _copies(case)
+    if not isinstance(copies, Lookup):
+        return copies
     if not case.rung.is_per_group:
         if case.hand_overs is None:
             return Question.HAND_OVERS
         if any(row.state not in FINISHED_REPAIRS for row in case.hand_overs):
             return _wait(case, _WAITS_FOR_WORKERS)
-    if case.own_copies.is_absent:
+    if copies.is_absent:
         return _beyond_names(case) or answer
     positions = case.group_positions()
     if isinstance(positions, Question):
@@ -399,14 +404,13 @@ def _climb(case: RepairCase, reason: Fact) -> RepairStep:
 
 def _sending(case: RepairCase) -> Question | RepairStep:
     """A send without an answer: what it left decides."""
-    if case.own_copies is None:
-        return Question.COMMITTED_COPIES
-    if case.own_copies.is_unknown:
-        return _wait(case, copies_unknown(case.own_copies))
+    copies = _copies(case)
+    if not isinstance(copies, Lookup):
+        return copies
     if case.rung.proof is Question.HAND_OVERS:
         # Inserting the rows again is harmless, and there is no other way to see whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
-    if case.own_copies.is_found:
+    if copies.is_found:
         return _write(case, RepairState.SENT, COPY_FOUND(), wait_seconds=case.verify_after_seconds)
     return _write(case, RepairState.OPEN, NOT_EXECUTED(), goes_on=True)
 
@@ -450,11 +454,10 @@ def _sent(case: RepairCase) -> Question | RepairStep:
     if case.has_outbox and case.outbox_unknown is not None and not case.has_damaged_outbox:
         # Without its tag, a group that does not take the message looks like one that has passed it without an effect.
         return _wait(case, case.outbox_unknown)
-    if case.own_copies is None:
-        return Question.COMMITTED_COPIES
-    if case.own_copies.is_unknown:
-        return _wait(case, copies_unknown(case.own_copies))
-    if case.own_copies.is_absent:
+    copies = _copies(case)
+    if not isinstance(copies, Lookup):
+        return copies
+    if copies.is_absent:
         return _write(case, RepairState.OPEN, UNCONSUMED(), goes_on=True)
     positions = case.group_positions()
     return positions if isinstance(positions, Question) else _by_group_positions(case, positions)
