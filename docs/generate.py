@@ -10,7 +10,7 @@ import runpy
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import distribution, distributions
 from pathlib import Path
@@ -209,7 +209,6 @@ def audit_classes_page() -> str:
 def rights_page() -> str:
     """Which role needs what, as lines to be pasted."""
     roles = least_rights.ROLES
-    in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
     lines = [
         "# Least rights",
         "",
@@ -223,13 +222,31 @@ def rights_page() -> str:
     for role in roles:
         redis = f"`{role.redis.name}`" if role.redis else "none"
         lines.append(f"| {role.name} | {role.does} | {redis} | {', '.join(role.databases) or 'none'} |")
-    lines += ["", "## Redis", ""]
+    lines += ["", *_redis_users()]
     lines += [
-        "Lines for redis.conf or an ACL file. ENV stands for the setting `environment`, `...` for the password. The user"
+        "## Databases",
+        "",
+        "LOGIN stands for the role's login. On MySQL and MariaDB write LOGIN as `'name'@'host'`, and the database before each",
+        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches. Tables that no",
+        "`reconciler db` made have no `reconciler_alembic_version_` table: leave its line out.",
+        "",
     ]
-    lines += ["`inbox` is for a consuming service that keeps its inbox in Redis.", "", "```"]
-    lines += [user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS]  # noqa: S106  # shows its place
-    lines += [
+    for role in roles:
+        lines += _grants_of(role)
+    lines += _broker_rights(roles)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _redis_users() -> list[str]:
+    in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
+    return [
+        "## Redis",
+        "",
+        "Lines for redis.conf or an ACL file. ENV stands for the setting `environment`, `...` for the password. The user",
+        "`inbox` is for a consuming service that keeps its inbox in Redis.",
+        "",
+        "```",
+        *(user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS),  # noqa: S106  # shows its place
         "```",
         "",
         f"On a Redis Cluster each user needs `{in_a_cluster}`, too.",
@@ -243,16 +260,11 @@ def rights_page() -> str:
         "floor: nothing is lost or done twice, but rounds and inboxes have that many keys to compare, and Redis needs room for",
         "them. `doctor` has a note on each subscription whose floors have no proof.",
         "",
-        "## Databases",
-        "",
-        "LOGIN stands for the role's login. On MySQL and MariaDB write LOGIN as `'name'@'host'`, and the database before each",
-        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches. Tables that no",
-        "`reconciler db` made have no `reconciler_alembic_version_` table: leave its line out.",
-        "",
     ]
-    for role in roles:
-        lines += _grants_of(role)
-    lines += [
+
+
+def _broker_rights(roles: Sequence[least_rights.Role]) -> list[str]:
+    return [
         "## Brokers",
         "",
         "TOPIC and GROUP stand for each of your business topics and consumer groups, UNIQUE_KEY_TOPIC for",
@@ -264,9 +276,7 @@ def rights_page() -> str:
         "",
         "| role | on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|---|",
-    ]
-    lines += [f"| {role.name} {_broker_right(right)}" for role in roles for right in role.brokers]
-    lines += [
+        *(f"| {role.name} {_broker_right(right)}" for role in roles for right in role.brokers),
         "",
         "### Groups that pop",
         "",
@@ -275,9 +285,8 @@ def rights_page() -> str:
         "",
         "| on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|",
+        *map(_broker_right, broker_rights.OF_GROUPS_THAT_POP),
     ]
-    lines += map(_broker_right, broker_rights.OF_GROUPS_THAT_POP)
-    return "\n".join(lines).rstrip() + "\n"
 
 
 def _grants_of(role: least_rights.Role) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from reconciler.contract.facts import Fact
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.urls import shown_url
-from reconciler.errors import RedisAway
+from reconciler.errors import InvalidValue, RedisAway
 from reconciler.policy.environment import conflict, told_redis
 from reconciler.policy.ports.environment import EnvironmentUses
 from reconciler.shards.environment_uses import RedisEnvironmentUses
@@ -17,6 +17,8 @@ from reconciler.telling.account import unknown_environment
 from reconciler.telling.ports.reports import EnvironmentTraces
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.environment import known_brokers, shared_places
+
+OTHER_CLUSTER = Code("status.other-cluster", why=Field.TEXT)
 
 
 def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
@@ -36,6 +38,16 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
             raise error
 
     return {uses.place: partial(ask, uses) for uses in shared_places(connections)}
+
+
+def other_clusters(connections: Connections) -> Iterator[Fact]:
+    """For `status`: one line a place where another cluster is; what is there may be of it. Raises DatabaseAway."""
+    for ask in ask_environment(connections).values():
+        with suppress(RedisAway):  # `away` has it
+            try:
+                ask()
+            except InvalidValue as error:
+                yield OTHER_CLUSTER(why=str(error))
 
 
 def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:

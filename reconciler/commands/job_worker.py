@@ -31,9 +31,10 @@ from reconciler.contract.outcomes import KEY_FAILED, UNHEARD
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
+from reconciler.ledger.jobs import SqlJobs
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
-from reconciler.telling.ports.jobs import ClaimedJob, Job, JobChange, Jobs
+from reconciler.telling.ports.jobs import ClaimedJob, Job, JobChange
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 
@@ -282,7 +283,7 @@ class _Claim:
     """The claim on the job in hand. Shared by the worker and the thread that gives the sign of life."""
 
     def __init__(
-        self, jobs: Jobs, claimed: ClaimedJob, clock: Clock, *, is_over: Callable[[], bool], lease_seconds: float
+        self, jobs: SqlJobs, claimed: ClaimedJob, clock: Clock, *, is_over: Callable[[], bool], lease_seconds: float
     ) -> None:
         self.claimed = claimed
         self._jobs = jobs

@@ -1,4 +1,4 @@
-"""reconciler_job: long actions and the claims on them (ports.Jobs).
+"""reconciler_job: long actions and the claims on them.
 
 A claim is one conditional UPDATE in database time, as on repairs (reconciler/sql/repair_claims.py); every later write
 names its token. One that ends too late, since the clock was set back, is over as on repairs, too.
@@ -36,14 +36,14 @@ _UNFINISHED = sorted(state.value for state in JobState if state not in ENDED_JOB
 
 
 class SqlJobs:
-    """Jobs in SQL. Shared by threads; every write is one transaction. Raises DatabaseAway."""
+    """Jobs in SQL; all times are database time. Shared by threads; a write is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._stranded = StrandedLeases(job_table, database.clock)
 
     def place(self, environment: str, wanted: WantedJob) -> Job:
-        """Inserts unless the id is there."""
+        """Inserts a QUEUED job. One with this id that is there is returned as it is."""
         row = {
             "job_id": wanted.job_id,
             "environment": environment,
@@ -60,7 +60,7 @@ class SqlJobs:
             return job_of(connection.execute(_select(environment, wanted.job_id)).one())
 
     def find(self, environment: str, job_id: str) -> Job | None:
-        """By its id."""
+        """The job, if there is one."""
         with self._database.reading() as connection:
             row = connection.execute(_select(environment, job_id)).one_or_none()
         return None if row is None else job_of(row)
@@ -68,7 +68,7 @@ class SqlJobs:
     def page(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Job]:
-        """By time, the newest first."""
+        """The newest first; as the listings of LedgerReports."""
         c = job_table.c
         walk = Walk(
             query=sa.select(*_COLUMNS),
@@ -81,7 +81,8 @@ class SqlJobs:
         return Page(rows=[job_of(row) for row in rows], end=end)
 
     def cancel(self, environment: str, job_id: str, *, by: str) -> Job | None:
-        """The wish, and the end where nobody works on it."""
+        """Ends a job that nobody works on; an owner is told by the row. Ended jobs stay as they are, and so does the
+        first wish. None: there is no such job."""
         c = job_table.c
         unfinished = (c.job_id == job_id) & (c.environment == environment) & c.state.in_(_UNFINISHED)
         wish = sa.update(job_table).where(unfinished, c.cancelled_by.is_(None))
@@ -93,7 +94,12 @@ class SqlJobs:
         return None if row is None else job_of(row)
 
     def claim(self, environment: str, *, token: str, lease_seconds: float) -> ClaimedJob | None:
-        """One conditional UPDATE a job: of several claimants exactly one changes the row."""
+        """Takes the oldest job without a living claim: RUNNING. None: there is none.
+
+        Jobs on its way that cannot be taken are ended: CANCELLED by a wish that their owners did not live to see,
+        FAILED after ATTEMPTS_MAX claims in a row whose owners died. One conditional UPDATE a job: of several claimants
+        exactly one changes the row.
+        """
         c = job_table.c
         now = asked_once(self._database.now(), self._database.engine.dialect.name)
         is_stranded = self._stranded.among(now, lease_seconds=lease_seconds)
@@ -136,7 +142,7 @@ class SqlJobs:
         return None
 
     def change(self, claimed: ClaimedJob, change: JobChange, *, lease_seconds: float) -> Job | None:
-        """Under the token."""
+        """Writes under the token; the lease begins again. None: the token is no longer the owner; stop at once."""
         c = job_table.c
         now = self._database.now()
         values: dict[str, Any] = {"lease_until_ms": now + wait_ms(lease_seconds)}

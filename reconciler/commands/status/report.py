@@ -21,12 +21,12 @@ from reconciler.commands.availability import (
 )
 from reconciler.commands.broker_rights import ask_rights
 from reconciler.commands.check_services import check_services
+from reconciler.commands.environment import other_clusters
 from reconciler.commands.list import outage_row, text_of
 from reconciler.commands.renamed_groups import told_of_renames
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects
-from reconciler.commands.status.other_clusters import other_clusters
 from reconciler.commands.status.primaries import blind_witnesses, doubted_witnesses, unproved
 from reconciler.commands.status.standstill import (
     Need,

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
 #: In these states nothing is done any more.
 ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
@@ -83,42 +81,6 @@ class JobChange:
     comes_forward: bool = False
     #: The claim is given up, and the job may be taken after this, from database time: its owner did not die of it.
     free_in_seconds: float | None = None
-
-
-class Jobs(Protocol):
-    """Jobs and claims on them; all times are database time. Raises DatabaseAway."""
-
-    def place(self, environment: str, wanted: WantedJob) -> Job:
-        """Inserts a QUEUED job. One with this id that is there is returned as it is."""
-        ...
-
-    def find(self, environment: str, job_id: str) -> Job | None:
-        """The job, if there is one."""
-        ...
-
-    def page(
-        self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
-    ) -> Page[Job]:
-        """The newest first; as the listings of LedgerReports."""
-        ...
-
-    def cancel(self, environment: str, job_id: str, *, by: str) -> Job | None:
-        """Ends a job that nobody works on; an owner is told by the row. Ended jobs stay as they are, and so does the
-        first wish. None: there is no such job.
-        """
-        ...
-
-    def claim(self, environment: str, *, token: str, lease_seconds: float) -> ClaimedJob | None:
-        """Takes the oldest job without a living claim: RUNNING. None: there is none.
-
-        Jobs on its way that cannot be taken are ended: CANCELLED by a wish that their owners did not live to see,
-        FAILED after ATTEMPTS_MAX claims in a row whose owners died.
-        """
-        ...
-
-    def change(self, claimed: ClaimedJob, change: JobChange, *, lease_seconds: float) -> Job | None:
-        """Writes under the token; the lease begins again. None: the token is no longer the owner; stop at once."""
-        ...
 
 
 #: Owners in a row that may die of a job before it is FAILED.

@@ -1,4 +1,4 @@
-"""ports.Jobs on every database: one owner at a time, and another one when it dies."""
+"""SqlJobs on every database: one owner at a time, and another one when it dies."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.clock import ManualClock, utc_text
 from reconciler.commands.availability import away
-from reconciler.commands.status.other_clusters import OTHER_CLUSTER
+from reconciler.commands.environment import OTHER_CLUSTER
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
