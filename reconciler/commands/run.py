@@ -176,11 +176,11 @@ def _round_tick(
         if metering is not None and report.suspended is not None:
             metering.events.suspended(subscription)
 
-    return Tick(
-        name=f"rounds {topic.topic}",
-        interval_seconds=assembly.settings.rounds.interval_seconds,
-        run=lambda: each_of([plan.subscription for plan in topic.subscriptions], one),
-    )
+    def turn() -> None:
+        rounds.look()
+        each_of([plan.subscription for plan in topic.subscriptions], one)
+
+    return Tick(name=f"rounds {topic.topic}", interval_seconds=assembly.settings.rounds.interval_seconds, run=turn)
 
 
 def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:

@@ -127,13 +127,20 @@ class ReconcileRound:
 
     # ---- the round
 
+    def look(self) -> None:
+        """The beginning of a turn, in which shards at rest need no round then. Raises nothing."""
+        self._shards.look([s for of, (topic, _) in self._plans.items() for s in topic.shards_of(of)])
+
     def run(self, subscription: Subscription) -> RoundReport:
         """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead.
 
         Where shards lie on several servers, those of the others go on: an outage AWAY is theirs only that were away.
         """
         outage = self._outages.current(subscription.environment)
-        shards = [s for s in self._known(subscription)[0].shards_of(subscription) if self._may_run(s, outage)]
+        shards = self._known(subscription)[0].shards_of(subscription)
+        if outage is not None:
+            self._shards.wake(shards)
+            shards = [shard for shard in shards if self._may_run(shard, outage)]
         if outage is not None and not shards:
             return RoundReport(subscription=subscription, suspended=OUTAGE_OPEN(reason=outage.reason))
         try:
@@ -142,8 +149,8 @@ class ReconcileRound:
         except RedisAway as error:
             return self._suspend(subscription, "AWAY", as_foreign(str(error)), outage)
 
-    def _may_run(self, shard: Shard, outage: Outage | None) -> bool:
-        return outage is None or outage.rounds_may_run or self._shards.goes_on(shard, outage)
+    def _may_run(self, shard: Shard, outage: Outage) -> bool:
+        return outage.rounds_may_run or self._shards.goes_on(shard, outage)
 
     def _round(
         self, topic: TopicPlan, plan: SubscriptionPlan, may_run: Sequence[Shard], outage: Outage | None
@@ -163,7 +170,9 @@ class ReconcileRound:
         if waiting := topic.shards - len(rounds):
             tally.problems.append(SHARDS_WAIT(waiting=waiting, shards=topic.shards))
         with tally.beyond_bugs():
-            tally.not_taken, tally.going_on = self._tag_filter.leave(topic, plan, [r.shard for r in ours])
+            tally.not_taken, tally.going_on = self._tag_filter.leave(
+                topic, plan, [r.shard for r in ours if r.may_have_apart]
+            )
 
         self._judge.recall_brokers(topic)
         gate = self._gate(plan, ours)
@@ -461,13 +470,14 @@ class ReconcileRound:
         took_seconds: float,
     ) -> RoundFinished:
         done = [r.done for r in rounds if r.done is not None]
+        resting = [r for r in rounds if r.is_at_rest]
         now_ms = max(r.now_ms for r in rounds)
         oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
         return RoundFinished(
             subscription=running.plan.subscription,
-            at_ms=max((d.at_ms for d in done), default=0),
-            shards_run=len(done),
-            shards_skipped=running.topic.shards - len(done),
+            at_ms=max((*(d.at_ms for d in done), *(r.now_ms for r in resting)), default=0),
+            shards_run=len(done) + len(resting),
+            shards_skipped=running.topic.shards - len(done) - len(resting),
             announced=sum(d.counts.announced for d in done),
             matched=sum(d.counts.matched + d.counts.pending_matched for d in done),
             pending_after=sum(r.pending for r in rounds),

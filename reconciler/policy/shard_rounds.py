@@ -1,7 +1,14 @@
-"""Step 7, one shard: lease, memory check, the atomic difference, its durable record, the floor."""
+"""Step 7, one shard: lease, memory check, the atomic difference, its durable record, the floor.
+
+Every turn begins with a *look* at all shards. A shard is *at rest* where a round would move nothing: its half set and
+all its commit sets are empty, and its memory is the one that this process' last round of it left. Such a shard has no
+round for `rest_seconds`; its pending keys are judged and repaired as ever. Every other shard has its round, also one
+that could not be looked at.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,8 +21,10 @@ from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports.ledger import Outage
-from reconciler.policy.ports.rounds import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
+from reconciler.policy.ports.rounds import RoundDone, RoundLeases, Rounds, ShardLook, ShardMemory, ShardState
 
+#: A shard at rest has a round at least so often: on its rows rests until when commits are accounted for.
+REST_SECONDS_MAX = 60.0
 SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
 
 
@@ -28,8 +37,12 @@ class ShardRound:
     is_ours: bool
     #: True: it had rounds before, and now there is no epoch marker: Redis lost its memory.
     lost_memory: bool = False
-    #: None: the atomic step did not run, or its reply was lost; pending is right either way.
+    #: None: the shard rests, the atomic step did not run, or its reply was lost; pending is right either way.
     done: RoundDone | None = None
+    #: It is ours, and had no round, as there is nothing that one would move.
+    is_at_rest: bool = False
+    #: False: no key is set apart.
+    may_have_apart: bool = True
     now_ms: int = 0
     pending: int = 0
     oldest_pending_ms: int | None = None
@@ -52,9 +65,11 @@ class ShardRounds:
         clock: Clock,
         events: EventSink,
         floors_behind: int = 0,
+        rest_seconds: float = REST_SECONDS_MAX,
     ) -> None:
         """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
-        they go with Redis' memory before it has, their announcements lie above the floor and are read again."""
+        they go with Redis' memory before it has, their announcements lie above the floor and are read again.
+        `rest_seconds`: a shard at rest has a round so often."""
         self._memory = memory
         self._clock = clock
         self._leases = leases
@@ -67,6 +82,13 @@ class ShardRounds:
         self._untold: dict[Shard, deque[RoundDone]] = {}
         #: Shards that answered when they were asked last.
         self._answering: set[Shard] = set()
+        self._rest_seconds = rest_seconds
+        #: The last round of each shard that this process ran and stored, and when, in monotonic seconds.
+        self._ran: dict[Shard, tuple[RoundDone, float]] = {}
+        #: When this process took or renewed the lease of a shard last, in monotonic seconds.
+        self._renewed: dict[Shard, float] = {}
+        #: What this turn's look has found; a round takes it along.
+        self._looks: dict[Shard, ShardLook] = {}
 
     def goes_on(self, shard: Shard, outage: Outage) -> bool:
         """Whether the open outage is not the shard's: its server answered, to this process or by a round that began
@@ -80,7 +102,11 @@ class ShardRounds:
 
     def keeps(self, shard: Shard) -> bool:
         """Takes or renews the lease; False: another owner has the shard."""
-        return self._leases.take(shard, token=self._owner, lease_seconds=self._lease_seconds)
+        now = self._clock.monotonic_seconds()
+        is_ours = self._leases.take(shard, token=self._owner, lease_seconds=self._lease_seconds)
+        if is_ours:
+            self._renewed[shard] = now
+        return is_ours
 
     def release(self, shard: Shard) -> None:
         """Gives the lease up, at shutdown."""
@@ -89,14 +115,37 @@ class ShardRounds:
             for done in self._untold.pop(shard, ()):
                 self._tell_floor(done)
 
+    def look(self, shards: Sequence[Shard]) -> None:
+        """The beginning of a turn: looks at the shards together, and renews leases of which a third is over.
+
+        Raises nothing: a shard that cannot be looked at has its round, which finds out why.
+        """
+        now = self._clock.monotonic_seconds()
+        since = {shard: now - self._renewed.get(shard, float("-inf")) for shard in shards}
+        renews = {shard: seconds >= self._lease_seconds / 3 for shard, seconds in since.items()}
+        found = self._leases.look(renews, token=self._owner, lease_seconds=self._lease_seconds)
+        self.wake(shards)
+        self._looks.update(found)
+        self._renewed.update({shard: now for shard, look in found.items() if look.is_ours and renews[shard]})
+
+    def wake(self, shards: Sequence[Shard]) -> None:
+        """Lets each of them have a round in this turn. While an outage is open, rounds tell which servers answer."""
+        for shard in shards:
+            self._looks.pop(shard, None)
+
     def since_ms(self, subscription: Subscription, *, shards: Sequence[Shard] = ()) -> int:
         """Since when the subscription answers for messages; noted now where `shards`, all that it has, are to have
         their first round. Raises RedisAway and DatabaseAway."""
         return since_ms(subscription, shards, rounds=self._rounds, memory=self._memory, clock=self._clock)
 
     def run(self, shard: Shard) -> ShardRound:
-        """One round of the shard. Raises RedisAway and DatabaseAway."""
+        """One round of the shard, unless it rests. Raises RedisAway and DatabaseAway."""
         self._answering.discard(shard)
+        unmoved = self._unmoved(shard, self._looks.pop(shard, None))
+        if unmoved is not None:
+            self._answering.add(shard)
+            return unmoved
+        self._ran.pop(shard, None)
         try:
             is_ours = self.keeps(shard)
             done = self._run(shard, self._memory.state(shard)) if is_ours else ShardRound(shard=shard, is_ours=False)
@@ -106,6 +155,37 @@ class ShardRounds:
         if not done.lost_memory:
             self._answering.add(shard)
         return done
+
+    def _unmoved(self, shard: Shard, look: ShardLook | None) -> ShardRound | None:
+        """Of a shard at rest, or of another owner. None: it is to have a round."""
+        if look is None or look.is_ours is None:
+            return None
+        if not look.is_ours:
+            return ShardRound(shard=shard, is_ours=False)
+        if not look.is_quiet or not self._rests(shard, look.state):
+            return None
+        return ShardRound(
+            shard=shard,
+            is_ours=True,
+            is_at_rest=True,
+            may_have_apart=look.has_apart,
+            now_ms=look.state.now_ms,
+            pending=look.pending,
+            oldest_pending_ms=look.oldest_pending_ms,
+        )
+
+    def _rests(self, shard: Shard, state: ShardState) -> bool:
+        """Whether this process ran the last round of this memory, not long ago. While Redis' clock is behind that
+        round, rounds go on: they date keys that a clock which was ahead has dated."""
+        if shard not in self._ran:
+            return False
+        last, at_seconds = self._ran[shard]
+        is_its_memory = (state.epoch, state.generation, state.round_at_ms) == (last.epoch, last.generation, last.at_ms)
+        return (
+            is_its_memory
+            and state.now_ms >= last.at_ms
+            and self._clock.monotonic_seconds() - at_seconds < self._rest_seconds * _share_of_rest(shard)
+        )
 
     def _run(self, shard: Shard, state: ShardState) -> ShardRound:
         last = self._rounds.last(shard)
@@ -119,6 +199,7 @@ class ShardRounds:
             self._rounds.store(done)
             self._events.emit(ShardRoundRan(done=done))
             self._raise_floor(done)
+            self._ran[shard] = (done, self._clock.monotonic_seconds())
         pending, oldest_ms = self._memory.pending_size(shard)
         return ShardRound(
             shard=shard,
@@ -172,6 +253,11 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
     if any(state.epoch is not None for state in states):
         return None
     return min(clock.now_ms(), *(state.now_ms for state in states))
+
+
+def _share_of_rest(shard: Shard) -> float:
+    """Two thirds to one: shards that went to rest together do not have their next rounds in one turn."""
+    return 1 - zlib.crc32(str(shard).encode()) % 1_000 / 3_000
 
 
 def _clock_behind_seconds(done: RoundDone) -> float:

@@ -1,25 +1,52 @@
-"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims decide."""
+"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims decide.
+
+A *look* (look.lua) asks together what a shard has and who holds its lease, at all shards in pipelines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import WatchError
+from redis import Redis
+from redis.cluster import RedisCluster
+from redis.exceptions import NoScriptError, RedisClusterException, WatchError
 
 from reconciler.clock import Clock
-from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys
 from reconciler.contract.subscription import Shard
+from reconciler.errors import ReconcilerError
+from reconciler.policy.ports.rounds import ShardLook, ShardState
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.lease_values import LeaseValues, is_held_by
+from reconciler.shards.script import RedisScript
+from reconciler.shards.values import epoch_of, generation_of, round_time_of, seen_ms_of
+
+#: Looks in one pipeline: Redis is through with them in some 15 ms.
+LOOKS_A_PIPELINE = 1_000
+
+_LOOK = RedisScript("reconciler.shards", "look.lua")
+_log = logging.getLogger(__name__)
 
 
 class RedisRoundLeases:
     """Leases in Redis. Shared by threads: every call takes a connection of its own from the pool."""
 
-    def __init__(self, client: RedisClient, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        client: RedisClient,
+        *,
+        clock: Clock | None = None,
+        commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
+    ) -> None:
+        """`commit_generations`: older commit sets that rounds keep."""
         self._client = client
+        self._commit_generations = commit_generations
         self._values = LeaseValues(clock)
+        #: Servers that have the script of a look, as far as is known.
+        self._know_look: set[Redis] = set()
 
     def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
         """Takes or renews; False if another token holds it."""
@@ -46,6 +73,80 @@ class RedisRoundLeases:
         with translated_errors():
             held = self._client.get(ShardKeys(shard).round_lease) or b""
         return (held if isinstance(held, str) else held.decode(errors="replace")).partition(" ")[0]
+
+    def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
+        """One connection a node. A node that is away takes no look at the shards of the others."""
+        found: dict[Shard, ShardLook] = {}
+        for client, of_node in self._by_node(shards):
+            for start in range(0, len(of_node), LOOKS_A_PIPELINE):
+                page = {shard: shards[shard] for shard in of_node[start : start + LOOKS_A_PIPELINE]}
+                try:
+                    found |= self._look(client, page, token=token, lease_seconds=lease_seconds)
+                except ReconcilerError as error:
+                    _log.info("look_failed: %s", error)
+                    break
+        return found
+
+    def _by_node(self, shards: Iterable[Shard]) -> Iterable[tuple[Redis, Sequence[Shard]]]:
+        """Not the cluster's own pipeline: it fails for all nodes at once, and asks again by itself."""
+        if not isinstance(self._client, RedisCluster):
+            return [(self._client, list(shards))]
+        nodes: dict[str, tuple[Redis, list[Shard]]] = {}
+        for shard in shards:
+            with suppress(RedisClusterException):  # nobody serves its slot
+                node: Any = self._client.get_node_from_key(ShardKeys(shard).root)  # type: ignore[no-untyped-call]  # redis-py has no annotation
+                _, of_node = nodes.setdefault(node.name, (self._client.get_redis_connection(node), []))
+                of_node.append(shard)
+        return nodes.values()
+
+    def _look(
+        self, client: Redis, page: Mapping[Shard, bool], *, token: str, lease_seconds: float
+    ) -> dict[Shard, ShardLook]:
+        milliseconds = max(1, round(lease_seconds * 1000))
+        with translated_errors():
+            if client not in self._know_look:
+                _LOOK.load(client)
+                self._know_look.add(client)
+            with client.pipeline(transaction=False) as pipe:
+                for shard, renews in page.items():
+                    keys, value = self._keys_of_look(ShardKeys(shard)), self._values.renewed(token) if renews else ""
+                    pipe.evalsha(_LOOK.sha, len(keys), *keys, token, milliseconds, value)
+                answers = pipe.execute(raise_on_error=False)
+        looks = {}
+        for shard, answer in zip(page, answers, strict=True):
+            if isinstance(answer, NoScriptError):
+                self._know_look.discard(client)  # it began anew, or a replica took over: the next look loads it
+            elif not isinstance(answer, Exception):
+                with suppress(ReconcilerError):
+                    looks[shard] = self._seen(shard, answer, token, lease_seconds)
+        return looks
+
+    def _keys_of_look(self, keys: ShardKeys) -> tuple[str, ...]:
+        older = [keys.commit_generation(number) for number in range(1, self._commit_generations + 1)]
+        sets = (keys.half, keys.pending, keys.apart, keys.round_lease, keys.commit, *older)
+        return (keys.epoch, keys.generation, keys.covered, *sets)
+
+    def _seen(self, shard: Shard, answer: Any, token: str, lease_seconds: float) -> ShardLook:
+        epoch, number, last, announced, consumed, pending, oldest, apart, held, seconds, microseconds = answer
+        generation = generation_of(shard, number or None)
+        return ShardLook(
+            state=ShardState(
+                epoch=epoch_of(shard, epoch or None),
+                generation=generation,
+                now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
+                round_at_ms=round_time_of(last, generation=generation),
+            ),
+            is_quiet=not announced and not consumed,
+            pending=int(pending),
+            oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
+            has_apart=bool(apart),
+            is_ours=self._is_ours(ShardKeys(shard).round_lease, held, token, lease_seconds),
+        )
+
+    def _is_ours(self, key: str, held: bytes, token: str, lease_seconds: float) -> bool | None:
+        if is_held_by(token, held or None):
+            return True
+        return None if not held or self._values.is_over(key, held, lease_seconds=lease_seconds) else False
 
     def _if(self, holds: Callable[[bytes | None], bool], key: str, command: tuple[Any, ...]) -> bool:
         """Runs the command if that is true of the lease; WATCH, so that it never hits a successor's lease."""

@@ -33,9 +33,12 @@ class RedisScript:
         try:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
         except exceptions.NoScriptError:
-            try:
-                client.script_load(self._text)
-            except exceptions.ConnectionError:
-                # Loading twice changes nothing.
-                client.script_load(self._text)
+            self.load(client)
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
+
+    def load(self, client: RedisClient) -> None:
+        """Loads it; twice changes nothing."""
+        try:
+            client.script_load(self._text)
+        except exceptions.ConnectionError:
+            client.script_load(self._text)

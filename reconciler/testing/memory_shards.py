@@ -26,6 +26,7 @@ import copy
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock, Standstill
@@ -44,7 +45,7 @@ from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation, warn_of_former_paths
 from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
-from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardState
+from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardLook, ShardState
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
 
 
@@ -191,19 +192,31 @@ class MemoryShards:
         """Gives it up."""
         self._release(shard, "round", token)
 
+    def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
+        """Each shard in one step."""
+        found: dict[Shard, ShardLook] = {}
+        for shard, renews in shards.items():
+            with self._lock, suppress(InvariantViolation):
+                state, memory = self._state(shard), self._memory(shard)
+                is_ours = self._is_ours(shard, "round", token, lease_seconds)
+                if renews and is_ours:
+                    self._take(shard, "round", token, lease_seconds)
+                found[shard] = ShardLook(
+                    state=state,
+                    is_quiet=not memory.half and not any(memory.commit),
+                    pending=len(memory.pending),
+                    oldest_pending_ms=min(memory.pending.values(), default=None),
+                    has_apart=bool(memory.apart),
+                    is_ours=is_ours,
+                )
+        return found
+
     # ---- ShardMemory
 
     def state(self, shard: Shard) -> ShardState:
         """Epoch, generation, last round."""
         with self._lock:
-            memory = self._memory(shard)
-            self._require_own_epoch(shard, memory.epoch)
-            return ShardState(
-                epoch=memory.epoch,
-                generation=memory.generation,
-                now_ms=self._clock.now_ms(),
-                round_at_ms=memory.round_at_ms,
-            )
+            return self._state(shard)
 
     def begin_epoch(self, shard: Shard) -> str:
         """A new marker unless there is one."""
@@ -383,6 +396,16 @@ class MemoryShards:
 
     # ---- inside
 
+    def _state(self, shard: Shard) -> ShardState:
+        memory = self._memory(shard)
+        self._require_own_epoch(shard, memory.epoch)
+        return ShardState(
+            epoch=memory.epoch,
+            generation=memory.generation,
+            now_ms=self._clock.now_ms(),
+            round_at_ms=memory.round_at_ms,
+        )
+
     def _memory(self, shard: Shard) -> _Memory:
         if shard not in self._shards:
             self._shards[shard] = _Memory(commit=[set()])
@@ -394,15 +417,22 @@ class MemoryShards:
             wrong = f"{shard}: epoch {epoch!r} is not of environment {environment!r}"
             raise InvariantViolation(wrong, cause="other-environment")
 
+    def _is_ours(self, shard: Shard, name: str, token: str, lease_seconds: float) -> bool | None:
+        """None: nobody holds the lease."""
+        holder, until_ms = self._memory(shard).leases.get(name, (token, 0))
+        if until_ms <= self._clock.now_ms():
+            return None
+        if holder == token:
+            return True
+        # As in Redis (lease_values.py): its holder would have renewed it.
+        is_over = self._standstill.seconds((shard, name), (holder, until_ms)) >= lease_seconds
+        return None if is_over else False
+
     def _take(self, shard: Shard, name: str, token: str, lease_seconds: float) -> bool:
         with self._lock:
-            leases, now_ms = self._memory(shard).leases, self._clock.now_ms()
-            holder, until_ms = leases.get(name, (token, 0))
-            is_held = holder != token and until_ms > now_ms
-            # As in Redis (lease_values.py): its holder would have renewed it.
-            if is_held and self._standstill.seconds((shard, name), (holder, until_ms)) < lease_seconds:
+            if self._is_ours(shard, name, token, lease_seconds) is False:
                 return False
-            leases[name] = (token, now_ms + round(lease_seconds * 1000))
+            self._memory(shard).leases[name] = (token, self._clock.now_ms() + round(lease_seconds * 1000))
             return True
 
     def _release(self, shard: Shard, name: str, token: str) -> None:

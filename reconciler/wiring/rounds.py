@@ -26,7 +26,7 @@ from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
-from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds
 from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.commit_samples import sample_commit_sets
@@ -43,6 +43,9 @@ from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
 from reconciler.words import said
+
+#: Of turns that are shorter than by default, a shard at rest has its round after so many: a minute by default.
+REST_TURNS = 12
 
 
 def broker_repairs(connections: Connections) -> BrokerRepairs:
@@ -172,13 +175,16 @@ class RoundAssembly:
             [topic],
             shards=ShardRounds(
                 memory=self.memory,
-                leases=RedisRoundLeases(self.redis.client, clock=clock),
+                leases=RedisRoundLeases(
+                    self.redis.client, clock=clock, commit_generations=settings.rounds.commit_generations
+                ),
                 rounds=ledger.rounds,
                 owner=self.owner,
                 lease_seconds=settings.rounds.lease_seconds,
                 clock=clock,
                 events=self.events,
                 floors_behind=history_generations(settings),
+                rest_seconds=min(REST_SECONDS_MAX, REST_TURNS * settings.rounds.interval_seconds),
             ),
             memory=self.memory,
             selector=SuspectSelector(

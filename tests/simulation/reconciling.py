@@ -141,7 +141,9 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     return ReconcileRound(
         [world.plan],
         shards=ShardRounds(
-            memory=memory, leases=RedisRoundLeases(client, clock=process.clock),  # type: ignore[arg-type]
+            memory=memory, leases=RedisRoundLeases(  # type: ignore[arg-type]
+                client, clock=process.clock, commit_generations=swarm.commit_generations,
+            ),
             rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, clock=process.clock,
             events=events,
         ),
@@ -202,6 +204,7 @@ class Reconciling:
         world, process = self._world, self._process
         process.sleep(world.swarm.round_interval * world.kernel.dice.random())
         while True:
+            self.rounds.look()
             for plan in self._plan.subscriptions:
                 try:
                     self.rounds.run(plan.subscription)

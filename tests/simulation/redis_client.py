@@ -184,6 +184,9 @@ class SimulatedPipeline:
     def sadd(self, key: str, *members: bytes) -> None:
         self.execute_command("SADD", key, *members)
 
+    def evalsha(self, sha: str, count: int, *words: Any) -> None:
+        self.execute_command("EVALSHA", sha, count, *words)
+
     def execute(self, *, raise_on_error: bool = True) -> list[Any]:
         commands, self._commands = self._commands, []
         is_multi = self._is_transaction

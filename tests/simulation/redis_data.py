@@ -341,6 +341,9 @@ class RedisData:
         """EVAL: an error stops the script."""
         return self._scripted(sha_of(source), source, list(words[: int(count)]), list(words[int(count) :]))
 
+    def _do_evalsha(self, sha: str, count: Any, *words: Any) -> Any:
+        return self.evalsha(sha, list(words[: int(count)]), list(words[int(count) :]))
+
     def _do_zrange(self, key: Any, first: Any, last: Any) -> list[tuple[bytes, float]]:
         first, last = int(first), int(last)
         end = None if last == -1 else last + 1

@@ -65,10 +65,24 @@ def _release_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
     return 0
 
 
+def _look(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
+    run = data.run
+    epoch, generation, covered, half, pending, apart, lease, *commits = keys
+    found = [run("GET", epoch) or b"", run("GET", generation) or b"", run("HGET", covered, "last") or b""]
+    found += [run("SCARD", half), sum(run("SCARD", commit) for commit in commits), run("ZCARD", pending)]
+    oldest = run("ZRANGE", pending, 0, 0)
+    found += [b"%d" % oldest[0][1] if oldest else b"", run("SCARD", apart)]
+    now, holder = run("TIME"), run("GET", lease)
+    token, milliseconds, renewed = arguments
+    if renewed and is_held_by(token, holder):
+        run("SET", lease, renewed, "PX", milliseconds)
+    return [*found, holder or b"", *now]
+
+
 #: False: every script is run by Lua. See economies.py.
 are_known_by_heart = False
 _FUNCTIONS: dict[str, Script] = {
-    "admit": _admit, "take lease": _take_lease, "release lease": _release_lease, "round": round_twin
+    "admit": _admit, "look": _look, "take lease": _take_lease, "release lease": _release_lease, "round": round_twin
 }  # fmt: skip
 _BY_HEART = {SHA_OF_SCRIPT[name]: function for name, function in _FUNCTIONS.items()}
 

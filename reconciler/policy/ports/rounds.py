@@ -100,6 +100,21 @@ class KeyPlaces:
         return self.is_announced or self.first_seen_ms is not None or self.is_consumed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLook:
+    """What one *look* at a shard has found, in one step."""
+
+    state: ShardState
+    #: Neither the half set nor one of the commit sets has a key: a round would move none.
+    is_quiet: bool
+    pending: int
+    oldest_pending_ms: int | None
+    #: Some keys may be set apart.
+    has_apart: bool
+    #: Whether the token holds the lease; None: nobody does any more.
+    is_ours: bool | None
+
+
 class ShardMemory(Protocol):
     """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
 
@@ -162,6 +177,13 @@ class RoundLeases(Protocol):
 
     def release(self, shard: Shard, *, token: str) -> None:
         """Gives up if the token holds it."""
+        ...
+
+    def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
+        """Looks at all of them together, and renews the leases of those with True, as far as the token holds them.
+
+        A shard that could not be looked at, whatever the cause, is left out: its round finds it out. Raises nothing.
+        """
         ...
 
 

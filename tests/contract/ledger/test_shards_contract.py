@@ -15,7 +15,7 @@ from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.announcing import HalfSets
-from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone
+from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardLook
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.sets import RedisHalfSets
 from reconciler.testing.memory_shards import MemoryShards, with_round
@@ -467,6 +467,71 @@ def test_one_token_holds_a_lease_and_only_it_renews_and_releases(shards: Shards)
     leases.release(OF, token="a")
     assert leases.take(OF, token="b", lease_seconds=60)
     assert leases.take(shard(OF.subscription.environment, 4), token="a", lease_seconds=60)
+
+
+# ---- looks
+
+
+def look(shards: Shards, *, renews: bool = False, lease_seconds: float = 60) -> ShardLook:
+    return shards.leases.look({OF: renews}, token="a", lease_seconds=lease_seconds)[OF]
+
+
+def test_a_look_sees_what_a_round_would_move_and_what_it_left(shards: Shards) -> None:
+    nothing = look(shards)
+    assert (nothing.state.epoch, nothing.state.generation, nothing.state.round_at_ms) == (None, 0, None)
+    assert (nothing.is_quiet, nothing.pending, nothing.oldest_pending_ms, nothing.has_apart) == (True, 0, None, False)
+    shards.announce(OF, keys(1), following=1)
+    assert not look(shards).is_quiet
+    done = run(shards)
+    shards.set_apart(OF, keys(1))
+    seen = look(shards)
+    assert (seen.state.epoch, seen.state.generation) == (done.epoch, done.generation)
+    assert seen.state.round_at_ms == done.at_ms <= seen.state.now_ms
+    assert (seen.is_quiet, seen.pending, seen.oldest_pending_ms, seen.has_apart) == (True, 1, done.at_ms, True)
+    shards.consume(OF, keys(2))
+    assert not look(shards).is_quiet
+
+
+def test_a_look_tells_who_holds_the_lease_and_renews_only_its_own(shards: Shards) -> None:
+    assert look(shards, renews=True).is_ours is None, "a look takes none"
+    assert shards.leases.take(OF, token="a", lease_seconds=30)
+    assert look(shards).is_ours
+    assert look(shards, renews=True).is_ours
+    if isinstance(shards, InMemory):
+        shards.clock.advance(45)
+    else:
+        assert shards.client.pttl(ShardKeys(OF).round_lease) > 30_000
+    assert look(shards).is_ours, "renewed by the second look"
+    assert not shards.leases.take(OF, token="b", lease_seconds=60)
+    shards.leases.release(OF, token="a")
+    assert shards.leases.take(OF, token="b", lease_seconds=60)
+    assert look(shards, renews=True).is_ours is False
+    assert shards.leases.take(OF, token="b", lease_seconds=60)
+
+
+def test_a_shard_that_cannot_be_looked_at_leaves_the_others_seen(shards: Shards) -> None:
+    environment = OF.subscription.environment
+    damaged, sound = shard(environment, 5), shard(environment, 6)
+    if isinstance(shards, InRedis):
+        shards.client.set(ShardKeys(damaged).half, "a text")
+        shards.client.set(ShardKeys(OF).epoch, "another:environment")
+    else:
+        shards.memory.begin_epoch(damaged)
+        shards.memory.begin_epoch(OF)
+        assert isinstance(shards, InMemory)
+        for one in (damaged, OF):
+            shards.store._memory(one).epoch = "another:environment"
+    found = shards.leases.look(dict.fromkeys([damaged, OF, sound], True), token="a", lease_seconds=60)
+    assert found.keys() == {sound}
+
+
+def test_a_look_at_a_server_that_forgot_the_script_sees_again_at_the_next_one(shards: Shards) -> None:
+    leases = shards.leases
+    assert leases.look({OF: False}, token="a", lease_seconds=60)
+    if isinstance(shards, InRedis):
+        shards.client.script_flush()
+    leases.look({OF: False}, token="a", lease_seconds=60)
+    assert leases.look({OF: False}, token="a", lease_seconds=60)
 
 
 def test_keys_of_both_shapes_are_matched_as_they_are_and_page_without_gaps(shards: Shards) -> None:

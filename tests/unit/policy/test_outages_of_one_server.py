@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from reconciler.contract.subscription import Shard
 from reconciler.errors import RedisAway
 from reconciler.policy.events import OutageClosed, OutageOpened, RoundFinished
-from reconciler.policy.ports.rounds import ShardState
+from reconciler.policy.ports.rounds import ShardLook, ShardState
 from reconciler.policy.round import OUTAGE_OPEN, SHARDS_WAIT, ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, World
 
@@ -34,7 +35,13 @@ class Servers(World):
                 raise RedisAway(f"no answer from the server of {shard.number}")
             return ask(shard)
 
+        look = self.shards.look
+
+        def look_at(shards: Mapping[Shard, bool], **about: Any) -> Mapping[Shard, ShardLook]:
+            return look({of: renews for of, renews in shards.items() if of.number not in self.away}, **about)
+
         self.shards.state = state  # type: ignore[method-assign]
+        self.shards.look = look_at  # type: ignore[method-assign]
 
     def lose_on(self, number: int) -> str:
         """A lost message whose key lies in the shard."""

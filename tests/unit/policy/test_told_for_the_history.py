@@ -51,8 +51,8 @@ def test_every_verdict_round_and_leaving_is_told_once_it_is_durable() -> None:
     assert left == dict.fromkeys([lost, late], (CandidateState.SETTLED, Verdict.CONSUMED))
     written = [v.verdict for event in witness.of(VerdictsWritten) for v in event.entries if v.unique_key == lost]
     assert written == [Verdict.LOST_CONFIRM, Verdict.CONSUMED]
-    generations = [(event.done.shard.number, event.done.generation) for event in witness.of(ShardRoundRan)]
-    assert sorted(generations) == [(shard, number) for shard in (0, 1) for number in range(1, 11)]
+    ran = [(event.done.shard, event.done.epoch, event.done.generation) for event in witness.of(ShardRoundRan)]
+    assert sorted(ran) == sorted(world.ledger.rows.rounds)
 
 
 def test_pending_is_conserved_over_what_rounds_tell() -> None:

@@ -350,6 +350,7 @@ class World:
             self.clock.advance(every)
             if consume:
                 self.consume()
+            process.look()
             reports = [process.run(s) for s in self.subscriptions]
         return reports
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from lupa.lua51 import LuaRuntime
 
+from reconciler.shards import round_leases
 from reconciler.shards import sets as redis_sets
 from reconciler.shards.round_commands import ROUND_SCRIPT
 from tests.simulation.known_scripts import SHA_OF_SCRIPT
@@ -40,7 +41,8 @@ def test_a_script_that_no_module_loads() -> None:
 def test_a_changed_script_leaves_its_twin_in_the_simulation_behind() -> None:
     """The simulation runs a changed script by Lua, slowly, until its twin and its hash have followed."""
     texts = {
-        "admit": redis_sets._ADMIT, "take lease": redis_sets._TAKE_LEASE, "release lease": redis_sets._RELEASE_LEASE
+        "admit": redis_sets._ADMIT, "look": round_leases._LOOK,
+        "take lease": redis_sets._TAKE_LEASE, "release lease": redis_sets._RELEASE_LEASE,
     }  # fmt: skip
     found = {name: script.sha for name, script in texts.items()}
     found["round"] = hashlib.sha1(ROUND_SCRIPT.encode(), usedforsecurity=False).hexdigest()

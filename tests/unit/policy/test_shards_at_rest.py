@@ -1,0 +1,136 @@
+"""A shard at rest has no round, and nothing of it is forgotten: a look tells whether a round would move anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.contract.subscription import Shard
+from reconciler.contract.tables import EVERY_GROUP, RepairState
+from reconciler.policy.events import RoundFinished, RoundsVoided
+from reconciler.policy.round import ReconcileRound, RoundReport
+from reconciler.policy.shard_rounds import REST_SECONDS_MAX
+from tests.unit.policy.world import ENVIRONMENT, World, key
+
+
+def resting(**about: object) -> tuple[World, ReconcileRound]:
+    """One shard whose last round was this process'."""
+    world = World(shards=1, **about)  # type: ignore[arg-type]
+    process = world.process()
+    world.rounds(process, 1)
+    return world, process
+
+
+def rounds_of(world: World) -> int:
+    """Rounds that the memory of shard 0 has had."""
+    return world.shards.state(Shard(subscription=world.subscriptions[0], number=0)).generation
+
+
+def set_back(world: World) -> None:
+    """Redis' clock."""
+    world.redis_clock.wrong_by_seconds = -3_600
+
+
+def event_of(reports: list[RoundReport]) -> RoundFinished:
+    event = reports[0].event
+    assert event is not None
+    return event
+
+
+def test_a_shard_at_rest_has_no_round_and_counts_as_one_that_had() -> None:
+    world, process = resting()
+    event = event_of(world.rounds(process, 5))
+    assert rounds_of(world) == len(world.ledger.rows.rounds) == 1
+    assert (event.shards_run, event.shards_skipped, event.announced) == (1, 0, 0)
+    assert event.at_ms == world.redis_clock.now_ms(), "it was seen just now"
+    assert not event.problems
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda world, _: world.announce(key(1)), id="announced"),
+        pytest.param(lambda world, _: world.shards.record(world.subscriptions[0], [key(1)], shards=1), id="consumed"),
+        pytest.param(lambda world, _: world.rounds(world.process(), 1), id="a round of the same owner elsewhere"),
+        pytest.param(
+            lambda world, _: setattr(world.redis_clock, "wrong_by_seconds", -3_600),
+            id="the clock is behind the last round",
+        ),
+        pytest.param(lambda world, _: world.clock.advance(REST_SECONDS_MAX), id="a minute later"),
+    ],
+)
+def test_a_changed_shard_has_a_round(change: Callable[[World, ReconcileRound], object]) -> None:
+    world, process = resting()
+    change(world, process)
+    before = rounds_of(world)
+    world.rounds(process, 1, consume=False)
+    assert rounds_of(world) == before + 1
+
+
+def test_what_becomes_due_in_a_shard_at_rest_is_judged_and_repaired() -> None:
+    world, process = resting()
+    lost = world.lose(1)
+    world.rounds(process, 1)
+    before = rounds_of(world)
+    world.rounds(process, 9)
+    assert rounds_of(world) == before + 3, "one with the consumption, two until its set is forgotten"
+    repair = world.repair(lost, EVERY_GROUP)
+    assert repair is not None
+    assert repair.state is RepairState.DONE
+    assert [k for _, k in world.deliveries] == [lost]
+
+
+def test_a_memory_that_was_lost_at_rest_opens_an_outage() -> None:
+    world, process = resting()
+    world.rounds(process, 2)
+    world.shards.wipe()
+    world.rounds(process, 1)
+    outage = world.ledger.outages.current(ENVIRONMENT)
+    assert outage is not None
+    assert outage.reason == "MEMORY_LOST"
+
+
+def test_a_memory_that_fell_back_at_rest_has_its_undone_round_voided() -> None:
+    world, process = resting()
+    saved = world.shards.save()
+    world.announce(key(1))
+    world.rounds(process, 3, consume=False)
+    world.shards.restore(saved)
+    world.rounds(process, 1, consume=False)
+    (voided,) = world.events.of(RoundsVoided)
+    assert (voided.rounds, rounds_of(world)) == (1, 2)
+
+
+def test_a_lease_is_kept_by_looks_alone_and_the_other_process_stays_away() -> None:
+    world, process = resting()
+    other = world.process(owner="reconciler-2")
+    for _ in range(10):
+        world.rounds(process, 1)
+        other.look()
+        report = other.run(world.subscriptions[0])
+        assert report.event is not None
+        assert report.event.shards_run == 0
+    assert rounds_of(world) <= 2, "one a minute"
+
+
+def test_a_shard_whose_owner_died_has_a_round_of_another_one_once_the_lease_is_over() -> None:
+    world, _ = resting()
+    other = world.process(owner="reconciler-2")
+    world.rounds(other, 2)
+    assert rounds_of(world) == 1
+    world.rounds(other, 1)
+    assert rounds_of(world) == 2
+
+
+def test_keys_of_a_lease_that_was_lost_in_the_middle_of_a_turn_are_left_to_its_new_owner() -> None:
+    world, process = resting()
+    lost = world.lose(1)
+    world.rounds(process, 1)
+    world.clock.advance(30)
+    process.look()
+    shard = Shard(subscription=world.subscriptions[0], number=0)
+    world.shards.release(shard, token="reconciler-1")
+    assert world.shards.take(shard, token="reconciler-2", lease_seconds=60)
+    process.run(world.subscriptions[0])
+    assert world.verdict(lost) is None
