@@ -145,7 +145,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
                 client, clock=process.clock, commit_generations=swarm.commit_generations,
             ),
             rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, clock=process.clock,
-            events=events,
+            events=events, rest_seconds=float("inf"),  # no round of its own accord hides what rest forgets
         ),
         memory=memory,
         selector=SuspectSelector(
