@@ -118,8 +118,8 @@ GATE = Table(
     doc="One row a subscription's round over all its shards: the gate, and what was judged and settled.",
     columns=(
         *_SUBSCRIPTION,
-        Column("at_ms", "bigint", "Redis TIME of the newest shard round."),
-        Column("shards_run", "integer", "Shards whose round ran here."),
+        Column("at_ms", "bigint", "Redis TIME of the newest shard round, or look at a shard at rest."),
+        Column("shards_run", "integer", "Shards that rested or whose round ran here."),
         Column("gate", "name", "open, shut, or not asked."),
         Column("watermark_ms", "bigint", "The group's consumption watermark, broker store time.", nullable=True),
         Column("pending", "bigint", "Pending over the shards that ran here."),

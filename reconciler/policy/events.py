@@ -24,9 +24,9 @@ class RoundFinished:
     """The canonical event of a subscription's round, over all its shards."""
 
     subscription: Subscription
-    #: Redis TIME of the newest shard round, milliseconds; 0 if none ran.
+    #: Redis TIME of the newest shard round, or of the look at a shard at rest, milliseconds; 0: there was neither.
     at_ms: int
-    #: Shards whose round ran, and shards that another owner has or that did not run.
+    #: Shards that rested or whose round ran, and shards that another owner has or whose round did not run.
     shards_run: int
     shards_skipped: int
     announced: int

@@ -11,7 +11,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.sql.engines import open_engine
 from tests.acceptance.conftest import DeploymentFactory
-from tests.acceptance.deployment import SHARDS, Deployment
+from tests.acceptance.deployment import Deployment, Service
+from tests.acceptance.work import turns_run
 from tests.contract.ledger.rows import entry, shard
 from tests.polling import eventually
 from tests.unit.channels.receiver import Reply, receiving
@@ -29,23 +30,25 @@ def test_rounds_and_sweeps_keep_their_pace_while_a_receiver_hangs(new_deployment
         deployed = new_deployment()
         _quarantine(deployed)
         settings = deployed.config.read_text()
+        services: dict[str, Service] = {}
         for name in ("run", "sweep"):  # each sends by a notifier of its own
             notifier = (
                 f'\n[[notifiers]]\nname = "of-{name}"\nkind = "webhook"\nurl = "{receiver.url}"\npatience_minutes = 0\n'
             )
             deployed.config.write_text(settings + notifier)
-            _start(deployed, name)
+            services[name] = _start(deployed, name)
         try:
-            hangs = _Hangs(deployed)
+            hangs = _Hangs(deployed, services["run"])
             eventually(hangs.are_outrun, within_seconds=120, message="turns end within one hang")
         finally:
             release.set()
 
 
-def _start(deployed: Deployment, name: str) -> None:
+def _start(deployed: Deployment, name: str) -> Service:
     """Returns once it has read the settings."""
     service = deployed.run(name)
     eventually(lambda: service.takes_signals, within_seconds=60)
+    return service
 
 
 def _quarantine(deployed: Deployment) -> None:
@@ -61,8 +64,9 @@ def _quarantine(deployed: Deployment) -> None:
 class _Hangs:
     """What has happened since each message under way was claimed."""
 
-    def __init__(self, deployed: Deployment) -> None:
+    def __init__(self, deployed: Deployment, run: Service) -> None:
         self._deployed = deployed
+        self._run = run
         self._rounds_at: dict[str, int] = {}
         self._sweeps_in: dict[str, set[int]] = {}
         self._outrun: set[str] = set()
@@ -70,14 +74,14 @@ class _Hangs:
     def are_outrun(self) -> bool:
         """Whether enough turns of each process have ended within one hang of its receiver."""
         for notifier, token in self._under_way():
-            (rounds,) = self._deployed.rows(self._deployed.ledger, "SELECT count(*) FROM reconciler_round")
+            rounds = turns_run(self._run)
             sweeps = self._deployed.rows(
                 self._deployed.outbox, "SELECT swept_at_ms FROM reconciler_outbox_identity WHERE swept_at_ms > 0"
             )
             seen = self._sweeps_in.setdefault(token, set())
             seen.update(sweeps)
             turns = {
-                "of-run": (rounds - self._rounds_at.setdefault(token, rounds)) / SHARDS,
+                "of-run": rounds - self._rounds_at.setdefault(token, rounds),
                 "of-sweep": len(seen) - 1,
             }
             if turns[notifier] >= TURNS and (notifier, token) in self._under_way():

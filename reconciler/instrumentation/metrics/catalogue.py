@@ -236,7 +236,7 @@ ROUND_DURATION = _histogram(
 )
 SHARDS_OWNED = _gauge(
     "reconciler_shards_owned",
-    "Shards whose last round this process ran. The others belong to another process, or their round did not run.",
+    "Shards that rest or whose last round this process ran. The others are another process', or had no round.",
     *SUBSCRIPTION,
     source=NumberSource.EVENTS,
 )
