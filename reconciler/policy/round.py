@@ -137,7 +137,7 @@ class ReconcileRound:
         Where shards lie on several servers, those of the others go on: an outage AWAY is theirs only that were away.
         """
         outage = self._outages.current(subscription.environment)
-        shards = self._known(subscription)[0].shards_of(subscription)
+        shards: Sequence[Shard] = self._known(subscription)[0].shards_of(subscription)
         if outage is not None:
             self._shards.wake(shards)
             shards = [shard for shard in shards if self._may_run(shard, outage)]

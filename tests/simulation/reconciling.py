@@ -141,8 +141,9 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     return ReconcileRound(
         [world.plan],
         shards=ShardRounds(
-            memory=memory, leases=RedisRoundLeases(  # type: ignore[arg-type]
-                client, clock=process.clock, commit_generations=swarm.commit_generations,
+            memory=memory,
+            leases=RedisRoundLeases(
+                client, clock=process.clock, commit_generations=swarm.commit_generations,  # type: ignore[arg-type]
             ),
             rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, clock=process.clock,
             events=events, rest_seconds=float("inf"),  # no round of its own accord hides what rest forgets
