@@ -29,7 +29,7 @@ def test_rounds_and_sweeps_keep_their_pace_while_a_receiver_hangs(new_deployment
     with receiving(lambda _: Reply(hangs=release)) as receiver:
         deployed = new_deployment()
         _quarantine(deployed)
-        settings = deployed.config.read_text()
+        settings = deployed.config.read_text().replace("[logging]", '[logging]\nlevel = "debug"')  # idle rounds, too
         services: dict[str, Service] = {}
         for name in ("run", "sweep"):  # each sends by a notifier of its own
             notifier = (
