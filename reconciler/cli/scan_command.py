@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler.cli.options import OutputOption, TopicOption
-from reconciler.cli.output import Output, print_json, print_table, time_text
+from reconciler.cli.options import TopicOption
+from reconciler.cli.output import print_json, print_table, time_text
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import people, remark, say
 
@@ -18,8 +19,20 @@ if TYPE_CHECKING:
     from reconciler.commands.scan import ScanReport
     from reconciler.wiring.half_scan import AclCredentials, Progress, TlsSettings
 
-#: Halves in a row of the table; JSON has all.
+#: Rows of halves in a table; the other forms have all.
 _SHOWN_MAX = 50
+
+
+class ScanOutput(StrEnum):
+    """Form of what a scan prints."""
+
+    TABLE = "table"
+    #: One object a look.
+    JSON = "json"
+    #: An object a line: one of the look, then its brokers, groups, halves and notes.
+    JSONL = "jsonl"
+    #: A page that opens offline, in both languages.
+    HTML = "html"
 
 
 def scan(
@@ -52,7 +65,13 @@ def scan(
     verify_host_name: Annotated[
         bool, typer.Option("--verify-host-name/--any-host-name", help="Whether a certificate must name its host.")
     ] = True,
-    output: OutputOption = Output.TABLE,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", min=1, help="Look again after so many seconds, until SIGINT.", show_default=False),
+    ] = None,
+    output: Annotated[
+        ScanOutput, typer.Option("--output", "-o", help="Form of the result on standard output.")
+    ] = ScanOutput.TABLE,
 ) -> None:
     """Find stuck transactional messages: which, why, until when brokers still ask, which were given up. Reads only.
 
@@ -63,6 +82,8 @@ def scan(
     from reconciler.commands.scan import run_scan
     from reconciler.wiring.half_scan import ScanRequest
 
+    if watch is not None and output is ScanOutput.HTML:
+        raise InvalidValue("--watch", watch, "does not apply to --output html, which is one page")
     request = ScanRequest(
         name_servers=name_servers,
         acl=_credentials(access_key, secret_key_file),
@@ -74,9 +95,16 @@ def scan(
         ),
         records_per_second=rate,
     )
-    with _progress() as progress:
-        report = run_scan(request, older_than_seconds=older_than, topic=topic, progress=progress)
-    _show(report, output)
+    while True:
+        with _progress() as progress:
+            report = run_scan(request, older_than_seconds=older_than, topic=topic, progress=progress)
+        _show(report, output)
+        if watch is None or not report.is_finished:
+            break
+        try:
+            request.clock.sleep(watch)
+        except KeyboardInterrupt:
+            break
     raise typer.Exit(report.exit_code)
 
 
@@ -127,19 +155,32 @@ def _progress() -> Iterator[Progress]:
         yield show
 
 
-def _show(report: ScanReport, output: Output) -> None:
+def _show(report: ScanReport, output: ScanOutput) -> None:
     from reconciler.words import said
 
     notes = [f"note: {said(note)}" for note in report.notes()]
-    if output is Output.JSON:
-        print_json(report.as_dict())
-        remark(*notes)
-        return
-    from reconciler.commands.scan import GROUP_COLUMNS, HALF_COLUMNS
+    match output:
+        case ScanOutput.JSON:
+            print_json(report.as_dict())
+            remark(*notes)
+        case ScanOutput.JSONL:
+            for line in report.lines():
+                print_json(line)
+            remark(*notes)
+        case ScanOutput.HTML:
+            from reconciler.commands.scan_page import page_of
 
-    say(f"{said(report.summary())}.", *notes)
-    if not report.groups:
-        return
+            say(*page_of(report).splitlines())
+        case ScanOutput.TABLE:
+            say(f"{time_text(report.scanned_at_ms)}  {said(report.summary())}.", *notes)
+            if report.groups:
+                _print_tables(report)
+
+
+def _print_tables(report: ScanReport) -> None:
+    from reconciler.commands.scan import GROUP_COLUMNS, HALF_COLUMNS, age_text
+    from reconciler.words import said
+
     say("")
     groups = [
         (
@@ -176,17 +217,6 @@ def _show(report: ScanReport, output: Output) -> None:
     print_table("Halves", HALF_COLUMNS, rows, first=HALF_COLUMNS[:3])
     if len(report.halves) > _SHOWN_MAX:
         say(f"only the first {_SHOWN_MAX} of {len(report.halves)}: --output json has all")
-
-
-def age_text(milliseconds: int) -> str:
-    """How old something is, in its two largest units."""
-    seconds = max(0, milliseconds) // 1000
-    days, hours, minutes = seconds // 86_400, seconds % 86_400 // 3_600, seconds % 3_600 // 60
-    if days:
-        return f"{days}d{hours}h"
-    if hours:
-        return f"{hours}h{minutes}m"
-    return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"
 
 
 def register(app: typer.Typer) -> None:

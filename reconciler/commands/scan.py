@@ -118,12 +118,17 @@ class ScanReport:
     @property
     def exit_code(self) -> int:
         """130: it was stopped; 3: halves of a broker could not be read; 1: one that was not delivered is too old."""
-        if not all(one.is_finished for one in self.findings):
+        if not self.is_finished:
             return 130
         if any(one.unread is not None for one in self.findings):
             return 3
         limit_ms = self.scanned_at_ms - round(self.older_than_seconds * 1000)
         return int(any(half.state in UNDELIVERED and half.copy.born_ms < limit_ms for half in self.halves))
+
+    @property
+    def is_finished(self) -> bool:
+        """False: it was stopped before its end."""
+        return all(one.is_finished for one in self.findings)
 
     def summary(self) -> Fact:
         """Counts, in one sentence."""
@@ -164,6 +169,14 @@ class ScanReport:
             "halves": [half_row(half) for half in self.halves],
             "notes": [{"text": said(note), **note.as_dict()} for note in notes],
         }
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """The same in many small objects; `kind` says what each is."""
+        whole = self.as_dict()
+        parts = {kind: whole.pop(kind) for kind in ("brokers", "groups", "halves", "notes")}
+        yield {"kind": "scan", **whole}
+        for kind, members in parts.items():
+            yield from ({"kind": kind.removesuffix("s").replace("halve", "half"), **member} for member in members)
 
 
 def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | None, progress: Progress) -> ScanReport:
@@ -285,3 +298,14 @@ def _broker(one: BrokerFindings) -> dict[str, Any]:
         "unread": None if one.unread is None else {"text": said(one.unread), **one.unread.as_dict()},
         "is_finished": one.is_finished,
     }
+
+
+def age_text(milliseconds: int) -> str:
+    """How old something is, in its two largest units."""
+    seconds = max(0, milliseconds) // 1000
+    days, hours, minutes = seconds // 86_400, seconds % 86_400 // 3_600, seconds % 3_600 // 60
+    if days:
+        return f"{days}d{hours}h"
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"

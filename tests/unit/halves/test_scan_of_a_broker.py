@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from reconciler.cli.app import run
+from reconciler.clock import SystemClock
 from reconciler.commands.scan import ScanReport, run_scan
 from reconciler.wiring.half_scan import ScanRequest
 from tests.unit.embedded.check_back_stage import Stage, stage
@@ -150,6 +152,49 @@ def test_the_command_prints_a_table_for_people_and_one_object_for_programs(
         assert [half["unique_key"] for half in document["halves"]] == ["K1"]
     assert run(["scan", "-n", play.broker.address]) == 3
     assert "no name server answers" in capsys.readouterr().err
+
+
+def test_many_small_objects_say_what_each_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("5.x") as play:
+        play.half("K1")
+        assert run(["scan", "-n", play.broker.address, "--output", "jsonl"]) == 1
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["kind"] for line in lines] == ["scan", "broker", "group", "half"]
+    assert (lines[0]["counts"]["stuck"], lines[3]["unique_key"]) == (1, "K1")
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_has_both_languages(capsys: pytest.CaptureFixture[str]) -> None:
+    with stage("5.x") as play:
+        assert run(["scan", "-n", play.broker.address, "--output", "html"]) == 0
+        assert "No half is stuck" in capsys.readouterr().out
+        play.half("<script>")
+        assert run(["scan", "-n", play.broker.address, "--output", "html"]) == 1
+        page = capsys.readouterr().out
+    assert not re.search(r"<script|https?:|src=|@import|url\(", page)
+    assert page.count("&lt;script&gt;") == 2
+    assert f"start a producer of {GROUP}" in page
+    assert f"启动 {GROUP} 的生产者" in page
+    assert [page.count(f"<{tag}") - page.count(f"</{tag}>") for tag in ("table", "section", "svg", "tr", "td")] == [
+        0
+    ] * 5
+
+
+def test_it_looks_again_until_it_is_stopped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(_clock: SystemClock, seconds: float) -> None:
+        pauses.append(seconds)
+        if pauses.count(7) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    with stage("5.x") as play:
+        play.half("K1")
+        assert run(["scan", "-n", play.broker.address, "--watch", "7", "--output", "json"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert run(["scan", "-n", "127.0.0.1:1", "--watch", "7", "--output", "html"]) == 2
 
 
 @pytest.mark.parametrize("arguments", [["--access-key", "one"], ["--access-key", "one", "--secret-key-file", "/none"]])
