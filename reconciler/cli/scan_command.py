@@ -35,6 +35,23 @@ class ScanOutput(StrEnum):
     HTML = "html"
 
 
+AccessKeyOption = Annotated[
+    str | None, typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on.")
+]
+SecretKeyOption = Annotated[
+    Path | None, typer.Option("--secret-key-file", help="File with its SecretKey, or password.")
+]
+CaFileOption = Annotated[
+    Path | None, typer.Option("--ca-file", help="PEM file of the authorities that are trusted; else the system's.")
+]
+CertificateOption = Annotated[
+    Path | None, typer.Option("--certificate-file", help="PEM file of our certificate and key, where it is wanted.")
+]
+HostNameOption = Annotated[
+    bool, typer.Option("--verify-host-name/--any-host-name", help="Whether a certificate must name its host.")
+]
+
+
 def scan(
     name_servers: Annotated[
         str,
@@ -48,23 +65,12 @@ def scan(
     rate: Annotated[
         float, typer.Option("--rate", min=1, help="Records that are read a second, at most, of one broker.")
     ] = 20_000.0,
-    access_key: Annotated[
-        str | None,
-        typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on."),
-    ] = None,
-    secret_key_file: Annotated[
-        Path | None, typer.Option("--secret-key-file", help="File with its SecretKey, or password.")
-    ] = None,
+    access_key: AccessKeyOption = None,
+    secret_key_file: SecretKeyOption = None,
     tls: Annotated[bool, typer.Option("--tls", help="TLS on every connection.")] = False,
-    ca_file: Annotated[
-        Path | None, typer.Option("--ca-file", help="PEM file of the authorities that are trusted; else the system's.")
-    ] = None,
-    certificate_file: Annotated[
-        Path | None, typer.Option("--certificate-file", help="PEM file of our certificate and key, where it is wanted.")
-    ] = None,
-    verify_host_name: Annotated[
-        bool, typer.Option("--verify-host-name/--any-host-name", help="Whether a certificate must name its host.")
-    ] = True,
+    ca_file: CaFileOption = None,
+    certificate_file: CertificateOption = None,
+    verify_host_name: HostNameOption = True,
     watch: Annotated[
         float | None,
         typer.Option("--watch", min=1, help="Look again after so many seconds, until SIGINT.", show_default=False),
