@@ -173,15 +173,17 @@ class CircuitBreaker:
         *,
         began_seconds: float,
         has_shards: bool,
+        is_open: bool,
         siblings: Sequence[Subscription],
     ) -> None:
         """Counts calm rounds; closes when every subscription with shards of ours had three in a row.
 
-        `began_seconds`: monotonic time. A subscription of the topic that had no round yet keeps it open.
+        `began_seconds`: monotonic time. `is_open`: the breaker's hold was seen in the round; without it nothing is
+        written. A subscription of the topic that had no round yet keeps it open.
         """
         self._count(subscription, load, began_seconds=began_seconds, has_shards=has_shards)
         ours = [calm for calm in (self._calm.get(sibling, _no_calm()) for sibling in siblings) if calm is not None]
-        if not ours or min(len(calm) for calm in ours) < CALM_ROUNDS_TO_CLOSE:
+        if not is_open or not ours or min(len(calm) for calm in ours) < CALM_ROUNDS_TO_CLOSE:
             return
         calm_seconds = self._clock.monotonic_seconds() - min(calm[0] for calm in ours)
         if self._holds.lift(subscription.environment, subscription.topic, HoldKind.BREAKER, calm_seconds=calm_seconds):

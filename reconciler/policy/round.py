@@ -12,7 +12,7 @@ from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue, RedisAway
 from reconciler.policy.brakes import CircuitBreaker, TokenBucket
@@ -201,6 +201,7 @@ class ReconcileRound:
             load,
             began_seconds=began_seconds,
             has_shards=bool(ours),
+            is_open=HoldKind.BREAKER in repairs.holds,
             siblings=[p.subscription for p in topic.subscriptions],
         )
         if ours:

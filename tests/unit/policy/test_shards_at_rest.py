@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, RepairState
+from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.events import RoundFinished, RoundsVoided
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import REST_SECONDS_MAX
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
 from tests.unit.policy.world import ENVIRONMENT, World, key
 
 
@@ -100,6 +105,20 @@ def test_a_memory_that_fell_back_at_rest_has_its_undone_round_voided() -> None:
     world.rounds(process, 1, consume=False)
     (voided,) = world.events.of(RoundsVoided)
     assert (voided.rounds, rounds_of(world)) == (1, 2)
+
+
+def test_a_subscription_at_rest_writes_nothing_into_the_ledger(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path / 'ledger.db'}", must_exist=False)
+    ledger_metadata.create_all(engine)
+    world, begun = World(), list[str]()
+    world.ledger = SqlLedger(engine)  # type: ignore[assignment]
+    process = world.process()
+    world.rounds(process, 4)
+    sa.event.listen(engine, "before_cursor_execute", lambda *told: begun.append(told[2]))
+    world.rounds(process, 1)
+    assert begun
+    assert all(statement.startswith(("SELECT", "BEGIN DEFERRED")) for statement in begun)
+    engine.dispose()
 
 
 def test_a_lease_is_kept_by_looks_alone_and_the_other_process_stays_away() -> None:
