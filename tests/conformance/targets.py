@@ -1,8 +1,8 @@
 """The brokers that the suite runs against, chosen by BROKER in the environment.
 
 BROKER=embedded | all | a version of tests/services/rocketmq.py, or several with commas. Without it: every family of the
-embedded broker, and the real brokers of `BY_DEFAULT` (skipped where Java is missing), those of `BY_NIGHT` in
-`make test-nightly`.
+embedded broker and the one of the test kit, and the real brokers of `BY_DEFAULT` (skipped where Java is missing), those
+of `BY_NIGHT` in `make test-nightly`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.embedded.families import FAMILIES
+from reconciler.embedded.families import DEFAULT_FAMILY, FAMILIES
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts, facts_of
 from reconciler.rocketmq.wire.codes import MQVersion
 from tests.services.rocketmq import VERSIONS, marks
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BY_DEFAULT = ("4.9.7", "5.5.0")
 BY_NIGHT = ("3.2.6", "4.2.0", "5.3.3", "5.4.0")
+#: The embedded broker as services' tests have it: in their process, by their clock, and without topics made by sending.
+KIT = "kit"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,7 @@ def _parameters(names: Iterable[str], *more: pytest.MarkDecorator) -> list[Param
             for family in FAMILIES:
                 group = pytest.mark.xdist_group(f"embedded-{family}")
                 parameters.append(pytest.param(f"embedded-{family}", marks=group))
+            parameters.append(pytest.param(KIT, marks=pytest.mark.xdist_group(KIT)))
         else:
             parameters.append(pytest.param(name, marks=[*marks(name), *more]))
     return parameters
@@ -81,6 +84,6 @@ def _parameters(names: Iterable[str], *more: pytest.MarkDecorator) -> list[Param
 
 def expectation(name: str) -> BrokerFacts:
     """What the table says of a parameter's release."""
-    is_embedded = name.startswith("embedded-")
-    release = FAMILIES[name.removeprefix("embedded-")].release if is_embedded else name
+    family = DEFAULT_FAMILY if name == KIT else name.removeprefix("embedded-")
+    release = FAMILIES[family].release if family in FAMILIES and not name[0].isdigit() else name
     return facts_of(MQVersion.of_release(release))

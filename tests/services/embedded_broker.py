@@ -20,7 +20,7 @@ from tests.services.processes import ServiceFailed, freeze, tail, thaw
 from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.rocketmq import QUICK, UPDATE_BROKER_CONFIG
 
-__all__ = ["FAMILIES", "EmbeddedBroker"]
+__all__ = ["FAMILIES", "EmbeddedBroker", "configure"]
 
 FAMILIES = ("3.2.6", "4.2", "4.4", "4.9", "5.x")
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,11 +88,7 @@ class EmbeddedBroker:
 
     def configure(self, properties: dict[str, str]) -> None:
         """UPDATE_BROKER_CONFIG on the running broker."""
-        body = "".join(f"{name}={value}\n" for name, value in properties.items())
-        with RemotingProbe(self.port, timeout_seconds=60) as probe:
-            reply = probe.ask(UPDATE_BROKER_CONFIG, {}, body.encode())
-        if reply.code != 0:
-            raise ServiceFailed(f"embedded broker refused {properties}: {reply.code} {reply.remark}")
+        configure(self.name_servers, properties)
 
     def stop(self) -> int:
         """SIGTERM; returns its exit code."""
@@ -154,3 +150,12 @@ class EmbeddedBroker:
     ) -> None:
         self.kill()
         self._folder.cleanup()
+
+
+def configure(address: str, properties: dict[str, str]) -> None:
+    """UPDATE_BROKER_CONFIG on a running embedded broker."""
+    body = "".join(f"{name}={value}\n" for name, value in properties.items())
+    with RemotingProbe(int(address.rpartition(":")[2]), timeout_seconds=60) as probe:
+        reply = probe.ask(UPDATE_BROKER_CONFIG, {}, body.encode())
+    if reply.code != 0:
+        raise ServiceFailed(f"embedded broker refused {properties}: {reply.code} {reply.remark}")
