@@ -11,15 +11,18 @@ in_transaction, psycopg's autocommit and libpq's transaction status, PyMySQL's s
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session, scoped_session
 
 from reconciler.errors import UsageError
 from reconciler.sql.single_statements import MARKERS
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 #: Package of the DB-API connection's class, or of a class that it extends -> dialect.
 _DIALECTS = {"sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql", "pymysql": "mysql"}
@@ -35,6 +38,12 @@ _MYSQL_AUTOCOMMIT = 2  # SERVER_STATUS_AUTOCOMMIT
 Parameters: TypeAlias = tuple[object, ...] | Mapping[str, object]
 
 
+def _is_of_orm(given: object, name: str) -> bool:
+    """Whether it is one of these of sqlalchemy.orm, which is loaded where there is one: a service that does without it
+    has no use for it."""
+    return isinstance(given, getattr(sys.modules.get("sqlalchemy.orm"), name, ()))
+
+
 class UnsafeConnection(UsageError):
     """The connection was refused: in autocommit, of an unknown driver, or of another database."""
 
@@ -44,13 +53,14 @@ class CallersConnection:
 
     def __init__(self, connection: object) -> None:
         """Raises UnsafeConnection for an unknown kind, or for autocommit outside an explicit transaction."""
-        given: Any = connection() if isinstance(connection, scoped_session) else connection
+        given: Any = connection() if callable(connection) and _is_of_orm(connection, "scoped_session") else connection
         self._alchemy: sa.Connection | None = None
         self._owner: sa.Connection | Session | None = None
         raw = given
-        if isinstance(given, Session | sa.Connection):
+        is_session = _is_of_orm(given, "Session")
+        if is_session or isinstance(given, sa.Connection):
             self._owner = given
-            self._alchemy = given.connection() if isinstance(given, Session) else given
+            self._alchemy = given.connection() if is_session else given
             if not self._alchemy.in_transaction():
                 self._alchemy.begin()
             raw = self._alchemy.connection

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from reconciler.testing.kit import Checkback
+    from reconciler.testing import Checkback
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def checkback_url(tmp_path: Path) -> str:
 def checkback_kit(checkback_url: str, tmp_path: Path) -> Iterator[Checkback]:
     """A broker, the tables of both plug-ins in `checkback_url`, and a reconciler that the test drives by hand."""
     try:
-        from reconciler.testing.kit import Checkback
+        from reconciler.testing import Checkback
     except ModuleNotFoundError as error:
         pytest.fail(
             f"the fixtures of checkback need {error.name}: pip install 'checkback-reconciler[testing]'", pytrace=False

@@ -27,8 +27,9 @@ def test_accidents_are_made_up_for_in_real_time_and_nothing_pretends_to_move_it(
             assert settled.moved_seconds == 0
         kit.assert_every_commit_took_effect()
         assert shop.bills() == [0, 1, 2]
-        for refused in (lambda: kit.advance(1), lambda: kit.step_clock("database", 1)):
-            with pytest.raises(UsageError, match=r"a database server tells the time, which no test moves"):
-                refused()
+        with pytest.raises(UsageError, match=r"a database server tells the time, which no test moves"):
+            kit.advance(1)
+        with pytest.raises(UsageError, match=r"a database server tells the time, which no test moves"):
+            kit.step_clock("database", 1)
         with pytest.raises(UsageError, match=r"stop the replication of a real replica"):
             kit.hold_replica("order-service")
