@@ -23,11 +23,11 @@ from reconciler.cli.app import app
 from reconciler.commands import scan
 from reconciler.commands.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.dismissed_halves import HalfLine
-from reconciler.commands.group_on_brokers import GroupQueue
-from reconciler.commands.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.incomplete import IncompleteReport
 from reconciler.commands.list import LISTINGS
 from reconciler.commands.once import OnceReport
+from reconciler.commands.renaming.group_on_brokers import GroupQueue
+from reconciler.commands.renaming.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.demo.run import MEANINGS
 from reconciler.web.routes import ROUTES

@@ -19,7 +19,7 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, remark, say
 
 if TYPE_CHECKING:
-    from reconciler.commands.group_rename import RenameReport
+    from reconciler.commands.renaming.group_rename import RenameReport
 
 group_app = typer.Typer(help="Consumer groups: give one another name.", no_args_is_help=True)
 
@@ -62,8 +62,8 @@ def rename(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
-    from reconciler.commands.group_rename import WantedRename, rename_group
     from reconciler.commands.operator_actions import operator
+    from reconciler.commands.renaming.group_rename import WantedRename, rename_group
     from reconciler.settings.types import require_group
     from reconciler.wiring.connections import Connections
 

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.commands.availability import ask_brokers, ask_ledger, ask_redis, require
+from reconciler.commands.asking.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.errors import TransientError
 from reconciler.policy.environment import RENEW_SECONDS
 from reconciler.settings.schema import Settings

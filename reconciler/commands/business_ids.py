@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from reconciler.commands.availability import database_away
+from reconciler.commands.asking.availability import database_away
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState

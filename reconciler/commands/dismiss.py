@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 
-from reconciler.commands.availability import ask_ledger, require
+from reconciler.commands.asking.availability import ask_ledger, require
 from reconciler.commands.business_ids import HINTS_MAX, other_case_note
 from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.operator_actions import recorded

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
 from reconciler.clock import utc_text
-from reconciler.commands.brokers import groups_reading
+from reconciler.commands.asking.brokers import groups_reading
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import END_UNKNOWN, MUST_STAY, NOT_LOOKED_AT, NOT_LOOKED_FOR

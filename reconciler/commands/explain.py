@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from reconciler.commands.availability import ask_brokers, ask_databases, facts_of_away
+from reconciler.commands.asking.availability import ask_brokers, ask_databases, facts_of_away
+from reconciler.commands.asking.environment import never_run
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
-from reconciler.commands.environment import never_run
 from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import coded

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.clock import Clock
-from reconciler.commands.availability import require_all_dependencies
+from reconciler.commands.asking.availability import require_all_dependencies
 from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.rebuild import put_back
 from reconciler.commands.repair import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from reconciler.commands.availability import ask_ledger, require
+from reconciler.commands.asking.availability import ask_ledger, require
 from reconciler.commands.operator_actions import recorded
 from reconciler.commands.rebuild import require_past
 from reconciler.commands.repair import REPAIR_KEYS_MAX

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from reconciler.clock import Clock
-from reconciler.commands.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
+from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus, read_status
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.errors import DatabaseAway

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.commands.availability import require_all_dependencies
+from reconciler.commands.asking.availability import require_all_dependencies
 from reconciler.commands.safety import require_safe_redis
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState

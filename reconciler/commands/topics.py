@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reconciler.commands.brokers import READER_GROUPS, masters
+from reconciler.commands.asking.brokers import READER_GROUPS, masters
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
-from reconciler.commands.brokers import READER_GROUPS, masters
-from reconciler.commands.environment import traces_of
+from reconciler.commands.asking.brokers import READER_GROUPS, masters
+from reconciler.commands.asking.environment import traces_of
 from reconciler.commands.rights import Statements, mqadmin
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.facts import Code, Fact, Field

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from reconciler.commands.availability import REDIS_REMEDY
+from reconciler.commands.asking.availability import REDIS_REMEDY
 from reconciler.errors import TopicNotFound
 from reconciler.rocketmq.client.admin import Admin
 from tests.acceptance.command import reconciler

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.group_rename import WantedRename, rename_group
+from reconciler.commands.renaming.group_rename import WantedRename, rename_group
 from reconciler.errors import ChangedMeanwhile
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.wire.codes import pop_retry_topics

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from reconciler.commands import renamed_groups
+from reconciler.commands.renaming import renamed_groups
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict

@@ -20,10 +20,10 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
-from reconciler.commands import group_rename
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.group_rename import RenameReport, WantedRename, rename_group
-from reconciler.commands.renamed_groups import told_of_renames
+from reconciler.commands.renaming import group_rename
+from reconciler.commands.renaming.group_rename import RenameReport, WantedRename, rename_group
+from reconciler.commands.renaming.renamed_groups import told_of_renames
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
-from reconciler.commands.brokers import READER_GROUPS
+from reconciler.commands.asking.brokers import READER_GROUPS
 from reconciler.commands.status.report import StatusReport
 from reconciler.commands.uninstall import Step, needed, steps_of
 from reconciler.contract.tables import CandidateState, RepairState, Rung

@@ -11,9 +11,9 @@ from typing import TypeVar
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.remoting import RemotingAnnouncements
 from reconciler.announcing.source import RemotingAnnouncementSource
-from reconciler.commands.broker_rights import refusals
-from reconciler.commands.check_services import check_services
-from reconciler.commands.group_on_brokers import GroupOnBrokers
+from reconciler.commands.asking.broker_rights import refusals
+from reconciler.commands.asking.check_services import check_services
+from reconciler.commands.renaming.group_on_brokers import GroupOnBrokers
 from reconciler.commands.topics import create_topics
 from reconciler.contract import least_rights
 from reconciler.contract.announcement import AnnouncedKey

@@ -143,7 +143,7 @@ class RenamesGroup:
     def _rename(self) -> Any:
         renaming, world = self._renaming, self._world
         # Only where a group is renamed: the command imports what the simulator does without.
-        command: Any = importlib.import_module("reconciler.commands.group_rename")
+        command: Any = importlib.import_module("reconciler.commands.renaming.group_rename")
         connections = _connections(world, self._process)
         pairs = zip(world.inboxes[renaming.old].databases, renaming.inboxes.databases, strict=True)
         databases = [_Rows(self._process, old, new, on_copy=self._copies) for old, new in pairs]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reconciler.commands.broker_rights import refusals
-from reconciler.commands.brokers import READER_GROUPS, broker_fact, brokers_known_to
-from reconciler.commands.check_services import check_services
+from reconciler.commands.asking.broker_rights import refusals
+from reconciler.commands.asking.brokers import READER_GROUPS, broker_fact, brokers_known_to
+from reconciler.commands.asking.check_services import check_services
 from reconciler.commands.diagnosis import Diagnosis, as_told, failed, listed
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.rocksdb import check_rocksdb

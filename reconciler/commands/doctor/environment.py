@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from reconciler.commands.asking.environment import ask_environment, traces_of
 from reconciler.commands.diagnosis import Diagnosis, failed
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.rights import grants
-from reconciler.commands.environment import ask_environment, traces_of
 from reconciler.contract.facts import Code, Field
 from reconciler.contract.tables import ENVIRONMENT
 from reconciler.errors import DatabaseAway, InvalidValue, ReconcilerError

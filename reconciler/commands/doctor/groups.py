@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 
-from reconciler.commands.brokers import OWN_GROUPS
+from reconciler.commands.asking.brokers import OWN_GROUPS
 from reconciler.commands.diagnosis import Diagnosis, Level
 from reconciler.commands.doctor.filters import check_filters
 from reconciler.commands.doctor.inboxes import check_stranger, group_check
-from reconciler.commands.renamed_groups import renames
+from reconciler.commands.renaming.renamed_groups import renames
 from reconciler.contract.facts import Code, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway, ReconcilerError

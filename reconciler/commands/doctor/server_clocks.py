@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from reconciler.commands.brokers import broker_fact
+from reconciler.commands.asking.brokers import broker_fact
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.secret import Secret

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
-from reconciler.commands.availability import BROKER_AWAY, broker_away, broker_name
-from reconciler.commands.environment import traces_of
+from reconciler.commands.asking.availability import BROKER_AWAY, broker_away, broker_name
+from reconciler.commands.asking.environment import traces_of
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription

@@ -9,7 +9,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from reconciler.commands.acknowledgement import acknowledged
-from reconciler.commands.availability import (
+from reconciler.commands.asking.availability import (
     AWAY,
     BROKER_AWAY,
     DATABASE_AWAY,
@@ -19,11 +19,11 @@ from reconciler.commands.availability import (
     away,
     facts_of_away,
 )
-from reconciler.commands.broker_rights import ask_rights
-from reconciler.commands.check_services import check_services
-from reconciler.commands.environment import other_clusters
+from reconciler.commands.asking.broker_rights import ask_rights
+from reconciler.commands.asking.check_services import check_services
+from reconciler.commands.asking.environment import other_clusters
 from reconciler.commands.list import outage_row, text_of
-from reconciler.commands.renamed_groups import told_of_renames
+from reconciler.commands.renaming.renamed_groups import told_of_renames
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.commands.availability import REDIS_REMEDY
+from reconciler.commands.asking.availability import REDIS_REMEDY
 from reconciler.commands.doctor.checks import examine
 from reconciler.errors import DatabaseAway, RedisAway
 from reconciler.settings.file import load_settings

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.commands.availability import results_of
+from reconciler.commands.asking.availability import results_of
 from reconciler.commands.metrics import dependency_samples, report_samples, status_samples
 from reconciler.commands.notices import notice_samples
 from reconciler.commands.status.report import StatusReport

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.availability import REDIS_REMEDY, ask_brokers, require
-from reconciler.commands.brokers import BROKER_REMEDY
+from reconciler.commands.asking.availability import REDIS_REMEDY, ask_brokers, require
+from reconciler.commands.asking.brokers import BROKER_REMEDY
 from reconciler.commands.diagnosis import Diagnosis, NamedCheck, run_checks
 from reconciler.commands.doctor import checks
 from reconciler.commands.doctor.areas import area

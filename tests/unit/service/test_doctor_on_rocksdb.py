@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.commands.brokers import broker_fact
+from reconciler.commands.asking.brokers import broker_fact
 from reconciler.commands.doctor.rocksdb import FIND_LONGER, check_rocksdb
 
 RESERVED = {"fileReservedTime": "72", "maxRocksDBIndexQueryDays": "7"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.availability import (
+from reconciler.commands.asking.availability import (
     REDIS_REMEDY,
     ask_brokers,
     ask_databases,

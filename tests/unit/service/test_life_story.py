@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.commands.availability import away as is_away
+from reconciler.commands.asking.availability import away as is_away
 from reconciler.contract.facts import Code, Fact
 from reconciler.contract.kept_facts import EFFECT_SEEN, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription

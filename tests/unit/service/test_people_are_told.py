@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
-from reconciler.commands.availability import away, broker_away, database_away
+from reconciler.commands.asking.availability import away, broker_away, database_away
 from reconciler.commands.notices import _accounts_watch, rounds_watch
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
 from reconciler.commands.doctor.producer_groups import check_producer_groups
-from reconciler.commands.renamed_groups import Renames, renames
+from reconciler.commands.renaming.renamed_groups import Renames, renames
 from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
 from reconciler.contract.kept_facts import ACT_GROUP_RENAME, ACT_GROUP_RENAME_UNDONE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.broker_rights import refusals
+from reconciler.commands.asking.broker_rights import refusals
 from reconciler.contract.broker_rights import OF_GROUPS_THAT_POP
 from reconciler.contract.subscription import Subscription
 from reconciler.embedded.access_control import BrokerUser

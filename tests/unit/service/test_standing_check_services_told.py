@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.check_services import LONGEST_ROUND_SECONDS
+from reconciler.commands.asking.check_services import LONGEST_ROUND_SECONDS
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.brokers import check_check_services
 from reconciler.commands.metrics import status_reading

@@ -16,9 +16,9 @@ from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.explain import Explanation
-from reconciler.commands.group_on_brokers import GroupQueue
-from reconciler.commands.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_rows
+from reconciler.commands.renaming.group_on_brokers import GroupQueue
+from reconciler.commands.renaming.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciler.clock import ManualClock, utc_text
-from reconciler.commands.availability import away
-from reconciler.commands.environment import OTHER_CLUSTER
+from reconciler.commands.asking.availability import away
+from reconciler.commands.asking.environment import OTHER_CLUSTER
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.commands.environment import OTHER_CLUSTER
+from reconciler.commands.asking.environment import OTHER_CLUSTER
 from reconciler.commands.status.report import NO_INBOX, NO_OUTBOX, StatusReport, SubscriptionStatus
 from reconciler.contract.facts import COUNTED_MAX, Fact
 from reconciler.contract.subscription import Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.commands.environment import OTHER_CLUSTER
+from reconciler.commands.asking.environment import OTHER_CLUSTER
 from reconciler.commands.status.standstill import FAILED, QUARANTINED
 from reconciler.contract.facts import COUNTED_MAX, Fact, Field
 from reconciler.telling.account import (

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from reconciler.commands.brokers import masters
+from reconciler.commands.asking.brokers import masters
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.kept_facts import ACT_GROUP_RENAME_UNDONE
 from reconciler.contract.row_rules import GROUP_RENAME

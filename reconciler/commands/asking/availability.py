@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial, reduce
 from typing import TypeVar
 
-from reconciler.commands.brokers import masters
+from reconciler.commands.asking.brokers import masters
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from reconciler.commands.brokers import masters
+from reconciler.commands.asking.brokers import masters
 from reconciler.contract.facts import Fact
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Shard, Subscription

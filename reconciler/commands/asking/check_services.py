@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.commands.brokers import masters
+from reconciler.commands.asking.brokers import masters
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import AccessRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds

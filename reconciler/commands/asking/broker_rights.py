@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from reconciler.announcing.source import PULL_GROUP
-from reconciler.commands.brokers import masters
+from reconciler.commands.asking.brokers import masters
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.lookup import query_messages
