@@ -26,11 +26,12 @@ from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.frame import FrameReader, Serialization, decode_frame, encode_frame
-from reconciler.rocketmq.wire.record import decode_records, encode_record
+from reconciler.rocketmq.wire.record import decode_records
 from reconciler.rocketmq.wire.tolerant_json import parse_tolerant_json
 from reconciler.settings.file import load_settings
 from tests.fuzz.embedded_broker import EmbeddedUnderFuzz
 from tests.fuzz.mutation import NUMBERS, TEXTS, any_value, damaged, damaged_json, damaged_lines
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.recorded import recorded_frames, recorded_record_bodies
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import lru_cache
 
-from reconciler.errors import MalformedInput, ProtocolViolation
+from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import SystemFlag
 from reconciler.rocketmq.wire.compression import MAXIMUM_BODY_BYTES, decompress
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
-from reconciler.rocketmq.wire.properties import MAXIMUM_PROPERTIES_BYTES, StoredProperties, encode_properties
+from reconciler.rocketmq.wire.properties import StoredProperties
 
 #: MessageDecoder.MESSAGE_MAGIC_CODE and _V2. A file's blank filler has 0xCBD43194 and is never returned.
 MAGIC_V1 = 0xDAA320A7
@@ -219,43 +219,6 @@ def _decode_record(data: bytes, at: int, end: int, broker_name: str) -> tuple[Me
     return record, record_end
 
 
-def encode_record(record: MessageRecord) -> bytes:
-    """The stored bytes; a decoded record gives back the bytes it came from. Raises MalformedInput if it cannot fit."""
-    topic = record.topic.encode()
-    if isinstance(record.properties, StoredProperties):
-        properties = record.properties.raw
-    else:
-        properties = encode_properties(record.properties).encode()
-    if len(properties) > MAXIMUM_PROPERTIES_BYTES or len(topic) > 0xFFFF:
-        raise MalformedInput(f"topic of {len(topic)} or properties of {len(properties)} bytes do not fit a record")
-    is_v2 = len(topic) > MAXIMUM_V1_TOPIC_BYTES
-    topic_length = _LENGTH.pack(len(topic)) if is_v2 else bytes((len(topic),))
-    layout = _LAYOUTS[record.system_flag & _ANY_V6]
-    total = layout.size + len(record.body) + len(topic_length) + len(topic) + 2 + len(properties)
-    try:
-        head = layout.pack(
-            total,
-            MAGIC_V2 if is_v2 else MAGIC_V1,
-            record.body_crc,
-            record.queue_id,
-            record.flag,
-            record.queue_offset,
-            record.physical_offset,
-            record.system_flag,
-            record.born_timestamp_ms,
-            _packed_host(record.born_host, is_v6=bool(record.system_flag & _BORN_V6)),
-            record.store_timestamp_ms,
-            _packed_host(record.store_host, is_v6=bool(record.system_flag & _STORE_V6)),
-            record.reconsume_times,
-            record.prepared_transaction_offset,
-            len(record.body),
-        )
-    except (struct.error, OSError) as error:
-        raise MalformedInput(f"a number or host of the record does not fit its field: {error}") from error
-    tail = (topic_length, topic, _PROPERTIES_LENGTH.pack(len(properties)), properties)
-    return b"".join((head, record.body, *tail))
-
-
 @lru_cache(maxsize=4096)
 def _topic(encoded: bytes) -> str:
     return encoded.decode()
@@ -265,8 +228,3 @@ def _topic(encoded: bytes) -> str:
 def _host(packed: bytes) -> tuple[str, int]:
     family = socket.AF_INET if len(packed) == 8 else socket.AF_INET6
     return socket.inet_ntop(family, packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
-
-
-def _packed_host(host: tuple[str, int], *, is_v6: bool) -> bytes:
-    family = socket.AF_INET6 if is_v6 else socket.AF_INET
-    return socket.inet_pton(family, host[0]) + struct.pack(">i", host[1])

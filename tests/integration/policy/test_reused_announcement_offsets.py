@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from reconciler.embedded.server import EmbeddedCluster
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from tests.brokers.announcing_deployment import KEY_TOPIC, Deployment, a_group_is_believed_again
+from tests.embedded_cluster import EmbeddedCluster
 from tests.services.patient_instance import patient_instance
 
 

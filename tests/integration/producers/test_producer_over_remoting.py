@@ -14,7 +14,7 @@ from checkback_producers.errors import HalfNotSafe, NotCommitted
 from reconciler.contract.announcement import decode_announcement, is_signed
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.unique_key import shard_of
-from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
+from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import BrokerRefused, ConfigurationError, ReconcilerError
 from reconciler.policy.evidence import EndOutcome
@@ -22,6 +22,7 @@ from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.transaction_producer import END_TIMEOUT_SECONDS
+from tests.embedded_cluster import EmbeddedCluster
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.unit.producers.world import GROUP, TOPIC, World, message

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
+from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, ReceivedMessage
+from tests.embedded_cluster import EmbeddedCluster
 from tests.integration.rocketmq.conftest import (
     Collector,
     Consumers,

@@ -13,7 +13,8 @@ from reconciler.announcing.source import RemotingAnnouncementSource, announcemen
 from reconciler.contract.queue_proof import record_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
-from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.rocketmq.wire.record import MessageRecord
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 
 QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="broker-a", queue_id=0)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from reconciler.embedded.broker import Broker
-from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
+from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, InvalidValue, UsageError
+from tests.embedded_cluster import EmbeddedCluster
 from tests.polling import eventually
 from tests.unit.embedded.raw_client import TOPIC, RawClient, body_of, consumer_heartbeat, pull_fields
 

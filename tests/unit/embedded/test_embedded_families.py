@@ -9,9 +9,10 @@ import pytest
 
 from reconciler.embedded.families import FAMILIES, family_named
 from reconciler.embedded.index import key_hash
-from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
+from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.frame import Serialization
+from tests.embedded_cluster import EmbeddedCluster
 from tests.polling import eventually
 from tests.unit.embedded.raw_client import HALF_TOPIC, TOPIC, RawClient, body_of, end_fields, send_fields
 

@@ -16,8 +16,9 @@ from reconciler.rocketmq.client.routes import NameServers, Routes
 from reconciler.rocketmq.client.sending import Sender
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command, reply_to
-from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.peers import Peer, answering
 
 Handler = Callable[[Command], Command | bytes | None]

@@ -17,9 +17,9 @@ from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.rocketmq.wire.record import encode_record
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 

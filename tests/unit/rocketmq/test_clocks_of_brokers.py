@@ -14,7 +14,8 @@ from reconciler.rocketmq.wire.codes import PROBE_TOPIC, RequestCode, ResponseCod
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
-from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.rocketmq.wire.record import MessageRecord
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 

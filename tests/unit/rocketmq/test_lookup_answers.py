@@ -20,9 +20,9 @@ from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPI
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
-from reconciler.rocketmq.wire.record import encode_record
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster

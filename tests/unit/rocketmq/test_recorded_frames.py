@@ -10,9 +10,10 @@ from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import FrameReader, Serialization, decode_frame, encode_frame
 from reconciler.rocketmq.wire.properties import decode_properties, encode_properties
-from reconciler.rocketmq.wire.record import decode_records, encode_record
+from reconciler.rocketmq.wire.record import decode_records
 from reconciler.rocketmq.wire.tolerant_json import parse_object
 from tests.brokers.batches import encode_batch
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.recorded import RecordedFrame, recorded_frames, recorded_record_bodies
 
 REQUESTS = [frame for frame in recorded_frames() if frame.direction == "request"]

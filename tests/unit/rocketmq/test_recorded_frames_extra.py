@@ -11,9 +11,10 @@ from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.broker_facts import facts_of
 from reconciler.rocketmq.wire.codes import MQVersion
 from reconciler.rocketmq.wire.frame import Command, Serialization, decode_frame, encode_frame
-from reconciler.rocketmq.wire.record import MessageRecord, decode_records, encode_record
+from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 from tests.brokers.batches import encode_batch
 from tests.services.rocketmq import VERSIONS
+from tests.stored_bytes import encode_record
 
 FOLDER = Path(__file__).parents[2] / "frames"
 WITH_BINARY = VERSIONS[1:]

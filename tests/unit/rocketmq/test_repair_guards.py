@@ -26,8 +26,9 @@ from reconciler.rocketmq.wire.codes import (
 from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
-from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.words import said
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import Handler, ScriptedBroker, ScriptedCluster
 

@@ -19,15 +19,9 @@ from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ResponseCo
 from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES, compress_zlib, decompress
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.received_message import received
-from reconciler.rocketmq.wire.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MessageRecord,
-    TransactionType,
-    decode_records,
-    encode_record,
-)
+from reconciler.rocketmq.wire.record import MAGIC_V1, MAGIC_V2, MessageRecord, TransactionType, decode_records
 from tests.brokers.batches import encode_batch
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import PLAIN, record
 

@@ -17,9 +17,9 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
 from reconciler.rocketmq.wire.frame import Command, reply_to
-from reconciler.rocketmq.wire.record import encode_record
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import ledger_metadata
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 

@@ -23,8 +23,8 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
-from reconciler.rocketmq.wire.record import encode_record
 from tests.polling import eventually
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster

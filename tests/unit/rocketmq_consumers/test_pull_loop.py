@@ -18,7 +18,8 @@ from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.wire.codes import ResponseCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
-from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.rocketmq.wire.record import MessageRecord
+from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)

@@ -10,11 +10,11 @@ import pytest
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.metrics import dependencies_of
 from reconciler.commands.status.report import read_status
-from reconciler.embedded.server import EmbeddedCluster
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.embedded_cluster import EmbeddedCluster
 
 NO_REDIS = "redis://127.0.0.1:1/0"
 
