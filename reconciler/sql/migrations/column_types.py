@@ -11,12 +11,16 @@ from sqlalchemy.dialects import mysql
 _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 _UTF8 = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 
-KEY: sa.types.TypeEngine[Any] = sa.String(64).with_variant(mysql.VARCHAR(64, **_ASCII), "mysql", "mariadb")
-SHORT: sa.types.TypeEngine[Any] = sa.String(32).with_variant(mysql.VARCHAR(32, **_ASCII), "mysql", "mariadb")
-NAME: sa.types.TypeEngine[Any] = sa.String(160).with_variant(mysql.VARCHAR(160, **_UTF8), "mysql", "mariadb")
-TEXT: sa.types.TypeEngine[Any] = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
-BYTES: sa.types.TypeEngine[Any] = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-DIGEST: sa.types.TypeEngine[Any] = sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
+Kind = sa.types.TypeEngine[Any]
+
+INTEGER: Kind = sa.Integer()
+BIGINT: Kind = sa.BigInteger()
+KEY: Kind = sa.String(64).with_variant(mysql.VARCHAR(64, **_ASCII), "mysql", "mariadb")
+SHORT: Kind = sa.String(32).with_variant(mysql.VARCHAR(32, **_ASCII), "mysql", "mariadb")
+NAME: Kind = sa.String(160).with_variant(mysql.VARCHAR(160, **_UTF8), "mysql", "mariadb")
+TEXT: Kind = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
+BYTES: Kind = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+DIGEST: Kind = sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
 
 #: Only InnoDB has the transactions that all promises rest on.
 OPTIONS: dict[str, Any] = {

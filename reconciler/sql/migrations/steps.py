@@ -15,9 +15,26 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
+from reconciler.sql.migrations.column_types import OPTIONS, Kind
+
 #: MySQL and MariaDB: longest wait for transactions that have touched the table.
 LOCK_WAIT_SECONDS = 2
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)"
+
+
+def column(name: str, kind: Kind, comment: str) -> sa.Column[Any]:
+    """One that is NOT NULL."""
+    return sa.Column(name, kind, nullable=False, comment=comment)
+
+
+def nullable(name: str, kind: Kind, comment: str) -> sa.Column[Any]:
+    """One that may be NULL."""
+    return sa.Column(name, kind, nullable=True, comment=comment)
+
+
+def create_table(name: str, *columns: sa.Column[Any], key: Sequence[str], comment: str) -> None:
+    """A table with its primary key. Fails where it is there."""
+    op.create_table(name, *columns, sa.PrimaryKeyConstraint(*key), comment=comment, **OPTIONS)
 
 
 def add_columns(table: str, *columns: sa.Column[Any]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from alembic import op
 
-from reconciler.sql.migrations.column_types import DIGEST, KEY, NAME, OPTIONS, SHORT
+from reconciler.sql.migrations.column_types import BIGINT, DIGEST, KEY, NAME, SHORT
+from reconciler.sql.migrations.steps import column, create_table, nullable
 
 revision = "0001_inbox"
 down_revision = None
@@ -15,21 +15,18 @@ depends_on = None
 
 def upgrade() -> None:
     """Creates the table."""
-    op.create_table(
+    create_table(
         "reconciler_inbox",
-        sa.Column("consumer_group", NAME, nullable=False, comment="The group."),
-        sa.Column("unique_key", KEY, nullable=False, comment="UNIQ_KEY."),
-        sa.Column("topic", NAME, nullable=False, comment="Business topic."),
-        sa.Column("dedupe_key", NAME, nullable=True, comment="Business id, where the handler dedupes by it."),
-        sa.Column(
-            "duplicate_of", KEY, nullable=True, comment="Unique key with the same dedupe_key that has the effect."
-        ),
-        sa.Column("content_digest", DIGEST, nullable=True, comment="Of the message as consumed; NULL: not checked."),
-        sa.Column("source", SHORT, nullable=False, comment="consumer, or hand-over."),
-        sa.Column("applied_at_ms", sa.BigInteger(), nullable=False, comment="When the row was written."),
-        sa.PrimaryKeyConstraint("consumer_group", "unique_key"),
+        column("consumer_group", NAME, "The group."),
+        column("unique_key", KEY, "UNIQ_KEY."),
+        column("topic", NAME, "Business topic."),
+        nullable("dedupe_key", NAME, "Business id, where the handler dedupes by it."),
+        nullable("duplicate_of", KEY, "Unique key with the same dedupe_key that has the effect."),
+        nullable("content_digest", DIGEST, "Of the message as consumed; NULL: not checked."),
+        column("source", SHORT, "consumer, or hand-over."),
+        column("applied_at_ms", BIGINT, "When the row was written."),
+        key=("consumer_group", "unique_key"),
         comment="One row an effect, written in the transaction of the effect: the evidence of the consumption.",
-        **OPTIONS,
     )
     op.create_index("ix_reconciler_inbox_consumer_applied", "reconciler_inbox", ["consumer_group", "applied_at_ms"])
     op.create_index(

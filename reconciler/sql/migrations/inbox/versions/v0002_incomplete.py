@@ -5,10 +5,8 @@ NULL for the rows of older releases and of other languages: they are complete.
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from reconciler.sql.migrations.column_types import SHORT
-from reconciler.sql.migrations.steps import add_columns
+from reconciler.sql.migrations.steps import add_columns, nullable
 
 revision = "0002_incomplete"
 down_revision = "0001_inbox"
@@ -22,10 +20,9 @@ def upgrade() -> None:
     """Adds the column; an older release neither writes nor reads it."""
     add_columns(
         _TABLE,
-        sa.Column(
+        nullable(
             "incomplete",
             SHORT,
-            nullable=True,
-            comment="NULL: the effect is whole. Else the mark of the transaction whose handler has not returned.",
+            "NULL: the effect is whole. Else the mark of the transaction whose handler has not returned.",
         ),
     )

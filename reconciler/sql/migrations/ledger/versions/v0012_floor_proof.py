@@ -5,10 +5,8 @@ NULL for floors of older releases, and where an announcement consumer may not ke
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from reconciler.sql.migrations.column_types import TEXT
-from reconciler.sql.migrations.steps import add_columns
+from reconciler.sql.migrations.steps import add_columns, nullable
 
 revision = "0012_floor_proof"
 down_revision = "0011_notice"
@@ -22,11 +20,10 @@ def upgrade() -> None:
     """Adds the column; an older release neither writes nor reads it."""
     add_columns(
         TABLE,
-        sa.Column(
+        nullable(
             "proof",
             TEXT,
-            nullable=True,
-            comment="Next offset, then queue offset, store time, commit-log offset and unique key of the last record "
+            "Next offset, then queue offset, store time, commit-log offset and unique key of the last record "
             "before it: what the queue must still have for the floor to count.",
         ),
     )

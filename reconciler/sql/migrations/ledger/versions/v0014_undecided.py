@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from reconciler.sql.migrations.column_types import SHORT
-from reconciler.sql.migrations.steps import add_columns, build_index
+from reconciler.sql.migrations.column_types import BIGINT, SHORT
+from reconciler.sql.migrations.steps import add_columns, build_index, nullable
 
 revision = "0014_undecided"
 down_revision = "0013_subscription"
@@ -24,18 +24,11 @@ def upgrade() -> None:
     """Adds both columns and the index; an older release neither writes nor reads them."""
     add_columns(
         _TABLE,
-        sa.Column(
+        nullable(
             "undecided_by",
             SHORT,
-            nullable=True,
-            comment="What keeps an UNKNOWN key from a verdict; NULL: nothing but time, or an older release wrote the "
-            "row.",
+            "What keeps an UNKNOWN key from a verdict; NULL: nothing but time, or an older release wrote the row.",
         ),
-        sa.Column(
-            "undecided_since_ms",
-            sa.BigInteger(),
-            nullable=True,
-            comment="Redis TIME of the first look that it kept from a verdict.",
-        ),
+        nullable("undecided_since_ms", BIGINT, "Redis TIME of the first look that it kept from a verdict."),
     )
     build_index(_INDEX, _TABLE, _COLUMNS, where=sa.text("undecided_since_ms IS NOT NULL"))

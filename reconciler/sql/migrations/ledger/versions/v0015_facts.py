@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from reconciler.sql.migrations.column_types import TEXT
-from reconciler.sql.migrations.steps import add_columns
+from reconciler.sql.migrations.steps import add_columns, nullable
 
 revision = "0015_facts"
 down_revision = "0014_undecided"
@@ -29,17 +29,15 @@ def upgrade() -> None:
     """Adds both columns, then fills that of repairs which a person has dismissed."""
     add_columns(
         _REPAIR,
-        sa.Column(
+        nullable(
             "answer_fact",
             TEXT,
-            nullable=True,
-            comment="Code and fields of the answer, with a digest of its text; NULL: a handler's, or an older "
-            "release's.",
+            "Code and fields of the answer, with a digest of its text; NULL: a handler's, or an older release's.",
         ),
     )
     add_columns(
         _ACTION,
-        sa.Column("fact", TEXT, nullable=True, comment="Code and fields of what later commands decide by."),
+        nullable("fact", TEXT, "Code and fields of what later commands decide by."),
     )
     if context.is_offline_mode():
         return  # the rows are known by their words

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from reconciler.sql.migrations.column_types import TEXT
-from reconciler.sql.migrations.steps import add_columns
+from reconciler.sql.migrations.steps import add_columns, nullable
 
 revision = "0016_hold_end"
 down_revision = "0015_facts"
@@ -20,10 +18,7 @@ def upgrade() -> None:
     """Adds the column."""
     add_columns(
         "reconciler_hold",
-        sa.Column(
-            "fact",
-            TEXT,
-            nullable=True,
-            comment="Code and fields of a HOLD's end, or of why the breaker opened, with a digest of the reason.",
+        nullable(
+            "fact", TEXT, "Code and fields of a HOLD's end, or of why the breaker opened, with a digest of the reason."
         ),
     )
