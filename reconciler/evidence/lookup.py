@@ -7,9 +7,8 @@ index has nothing now": a caller that acts on it needs an index horizon (horizon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reconciler.contract.answers import NO_MASTER, NOTHING_AT, SCANNED
 from reconciler.errors import BrokerUnavailable, ReconcilerError
@@ -36,17 +35,6 @@ END_OF_TIME_MS = 2**63 - 1
 _NOTHING_THERE = "can not find message by the offset"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreTimeWindow:
-    """Broker store times to look in, milliseconds; the index keeps whole seconds, which find() allows for."""
-
-    begin_ms: int = 0
-    end_ms: int = END_OF_TIME_MS
-
-
-ALWAYS = StoreTimeWindow()
-
-
 def query_messages(
     client: RemotingClient,
     address: str,
@@ -55,7 +43,6 @@ def query_messages(
     *,
     maximum: int = MAXIMUM_HITS,
     begin_ms: int = 0,
-    end_ms: int = END_OF_TIME_MS,
     broker_name: str = "",
     by_unique_key: bool = False,
 ) -> list[MessageRecord]:
@@ -65,7 +52,7 @@ def query_messages(
 
     Raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
-    command = _query(topic, key, maximum, begin_ms, end_ms, by_unique_key=by_unique_key)
+    command = _query(topic, key, maximum, begin_ms, by_unique_key=by_unique_key)
     return _hits(client.request(address, command), topic, broker_name)
 
 
@@ -91,20 +78,17 @@ class Lookups:
         self._routes = routes
         self._families = families
 
-    def find(self, topic: str, key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
+    def find(self, topic: str, key: str) -> Lookup[StoredMessage]:
         """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it.
 
         5.4's RocksDB index, where a broker has nothing else, is asked for UNIQ_KEY only.
         """
-        return self._find(topic, topic, key, window, lambda record: _carries(record, key))
+        return self._find(topic, topic, key, lambda record: _carries(record, key))
 
-    def committed_copies(
-        self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS, *, halves: Sequence[StoredMessage] = ()
-    ) -> Lookup[StoredMessage]:
+    def committed_copies(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
         """Copies that consumers get: committed, or sent as ordinary messages.
 
-        3.2.6 does not index committed copies: there the queue of every prepared record is scanned, of those that the
-        key finds and of `halves`, whose offsets are known.
+        3.2.6 does not index committed copies: there the queue of every prepared record that the key finds is scanned.
         """
 
         def accepts(record: MessageRecord) -> bool:
@@ -113,9 +97,9 @@ class Lookups:
                 TransactionType.COMMIT,
             )
 
-        return self._find(topic, topic, unique_key, window, accepts, scans=_Scan(unique_key, tuple(halves)))
+        return self._find(topic, topic, unique_key, accepts, scans=True)
 
-    def view_message(self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
+    def view_message(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
         """All half copies of the message, oldest first, for every broker family.
 
         Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
@@ -140,36 +124,28 @@ class Lookups:
         def accepts(record: MessageRecord) -> bool:
             return record.unique_key == unique_key and real_topic(record) == topic
 
-        answers = self._ask(with_half_topic, HALF_TOPIC, unique_key, window, accepts)
-        others = {one.broker_name: one for one in self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, window, accepts)}
+        answers = self._ask(with_half_topic, HALF_TOPIC, unique_key, accepts)
+        others = {one.broker_name: one for one in self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, accepts)}
         answers = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in answers]
         answers += self._ask(
             without,
             topic,
             unique_key,
-            window,
             lambda record: record.unique_key == unique_key and record.transaction_type is TransactionType.PREPARED,
         )
         return merge_answers(answers + unknown)
 
-    def parked_copies(self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
+    def parked_copies(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
         """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
         return self._find(
             topic,
             DISCARD_TOPIC,
             unique_key,
-            window,
             lambda record: record.unique_key == unique_key and real_topic(record) == topic,
         )
 
     def copies_under(
-        self,
-        topic: str,
-        stored_topic: str,
-        unique_key: str,
-        window: StoreTimeWindow = ALWAYS,
-        *,
-        meant_for: str | None = None,
+        self, topic: str, stored_topic: str, unique_key: str, *, meant_for: str | None = None
     ) -> Lookup[StoredMessage]:
         """Copies in another topic (retry, dead letters) at the brokers of `topic`.
 
@@ -180,7 +156,7 @@ class Lookups:
             is_meant = meant_for is None or record.properties.get("REAL_TOPIC") == meant_for
             return record.unique_key == unique_key and is_meant
 
-        return self._find(topic, stored_topic, unique_key, window, accepts)
+        return self._find(topic, stored_topic, unique_key, accepts)
 
     def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         """The record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
@@ -203,21 +179,12 @@ class Lookups:
     # ----------------------------------------------------------------- asking
 
     def _find(
-        self,
-        topic: str,
-        stored_topic: str,
-        key: str,
-        window: StoreTimeWindow,
-        accepts: Accepts,
-        *,
-        scans: _Scan | None = None,
-        by_unique_key: bool = True,
+        self, topic: str, stored_topic: str, key: str, accepts: Accepts, *, scans: bool = False
     ) -> Lookup[StoredMessage]:
         places = self._places(topic)
         if isinstance(places, Lookup):
             return places
-        answers = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
-        return merge_answers(answers)
+        return merge_answers(self._ask(places, stored_topic, key, accepts, scans=scans))
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
         try:
@@ -234,19 +201,10 @@ class Lookups:
             return str(error)
 
     def _ask(
-        self,
-        places: list[Whereabouts],
-        topic: str,
-        key: str,
-        window: StoreTimeWindow,
-        accepts: Accepts,
-        *,
-        scans: _Scan | None = None,
-        by_unique_key: bool = True,
+        self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
     ) -> list[BrokerAnswer]:
-        # An entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
-        begin_ms = max(0, window.begin_ms - 1_000)
-        command = _query(topic, key, MAXIMUM_HITS, begin_ms, window.end_ms, by_unique_key=by_unique_key)
+        """`scans`: where an index lacks committed copies, queues are read for them."""
+        command = _query(topic, key, MAXIMUM_HITS, by_unique_key=True)
         asked: list[tuple[Whereabouts, Future[Command] | str]] = []
         for place in places:
             if place.master is None:
@@ -256,7 +214,9 @@ class Lookups:
                 asked.append((place, self._client.submit(place.master, command)))
             except ReconcilerError as error:
                 asked.append((place, str(error)))
-        return [self._hear(place, answer, command, accepts, scans).doubted(place.doubt) for place, answer in asked]
+        return [
+            self._hear(place, answer, command, accepts, scans=scans).doubted(place.doubt) for place, answer in asked
+        ]
 
     def _hear(
         self,
@@ -264,7 +224,8 @@ class Lookups:
         answer: Future[Command] | str,
         query: Command,
         accepts: Accepts,
-        scans: _Scan | None,
+        *,
+        scans: bool,
     ) -> BrokerAnswer:
         if isinstance(answer, str):
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, answer)
@@ -276,17 +237,19 @@ class Lookups:
             )
         except ReconcilerError as error:
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
-        unindexed = None if scans is None or heard.presence is Presence.UNKNOWN else self._unindexed(place, hits, scans)
+        if not scans or heard.presence is Presence.UNKNOWN:
+            return heard
+        unindexed = self._unindexed(place, hits, query.fields["key"])
         return heard if unindexed is None else unindexed.and_elsewhere(heard)
 
-    def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], scans: _Scan) -> BrokerAnswer | None:
+    def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer | None:
         """3.2.6 has committed copies that no key finds, beside ordinary ones that it finds; None: the index has all."""
         if place.master is None:
             return None
         try:
             if self._families.facts(place.master).indexes_committed:
                 return None
-            return self._scan(place.broker_name, place.master, hits, scans)
+            return self._scan(place.broker_name, place.master, hits, unique_key)
         except ReconcilerError as error:
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
 
@@ -305,34 +268,24 @@ class Lookups:
             few = replace(query, fields={**query.fields, "maxNum": str(FEW_HITS)})
             return _hits(client.request(place.master, few), topic, name), FEW_HITS
 
-    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> BrokerAnswer:
+    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer:
         """3.2.6: the committed copy is seen in the queue of the prepared record only."""
         prepared = {
-            hit.physical_offset: (hit.topic, hit.queue_id, hit.store_timestamp_ms)
+            hit.physical_offset: hit
             for hit in hits
-            if hit.unique_key == scans.unique_key and hit.transaction_type is TransactionType.PREPARED
+            if hit.unique_key == unique_key and hit.transaction_type is TransactionType.PREPARED
         }
-        for half in scans.halves:
-            if half.broker == broker_name:
-                prepared[half.commit_log_offset] = (half.topic, half.queue_id, half.store_timestamp_ms)
         found: list[MessageRecord] = []
-        for offset, (topic, queue_id, stored_at_ms) in prepared.items():
-            queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
+        for offset, hit in prepared.items():
+            queue = MessageQueue(topic=hit.topic, broker_name=broker_name, queue_id=hit.queue_id)
+            stored_at_ms = hit.store_timestamp_ms
             found += copies_of_prepared(self._client, address, queue, prepared_offset=offset, stored_at_ms=stored_at_ms)
         if not found:
             return BrokerAnswer(broker_name, Presence.ABSENT, SCANNED(number=len(prepared)))
-        return answer_of_hits(broker_name, found, lambda record: record.unique_key == scans.unique_key)
+        return answer_of_hits(broker_name, found, lambda record: record.unique_key == unique_key)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """What to look for in queues where committed copies are not indexed."""
-
-    unique_key: str
-    halves: tuple[StoredMessage, ...]
-
-
-def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
+def _query(topic: str, key: str, maximum: int, begin_ms: int = 0, *, by_unique_key: bool) -> Command:
     # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS by default
     # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers without that index ignore the field.
     fields = {"indexType": "U"} if by_unique_key else {}
@@ -341,7 +294,7 @@ def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by
         "key": key,
         "maxNum": str(maximum),
         "beginTimestamp": str(begin_ms),
-        "endTimestamp": str(end_ms),
+        "endTimestamp": str(END_OF_TIME_MS),
     }
     return Command(code=RequestCode.QUERY_MESSAGE, fields=fields)
 

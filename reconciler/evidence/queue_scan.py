@@ -30,15 +30,14 @@ def copies_of_prepared(
     *,
     prepared_offset: int,
     stored_at_ms: int,
-    until_offset: int | None = None,
 ) -> list[MessageRecord]:
     """Committed copies of a prepared record in its queue: their prepared-transaction offset is its physical offset.
 
-    Reads from ten minutes before the prepared record was stored to `until_offset` (default: the queue's maximum when
-    the scan begins). Raises BrokerUnavailable if the stretch cannot be read whole, and what pull() raises.
+    Reads from ten minutes before the prepared record was stored to the queue's maximum when the scan begins. Raises
+    BrokerUnavailable if the stretch cannot be read whole, and what pull() raises.
     """
     offsets = Offsets(client)
-    end = offsets.maximum(address, queue) if until_offset is None else until_offset
+    end = offsets.maximum(address, queue)
     begin = offsets.at_time(address, queue, stored_at_ms - _BEFORE_MS)
     return [
         record

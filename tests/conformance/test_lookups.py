@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.evidence.lookup import StoreTimeWindow, query_messages
+from reconciler.evidence.lookup import query_messages
 from reconciler.policy.evidence import Presence, TransactionState
 from reconciler.rocketmq.wire.message import Message
 from tests.conformance.steps import GROUP, Steps
@@ -121,20 +121,6 @@ def test_the_record_at_an_offset_is_this_message_or_none(steps: Steps) -> None:
     assert steps.lookups.at_offset(topic, name, place, NOBODY).presence is Presence.ABSENT
     assert steps.lookups.at_offset(topic, name, place + 10_000_000, NOBODY).presence is Presence.ABSENT
     assert steps.lookups.at_offset(topic, "no-such-broker", place, NOBODY).presence is Presence.UNKNOWN
-
-
-def test_a_window_of_store_times_keeps_what_lies_in_it(steps: Steps) -> None:
-    topic = steps.target.new_topic("window")
-    sent = steps.send(topic, b"now")
-    steps.pass_index()
-    (record,) = steps.lookups.find(topic, sent.unique_key).records
-    at = record.store_timestamp_ms
-    inside = StoreTimeWindow(begin_ms=at, end_ms=at + 60_000)
-    before = StoreTimeWindow(begin_ms=at - 3_600_000, end_ms=at - 1_800_000)
-    after = StoreTimeWindow(begin_ms=at + 1_800_000, end_ms=at + 3_600_000)
-    assert steps.lookups.find(topic, sent.unique_key, inside).presence is Presence.FOUND
-    assert steps.lookups.find(topic, sent.unique_key, before).presence is Presence.ABSENT
-    assert steps.lookups.find(topic, sent.unique_key, after).presence is Presence.ABSENT
 
 
 def test_what_the_broker_gave_up_is_found_parked(steps: Steps) -> None:

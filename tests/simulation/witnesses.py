@@ -16,7 +16,7 @@ from reconciler.evidence import brokers, watermark
 from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.evidence.lookup import Lookups, StoreTimeWindow, _Scan
+from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
@@ -136,14 +136,12 @@ class SimulatedLookups(Lookups):
         self.on_look_up: Callable[[str, str], None] = lambda _topic, _key: None
 
     def _ask(
-        self, places: list[Whereabouts], topic: str, key: str, window: StoreTimeWindow, accepts: Accepts, *,
-        scans: _Scan | None = None, by_unique_key: bool = True,
-    ) -> list[BrokerAnswer]:  # fmt: skip
-        del by_unique_key  # one index for all keys
+        self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
+    ) -> list[BrokerAnswer]:
         self.on_look_up(topic, key)
-        return [self._one(place, topic, key, accepts, scans) for place in places]
+        return [self._one(place, topic, key, accepts, scans=scans) for place in places]
 
-    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, scans: _Scan | None) -> BrokerAnswer:
+    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, *, scans: bool) -> BrokerAnswer:
         broker = self._cluster.brokers[place.broker_name]
         self.look_ups += 1
         try:
@@ -153,14 +151,13 @@ class SimulatedLookups(Lookups):
         if any(hit.body == THEIRS for hit in hits):
             self._process.kernel.saw("look-up met another message", key[-4:])
         said = answer_of_hits(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
-        if scans is None or said.presence is Presence.UNKNOWN or broker.facts.indexes_committed:
+        if not scans or said.presence is Presence.UNKNOWN or broker.facts.indexes_committed:
             return said
-        return self._scanned(broker, hits, scans).and_elsewhere(said)
+        return self._scanned(broker, hits, key).and_elsewhere(said)
 
-    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> BrokerAnswer:
+    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], unique_key: str) -> BrokerAnswer:
         """3.2.6: the committed copy is seen by reading the queue of the prepared record."""
-        prepared = {hit.physical_offset for hit in hits if hit.unique_key == scans.unique_key}
-        prepared |= {half.commit_log_offset for half in scans.halves if half.broker == broker.name}
+        prepared = {hit.physical_offset for hit in hits if hit.unique_key == unique_key}
 
         def scan() -> list[MessageRecord]:
             return [r for r in broker.log if r is not None and r.prepared_transaction_offset in prepared]
@@ -171,7 +168,7 @@ class SimulatedLookups(Lookups):
             return BrokerAnswer(broker.name, Presence.UNKNOWN, str(error))
         if not found:
             return BrokerAnswer(broker.name, Presence.ABSENT, "scanned, no committed copy")
-        return answer_of_hits(broker.name, found, lambda record: record.unique_key == scans.unique_key)
+        return answer_of_hits(broker.name, found, lambda record: record.unique_key == unique_key)
 
     def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         """VIEW_MESSAGE_BY_ID."""

@@ -12,7 +12,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import PROBE_NOT_INDEXED, Probes
-from reconciler.evidence.lookup import FEW_HITS, StoreTimeWindow
+from reconciler.evidence.lookup import FEW_HITS
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -194,12 +194,12 @@ def test_a_topic_without_a_route_is_unknown() -> None:
         assert cluster.lookups.at_offset("Orders", "broker-z", 0, KEY).is_unknown
 
 
-def test_the_window_allows_for_whole_seconds() -> None:
+def test_every_time_is_looked_in() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({})
-        cluster.lookups.find("Orders", KEY, StoreTimeWindow(begin_ms=5_000, end_ms=9_000))
+        cluster.lookups.find("Orders", KEY)
         query = next(request for request in cluster.broker.asked if request.code == RequestCode.QUERY_MESSAGE)
-        assert (query.fields["beginTimestamp"], query.fields["endTimestamp"]) == ("4000", "9000")
+        assert (query.fields["beginTimestamp"], query.fields["endTimestamp"]) == ("0", str(2**63 - 1))
         assert "_UNIQUE_KEY_QUERY" not in query.fields
 
 
