@@ -4,14 +4,17 @@
 
     DIR/evidence.json                         what was asked, the sources, the SHA-256 of every file below; `not_asked`,
                                               where sources were counted: rows outside of it, by topic and group
-    DIR/outbox/prefix=<NN>/*.parquet          reconciler_outbox, without bodies
-    DIR/inbox/prefix=<NN>/*.parquet           reconciler_inbox
-    DIR/effects/prefix=<NN>/*.parquet         business effects, counted by the user's own query
-    DIR/candidate/prefix=<NN>/*.parquet       reconciler_candidate
-    DIR/repair/prefix=<NN>/*.parquet          reconciler_repair
+    DIR/outbox/*.parquet                      reconciler_outbox, without bodies
+    DIR/inbox/*.parquet                       reconciler_inbox
+    DIR/effects/*.parquet                     business effects, counted by the user's own query
+    DIR/candidate/*.parquet                   reconciler_candidate
+    DIR/repair/*.parquet                      reconciler_repair
     DIR/history/...                           a history (contract/history_row.py), or evidence.json names its path
 
-`prefix` is that of contract/history_row.py. The audit collects databases into this layout, or is given it.
+A row group has keys of one prefix (contract/history_row.py): evidence.json names each one's, with its rows and the
+SHA-256 of its bytes, and that of the footer, so that a task reads and believes its own row groups only. A file may
+instead lie in DIR/<table>/prefix=<NN>/, whole of one prefix: versions 1 and 2 knew no other.
+The audit collects databases into this layout, or is given it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from __future__ import annotations
 from reconciler.contract.schema import Column, Table
 
 #: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
-EVIDENCE_VERSION = 2
+#: 3: files of all prefixes.
+EVIDENCE_VERSION = 3
 
 _KEY = Column("key", "key", "The unique key's bytes.")
 

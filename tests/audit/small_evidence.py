@@ -14,7 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.contract.evidence_layout import EVIDENCE_TABLES
+from reconciler.audit.collect.request import described_files
+from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
+from reconciler.contract.evidence_layout import EVIDENCE_TABLES, EVIDENCE_VERSION
 from reconciler.contract.history_row import prefix_of
 from tests.audit.written_history import WrittenHistory
 
@@ -209,6 +211,21 @@ def seal_again(folder: Path, path: str, table: pa.Table) -> None:
     document = read_document(folder)
     document["files"][path] = described(folder / path, table.num_rows)
     write_document(folder, document)
+
+
+def of_all_prefixes(folder: Path) -> Path:
+    """The folder, its evidence written again as today's collector does: a file a table."""
+    document = read_document(folder)
+    files: dict[str, WrittenFile] = {}
+    for table in _LAYOUTS.values():
+        paths = sorted(folder.glob(f"{table.name}/*/*.parquet"))
+        with PrefixWriter(folder, table, "part") as writer:
+            for path in paths:
+                writer.add(pq.ParquetFile(path).read())
+                path.unlink()
+            files.update({file.path: file for file in writer.close()})
+    write_document(folder, {**document, "version": EVIDENCE_VERSION, "files": described_files(files)})
+    return folder
 
 
 def described(path: Path, rows: int) -> Row:

@@ -88,7 +88,7 @@ def test_many_pieces_and_few_give_the_same_answer(
     monkeypatch.setattr(collecting, "RANGE_ROWS", 400)
     monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 3_000)
     many = collected(sqlite, tmp_path / "many")
-    ranges = [{file.name for file in folder.glob("outbox/*/outbox-0-*.parquet")} for folder in (few, many)]
+    ranges = [{file.name for file in folder.glob("outbox/outbox-0-*.parquet")} for folder in (few, many)]
     assert ranges[0] == {"outbox-0-0000.parquet"} < ranges[1]
     judged = [judge_here(folder) for folder in (few, many)]
     assert judged[0].findings
@@ -101,7 +101,7 @@ def test_what_a_dead_attempt_of_a_task_left_is_no_evidence(sqlite: Databases, tm
     folder = tmp_path / "evidence"
 
     def run_after_a_dead_attempt(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-        for name in ("outbox/prefix=00/.outbox-0-0000.parquet.77.partial", "inbox/prefix=99/inbox-0-0000.parquet"):
+        for name in ("outbox/.outbox-0-0000.parquet.77.partial", "inbox/inbox-9-9-0000.parquet"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(b"PAR1")
         return one_by_one(function, tasks)
@@ -122,7 +122,7 @@ def test_an_effect_of_a_message_that_was_committed_long_before_is_no_phantom(sql
     effect = {"unique_key": key, "topic": asked["topic"], "consumer_group": asked["group"], "source": "consumer"}
     run(sqlite.inbox_url, sa.insert(tables.inbox).values(**effect, applied_at_ms=start_ms + 1))
     folder = collected(sqlite, tmp_path / "evidence")
-    keys = [k for file in folder.glob("outbox/*/*.parquet") for k in pq.read_table(file)["key"].to_pylist()]
+    keys = [k for file in folder.glob("outbox/*.parquet") for k in pq.read_table(file)["key"].to_pylist()]
     assert keys.count(member_of(key)) == 1
     assert key not in {f.key for f in judge_here(folder).findings}
 

@@ -85,7 +85,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 def readers(tmp_path: Path) -> set[int]:
     """Python workers whose files of effects are half."""
-    halves = tmp_path.glob(".out.partial-evidence-*/effects/*/.*.partial")
+    halves = tmp_path.glob(".out.partial-evidence-*/effects/.*.partial")
     return {int(path.name.split(".")[-2]) for path in halves}
 
 

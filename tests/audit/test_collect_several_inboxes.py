@@ -115,9 +115,7 @@ def test_a_key_in_two_inboxes_is_a_violation_whenever_its_second_effect_came(
     assert len(doubled) == len(keys)
     assert {f.evidence["effects"] for f in doubled} == {2}
     rows = [
-        k
-        for file in (tmp_path / "evidence").glob("effects/*/*.parquet")
-        for k in pq.read_table(file)["key"].to_pylist()
+        k for file in (tmp_path / "evidence").glob("effects/*.parquet") for k in pq.read_table(file)["key"].to_pylist()
     ]
     assert len(rows) == len(set(rows)), "one row a key, as the layout says"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError, Reason
+from reconciler.contract.evidence_layout import EVIDENCE_VERSION
 from reconciler.contract.history_row import prefix_of
 from tests.audit.small_evidence import (
     AS_OF_MS,
@@ -20,8 +22,10 @@ from tests.audit.small_evidence import (
     LATE_MS,
     START_MS,
     STREAMS,
+    Row,
     SmallEvidence,
     described,
+    of_all_prefixes,
     read_document,
     seal_again,
     subscription,
@@ -188,6 +192,51 @@ def test_digests_of_another_length_are_refused_where_they_are_compared(folder: P
     assert (reason, "digests" in message, str(outbox) in message) == ("inputs", True, True)
 
 
+def flipped(folder: Path, path: str, groups: list[Row], place: int) -> None:
+    """One bit of the file, at `place` from its start or its end."""
+    data = bytearray((folder / path).read_bytes())
+    data[place] ^= 1
+    (folder / path).write_bytes(data)
+
+
+def unnamed(folder: Path, path: str, groups: list[Row]) -> None:
+    document = read_document(folder)
+    document["files"][path]["rows"] -= groups.pop()["rows"]
+    document["files"][path]["row_groups"] = groups
+    write_document(folder, document)
+
+
+def of_another_prefix(folder: Path, path: str, groups: list[Row]) -> None:
+    document = read_document(folder)
+    groups[0]["prefix"], groups[1]["prefix"] = groups[1]["prefix"], groups[0]["prefix"]
+    document["files"][path]["row_groups"] = groups
+    write_document(folder, document)
+
+
+def missing(folder: Path, path: str, groups: list[Row]) -> None:
+    (folder / path).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (partial(flipped, place=20), "inbox/part.parquet: is not the file that was collected"),
+        (partial(flipped, place=-20), "inbox/part.parquet: is not the file that was collected"),
+        (partial(flipped, place=-1), "inbox/part.parquet: is no readable Parquet file"),
+        (unnamed, "inbox/part.parquet: has 64 rows, 6"),
+        (of_another_prefix, "of other prefixes"),
+        (missing, "inbox/part.parquet: is missing"),
+    ],
+)
+def test_a_file_of_all_prefixes_is_believed_by_the_digests_of_its_row_groups_and_its_footer(
+    folder: Path, damage: Callable[[Path, str, list[Row]], None], told: str
+) -> None:
+    of_all_prefixes(folder)
+    damage(folder, "inbox/part.parquet", read_document(folder)["files"]["inbox/part.parquet"]["row_groups"])
+    reason, message = refused(folder)
+    assert (reason, told in message) == ("inputs", True), message
+
+
 def test_rows_that_do_not_add_up_are_told(folder: Path) -> None:
     document = read_document(folder)
     path = first(folder, "inbox")
@@ -200,7 +249,7 @@ def test_rows_that_do_not_add_up_are_told(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("version", 3, "version 3"),
+        ("version", EVIDENCE_VERSION + 1, f"version {EVIDENCE_VERSION + 1}"),
         ("version", None, "version"),
         ("window", {"start_ms": 5, "end_ms": 5}, "window"),
         ("subscriptions", [], "at least one"),
@@ -213,6 +262,9 @@ def test_rows_that_do_not_add_up_are_told(folder: Path) -> None:
         ("files", {"../outside/x.parquet": {"rows": 1, "sha256": ""}}, "relative path"),
         ("files", {"gossip/prefix=00/x.parquet": {"rows": 1, "sha256": ""}}, "gossip"),
         ("files", {"inbox/prefix=64/x.parquet": {"rows": 1, "sha256": ""}}, "prefix"),
+        ("files", {"inbox/x.parquet": {"rows": 1, "sha256": ""}}, "row_groups"),
+        ("files", {"inbox/x.parquet": {"rows": 1, "sha256": "", "footer_sha256": "", "row_groups": []}}, "1 rows"),
+        ("files", {"inbox/x.parquet": {"rows": 1, "sha256": "", "row_groups": [{"prefix": 64}]}}, "below 64"),
     ],
 )
 def test_a_document_that_makes_no_sense_is_refused_with_its_field(

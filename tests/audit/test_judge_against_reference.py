@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.audit.engines.job import judge_here
+from reconciler.audit.output.tables import findings_parquet
 from reconciler.audit.result.classes import LISTED, NAMES
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.contract.unique_key import key_of
 from tests.audit.random_evidence import random_evidence
 from tests.audit.reference_judge import Judgement, judged
-from tests.audit.small_evidence import SmallEvidence
+from tests.audit.small_evidence import SmallEvidence, of_all_prefixes
 from tests.examples import examples
 
 SEEDS = st.integers(0, 2**32)
@@ -44,6 +45,8 @@ def assert_same(found: JudgedWindow, expected: Judgement) -> None:
 def found_in(evidence: SmallEvidence, *, rows_at_once_max: int = 10**6, **how: int | bool) -> JudgedWindow:
     with tempfile.TemporaryDirectory() as folder:
         evidence.write(Path(folder), seed=int(how.get("seed", 0)), parts=int(how.get("parts", 1)), twice="twice" in how)
+        if "all_prefixes" in how:
+            of_all_prefixes(Path(folder))
         return judge_here(folder, rows_at_once_max=rows_at_once_max)
 
 
@@ -56,14 +59,17 @@ def test_kernel_says_what_the_reference_says(seed: int, keys: int, parts: int) -
 
 @settings(RANDOM, max_examples=examples(3))
 @given(SEEDS, SIZES)
-def test_order_doubled_files_and_slices_change_no_byte_of_the_answer(seed: int, keys: int) -> None:
+def test_order_doubled_files_layouts_and_slices_change_no_byte_of_the_answer(seed: int, keys: int) -> None:
     evidence = random_evidence(seed, keys)
     one = found_in(evidence)
     for other in (
         found_in(evidence, seed=seed + 1, parts=2),
         found_in(evidence, seed=seed + 2, twice=True),
         found_in(evidence, seed=seed + 3, parts=2, rows_at_once_max=20),
+        found_in(evidence, seed=seed + 4, all_prefixes=True),
+        found_in(evidence, seed=seed + 5, parts=2, all_prefixes=True, rows_at_once_max=20),
     ):
+        assert findings_parquet(one) == findings_parquet(other)
         assert repr((one.subscriptions, one.findings, one.not_checked)) == repr(
             (other.subscriptions, other.findings, other.not_checked)
         )

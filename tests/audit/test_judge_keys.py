@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.audit.evidence.key_columns import lengths_seen
+from reconciler.audit.evidence.key_columns import lengths_seen, prefixes_of
 from reconciler.audit.judge import keys as kernel_keys
-from reconciler.audit.judge.keys import KeyCodes, KeyLayout, crc32_of
+from reconciler.audit.judge.keys import KeyCodes, KeyLayout, prefixes_of_words
+from reconciler.contract.history_row import PREFIXES
 
 KEYS = st.lists(st.binary(min_size=1, max_size=33), max_size=60)
 
@@ -43,10 +44,12 @@ def test_ordered_words_sort_as_the_bytes_do(keys: list[bytes]) -> None:
 
 
 @given(KEYS)
-def test_checksums_are_zlibs(keys: list[bytes]) -> None:
+def test_prefixes_are_those_of_zlibs_checksums(keys: list[bytes]) -> None:
     array = pa.array(keys, pa.binary())
     layout = KeyLayout(lengths_seen([array]))
-    assert crc32_of(layout, layout.words(array)).tolist() == [zlib.crc32(key) for key in keys]
+    expected = [zlib.crc32(key) % PREFIXES for key in keys]
+    assert prefixes_of(array).tolist() == expected
+    assert prefixes_of_words(layout, layout.words(array)).tolist() == expected
 
 
 @pytest.mark.parametrize("length", [16, 17, 28, 32])

@@ -96,7 +96,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
             for one in answers:
                 not_asked.update(one.not_asked)
             remove_rests(folder, files)
-    lookups = _lookups(request, folder, history, sum(file.rows for file in files.values()))
+    lookups = _lookups(request, folder, history, files)
     if lookups:
         progress("asking for single keys")
         answers = run(answer, lookups)
@@ -293,8 +293,8 @@ def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[st
         yield CountTask(table=CountedTable(source=source, selection=selection, asked=asked, file=file))
 
 
-def _lookups(request: Request, folder: Path, history: HistoryState, rows: int) -> list[Task]:
-    """`rows`: of all ranges. Few rows take few tasks: each costs some connections and statements, however little is
+def _lookups(request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile]) -> list[Task]:
+    """`files`: of all ranges. Few rows take few tasks: each costs some connections and statements, however little is
     open."""
     window = (request.window.start_ms, request.window.end_ms)
     inboxes = tuple(
@@ -320,6 +320,7 @@ def _lookups(request: Request, folder: Path, history: HistoryState, rows: int) -
     def of(stream: Table, prefixes: Iterable[int]) -> Iterator[HistoryFile]:
         return (file for prefix in prefixes for file in history.of(stream.name, prefix))
 
+    rows = sum(file.rows for file in files.values())
     rows += sum(file.rows for file in _between(of(ANNOUNCED, range(PREFIXES)), window[0], closes_ms))
     tasks = max(1, min(PREFIXES, -(-rows // LOOK_UP_ROWS)))
     return [
@@ -343,6 +344,11 @@ def _lookups(request: Request, folder: Path, history: HistoryState, rows: int) -
                     for s in request.subscriptions
                     if (s.topic, s.group) in request.sources.inboxes
                 ),
+                ranges={
+                    path: groups
+                    for path, file in sorted(files.items())
+                    if (groups := tuple(group.number for group in file.groups if group.prefix in prefixes))
+                },
             )
         )
         for prefixes in (tuple(range(first, PREFIXES, tasks)) for first in range(tasks))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.evidence.key_columns import key_offsets
+from reconciler.audit.evidence.key_columns import Bytes, by_length, key_offsets
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.unique_key import (
     DIGITS_BYTES_MAX,
@@ -28,8 +28,6 @@ from reconciler.contract.unique_key import (
 _TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigint": pa.int64(), "integer": pa.int32()}
 
 _NUMBERS = frozenset({"bigint", "integer"})
-
-Bytes = npt.NDArray[np.uint8]
 
 #: By character of a key: the value of an upper-case hexadecimal digit, or that it is none.
 _NO_DIGIT, _NO_CHARACTER = 16, 255
@@ -59,12 +57,9 @@ def members_of(keys: pa.Array) -> pa.Array:
     """`key_bytes` of each of an array of texts. Raises ValueError."""
     if keys.null_count:
         key_bytes(None)
-    offsets, data = key_offsets(keys), _data(keys)
-    offsets, lengths = offsets - offsets[0], np.diff(offsets)
     parts: list[tuple[npt.NDArray[np.intp], Bytes]] = []
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        texts = data[offsets[rows][:, None] + np.arange(length)]
+    for rows, texts in by_length(keys):
+        length = texts.shape[1]
         values = _KEY_VALUES[texts]
         is_key = UNIQUE_KEY_CHARACTERS_MIN <= length <= UNIQUE_KEY_CHARACTERS_MAX
         faults = np.flatnonzero((values == _NO_CHARACTER).any(axis=1)) if is_key else rows
@@ -72,9 +67,9 @@ def members_of(keys: pa.Array) -> pa.Array:
             key_bytes(keys[int(rows[faults[0]] if is_key else faults[0])].as_py())
         spells = np.zeros(len(rows), np.bool_)
         if length % 2 == 0 and DIGITS_BYTES_MIN <= length // 2 <= DIGITS_BYTES_MAX:
-            spells = (values < _NO_DIGIT).all(axis=1)
-            digits = values[spells]
-            parts.append((rows[spells], digits[:, 0::2] << 4 | digits[:, 1::2]))
+            spells[:] = (values < _NO_DIGIT).all(axis=1)
+            digits: Bytes = values[spells]
+            parts.append((rows[spells], digits[:, 0::2] << np.uint8(4) | digits[:, 1::2]))
         members = np.zeros((len(rows) - int(spells.sum()), max(TEXT_BYTES_MIN, 1 + length)), np.uint8)
         members[:, 1 : 1 + length] = texts[~spells]
         parts.append((rows[~spells], members))
@@ -89,7 +84,7 @@ def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Tab
         raise _unfit(layout, where, error) from error
 
 
-def table_of_csv(layout: Table, rows: bytes, where: str) -> pa.Table:
+def table_of_csv(layout: Table, rows: bytearray, where: str) -> pa.Table:
     """The same of PostgreSQL's CSV: NULL is nothing, an empty text has quotes, digests are hexadecimal digits."""
     types = {c.name: _TYPES[c.kind] if c.kind in _NUMBERS else pa.string() for c in layout.columns}
     try:

@@ -37,7 +37,7 @@ from reconciler.contract.tables import OutboxState
 
 #: Keys a statement: bounds its length, and the rows it returns.
 KEYS_A_STATEMENT = 500
-#: What files are called that look-ups write.
+#: What files are called that look-ups write, with the first of their prefixes behind.
 PART = "by-key"
 
 #: Rows of small files that a task's look-ups keep: about 80 MB.
@@ -89,7 +89,7 @@ class EffectsPlace:
 
 @dataclass(slots=True)
 class KeptFiles:
-    """Tables of the first small files that were read, with at most KEPT_ROWS_MAX rows together."""
+    """The first tables that were read, with at most KEPT_ROWS_MAX rows together."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     rows: int = 0
@@ -130,7 +130,9 @@ class PrefixLookups:
     #: inbox was: there a key must have its row.
     whole_outboxes: tuple[str, ...]
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
-    #: What these look-ups have read of ranges: several questions are asked about each file.
+    #: The files that the ranges wrote: path, and its row groups of these prefixes.
+    ranges: Mapping[str, tuple[int, ...]]
+    #: What these look-ups have read of them: several questions are asked about each file.
     read: KeptFiles = field(default_factory=KeptFiles, repr=False, compare=False)
 
 
@@ -161,7 +163,7 @@ class _TopicKeys:
 def look_up(lookups: PrefixLookups) -> LookUpResult:
     """Writes the rows that were found, and the effects again. Raises AuditError."""
     lookups = replace(lookups, read=KeptFiles())  # a cache that ends with this task: tasks wait in a list
-    folder = Path(lookups.folder)
+    folder, part = Path(lookups.folder), f"{PART}-{lookups.prefixes[0]:02d}"
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {
         (e.topic, e.group): keys_of_ranges(lookups, "effects", e.topic, e.group) for e in lookups.effects if e.is_dated
@@ -169,14 +171,14 @@ def look_up(lookups: PrefixLookups) -> LookUpResult:
     written: list[WrittenFile] = []
     of_inboxes: dict[tuple[str, str], pa.Table] = {}
     if lookups.inboxes:
-        with PrefixWriter(folder, lookups.inboxes[0].selection.layout, PART) as writer:
+        with PrefixWriter(folder, lookups.inboxes[0].selection.layout, part) as writer:
             for place in dict.fromkeys((inbox.topic, inbox.group) for inbox in lookups.inboxes):
                 wanted = [seen[place[0]].of_window, *(keys for of, keys in dated.items() if of == place)]
                 of_inboxes[place] = _ask_inboxes(lookups, place, wanted, writer.add)
             written += writer.close()
     undated: dict[tuple[str, str], int] = {}
     if lookups.effects or any(doubled.num_rows for doubled in of_inboxes.values()):
-        with PrefixWriter(folder, EFFECTS_EVIDENCE, PART) as writer:
+        with PrefixWriter(folder, EFFECTS_EVIDENCE, part) as writer:
             counted = {(e.topic, e.group): e for e in lookups.effects}
             for place in {**counted, **of_inboxes}:
                 rows = of_inboxes.get(place, _NO_EFFECTS)
@@ -185,7 +187,7 @@ def look_up(lookups: PrefixLookups) -> LookUpResult:
                 _add_effects(place, rows, writer.add)
             written += writer.close()
     if lookups.outboxes:
-        with PrefixWriter(folder, lookups.outboxes[0].selection.layout, PART) as writer:
+        with PrefixWriter(folder, lookups.outboxes[0].selection.layout, part) as writer:
             for outbox in lookups.outboxes:
                 for topic in outbox.topics:
                     wanted = [seen[topic].of_window, keys_of_ranges(lookups, "inbox", topic)]
@@ -349,8 +351,8 @@ def _written(
     lookups: PrefixLookups, written: Sequence[WrittenFile], name: str, topic: str, group: str | None = None
 ) -> pa.ChunkedArray:
     """Keys of rows that these look-ups have found."""
-    files = [Path(lookups.folder) / file.path for file in written if file.path.startswith(f"{name}/")]
-    return _rows([_file(file) for file in files], topic, ["key"], group)["key"]
+    files = [file.path for file in written if file.path.startswith(f"{name}/")]
+    return _rows([_file(lookups.folder, path) for path in files], topic, ["key"], group)["key"]
 
 
 def keys_of_ranges(
@@ -363,21 +365,19 @@ def keys_of_ranges(
 def _table(
     lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None, *, part: str = ""
 ) -> pa.Table:
-    """Rows that the ranges wrote, of one topic (and group).
-
-    Those of look-ups are left out: an attempt that died has left its own here, and what it found must be found again.
-    """
-    places = [Path(lookups.folder) / name / f"prefix={prefix:02d}" for prefix in lookups.prefixes]
-    files = [file for place in places for file in sorted(place.glob("*.parquet"))]
-    files = [file for file in files if not file.name.startswith((".", PART))]
-    files = [file for file in files if not part or file.name.rpartition("-")[0] == part]
-    return _rows([lookups.read.of(str(file), partial(_file, file)) for file in files], topic, columns, group)
+    """Rows that the ranges wrote, of one topic (and group)."""
+    files = [path for path in lookups.ranges if path.startswith(f"{name}/")]
+    files = [path for path in files if not part or path.removeprefix(f"{name}/").rpartition("-")[0] == part]
+    tables = [lookups.read.of(path, partial(_file, lookups.folder, path, lookups.ranges[path])) for path in files]
+    return _rows(tables, topic, columns, group)
 
 
-def _file(file: Path) -> pa.Table:
-    with pq.ParquetFile(file) as parquet:
+def _file(folder: str, path: str, groups: Sequence[int] | None = None) -> pa.Table:
+    """Row groups of a file; None: all."""
+    with pq.ParquetFile(f"{folder}/{path}") as parquet:
         names = [name for name in parquet.schema_arrow.names if name in _KINDS]
-        return parquet.read(columns=names, use_threads=False)
+        numbers = range(parquet.num_row_groups) if groups is None else groups
+        return parquet.read_row_groups(numbers, columns=names, use_threads=False)
 
 
 def _rows(found: Sequence[pa.Table], topic: str, columns: Sequence[str], group: str | None) -> pa.Table:

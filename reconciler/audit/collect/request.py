@@ -87,5 +87,18 @@ def evidence_document(
             for (topic, group), count in sorted(undated.items())
             if count
         ],
-        "files": {path: {"rows": file.rows, "sha256": file.sha256} for path, file in sorted(files.items())},
+        "files": described_files(files),
     }
+
+
+def described_files(files: Mapping[str, WrittenFile]) -> dict[str, object]:
+    """The field `files` of evidence.json."""
+    return {path: _described(file) for path, file in sorted(files.items())}
+
+
+def _described(file: WrittenFile) -> dict[str, object]:
+    found: dict[str, object] = {"rows": file.rows, "sha256": file.sha256}
+    if file.groups:
+        found["footer_sha256"] = file.footer_sha256
+        found["row_groups"] = [{"prefix": one.prefix, "rows": one.rows, "sha256": one.sha256} for one in file.groups]
+    return found

@@ -1,4 +1,4 @@
-"""Evidence rows as Parquet files by prefix: DIR/<table>/prefix=<NN>/<part>.parquet, with bounded memory.
+"""Evidence rows as Parquet files, one a task: DIR/<table>/<part>.parquet, with bounded memory.
 
 A file is written under another name and renamed when it is whole and on the disk, so a task that runs twice (another
 attempt after a lost executor) leaves each file once; what a dead attempt leaves besides is removed (`remove_rests`).
@@ -9,21 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import zlib
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reconciler.audit.collect.columns import schema_of
 from reconciler.audit.errors import AuditError
-from reconciler.audit.evidence.key_columns import key_offsets
+from reconciler.audit.evidence.key_columns import prefixes_of
+from reconciler.audit.evidence.plan import RowGroup
+from reconciler.audit.evidence.row_groups import group_ranges
 from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.schema import Table
 
@@ -39,6 +38,9 @@ class WrittenFile:
     path: str
     rows: int
     sha256: str
+    #: Of a table with keys: its row groups, and the digest of the bytes behind them.
+    groups: tuple[RowGroup, ...] = ()
+    footer_sha256: str = ""
 
 
 def remove_rests(folder: Path, written: Container[str]) -> None:
@@ -64,33 +66,33 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 class PrefixWriter:
-    """The files of one task: `add` rows, then `close` gives what was written; leaving early removes what is half."""
+    """A table's rows in one file, of which each row group has keys of one prefix; every file is whole at `close`.
+    Otherwise nothing stays."""
 
     def __init__(self, folder: Path, layout: Table, part: str) -> None:
-        self._folder = folder
-        self._layout = layout
-        self._part = part
+        """Nothing is written before the first rows come."""
+        self._folder, self._path = folder, f"{layout.name}/{part}.parquet"
         self._schema = schema_of(layout)
         # Keys and times are different in each row: looking for those that come again costs half of the writing.
         self._names = [column.name for column in layout.columns if column.kind == "name"]
         self._waiting: list[pa.Table] = []
         self._count = 0
-        self._writers: dict[str, pq.ParquetWriter] = {}
-        self._rows: dict[str, int] = {}
+        self._writer: pq.ParquetWriter | None = None
+        #: Prefix and rows of each row group. Tables without a key have no prefixes.
+        self._groups: list[tuple[int, int]] = []
 
     def __enter__(self) -> PrefixWriter:
         return self
 
     def __exit__(self, kind: object, _value: object, _traceback: object) -> None:
-        if kind is None:
+        if kind is None or self._writer is None:
             return
-        for path, writer in self._writers.items():
-            try:
-                writer.close()
-            except OSError:
-                pass  # a full disk may be the error that is raised already
-            finally:
-                self._partial(path).unlink(missing_ok=True)
+        try:
+            self._writer.close()
+        except OSError:
+            pass  # a full disk may be the error that is raised already
+        finally:
+            self._partial.unlink(missing_ok=True)
 
     def add(self, table: pa.Table) -> None:
         """Rows with the layout's columns. Raises AuditError("engine") for a full disk and the like."""
@@ -101,58 +103,72 @@ class PrefixWriter:
                 self._flush()
 
     def close(self) -> list[WrittenFile]:
-        """Ends every file. Raises AuditError("engine") for a full disk and the like."""
+        """Ends the file, if there were rows. Raises AuditError("engine") for a full disk and the like."""
         with _writing(self._folder):
             self._flush()
-            for writer in self._writers.values():
-                writer.close()
-            return [self._finished(path) for path in sorted(self._writers)]
+            if self._writer is None:
+                return []
+            self._writer.close()
+            return [self._finished()]
 
     def _flush(self) -> None:
-        for path, rows in self._split():
-            if path not in self._writers:
-                partial = self._partial(path)
-                # Not its parents: an audit that gave up has removed them, and a late task must not bring them back.
-                partial.parent.mkdir(exist_ok=True)
-                self._writers[path] = pq.ParquetWriter(
-                    partial, self._schema, compression="zstd", use_dictionary=self._names
-                )
-            self._writers[path].write_table(rows)
-            self._rows[path] = self._rows.get(path, 0) + rows.num_rows
-        self._waiting, self._count = [], 0
-
-    def _split(self) -> Iterator[tuple[str, pa.Table]]:
         if not self._count:
             return
+        if self._writer is None:
+            # Not its parent: an audit that gave up has removed it, and a late task must not bring it back.
+            self._writer = pq.ParquetWriter(
+                self._partial,
+                self._schema,
+                compression="zstd",
+                use_dictionary=self._names,
+                write_statistics=["key"] if "key" in self._schema.names else False,
+            )
+        for prefix, rows in self._split():
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
+            self._groups.append((prefix, rows.num_rows))
+        self._waiting, self._count = [], 0
+
+    def _split(self) -> Iterator[tuple[int, pa.Table]]:
         table = pa.concat_tables(self._waiting).combine_chunks()
         if "key" not in self._schema.names:
-            yield f"{self._layout.name}/{self._part}.parquet", table
+            yield 0, table
             return
-        prefixes = _prefixes(table["key"].chunk(0))
+        prefixes = prefixes_of(table["key"].chunk(0))
         order = np.argsort(prefixes, kind="stable")
         bounds = np.searchsorted(prefixes[order], np.arange(PREFIXES + 1))
         table = table.take(pa.array(order))
         for prefix in range(PREFIXES):
             first, end = bounds[prefix], bounds[prefix + 1]
             if first < end:
-                path = f"{self._layout.name}/prefix={prefix:02d}/{self._part}.parquet"
-                yield path, table.slice(first, end - first)
+                yield prefix, table.slice(first, end - first)
 
-    def _partial(self, path: str) -> Path:
-        place = self._folder / path
+    @property
+    def _partial(self) -> Path:
+        place = self._folder / self._path
         return place.with_name(f".{place.name}.{os.getpid()}.partial")
 
-    def _finished(self, path: str) -> WrittenFile:
-        partial = self._partial(path)
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    def _finished(self) -> WrittenFile:
+        whole = hashlib.sha256()
+        groups: list[RowGroup] = []
+        with self._partial.open("rb") as file:
+            ranges = group_ranges(pq.read_metadata(file))
+            file.seek(0)
+            for number, ((prefix, rows), (first, end)) in enumerate(zip(self._groups, ranges, strict=True)):
+                whole.update(file.read(first - file.tell()))
+                data = file.read(end - first)
+                whole.update(data)
+                groups.append(
+                    RowGroup(number=number, prefix=prefix, rows=rows, sha256=hashlib.sha256(data).hexdigest())
+                )
+            footer = file.read()
+            whole.update(footer)
             os.fsync(file.fileno())
-        partial.rename(self._folder / path)
-        return WrittenFile(path=path, rows=self._rows[path], sha256=digest)
-
-
-def _prefixes(keys: pa.Array) -> npt.NDArray[np.int8]:
-    """The partition of each key (contract/history_row.py)."""
-    crc32, data, offsets = zlib.crc32, memoryview(keys.buffers()[2]), key_offsets(keys).tolist()
-    found = (crc32(data[first:end]) % PREFIXES for first, end in pairwise(offsets))
-    return np.fromiter(found, np.int8, len(keys))
+        self._partial.rename(self._folder / self._path)
+        has_prefixes = "key" in self._schema.names
+        return WrittenFile(
+            path=self._path,
+            rows=sum(rows for _, rows in self._groups),
+            sha256=whole.hexdigest(),
+            groups=tuple(groups) if has_prefixes else (),
+            footer_sha256=hashlib.sha256(footer).hexdigest() if has_prefixes else "",
+        )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.plan import RowGroup
 from reconciler.audit.evidence.tables import EVIDENCE_NAMES
 from reconciler.audit.result.not_judged import KEPT_MAX, OMITTED, RowsOf, kept
 from reconciler.audit.result.values import AuditedSubscription, Window
@@ -26,10 +27,13 @@ class EvidenceFile:
 
     path: str
     table: str
-    #: None for tables without a key.
+    #: None for tables without a key, and for files of all prefixes.
     prefix: int | None
     rows: int
     sha256: str
+    #: All row groups of a file of all prefixes; none of another one.
+    groups: tuple[RowGroup, ...] = ()
+    footer_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,16 +182,39 @@ def _file(path: str, item: Any) -> EvidenceFile:
     prefix = None
     if not isinstance(item, dict) or ".." in parts or "" in parts or len(parts) < 2:
         raise _wrong(f"files[{path!r}]", item, "a relative path with rows and sha256")
+    where = f"files[{path!r}]."
+    rows = _typed(item, "rows", int, where)
+    sha256 = _typed(item, "sha256", str, where)
+    if table in EVIDENCE_NAMES and "row_groups" in item and len(parts) == 2:
+        groups = tuple(_row_group(one, n, where) for n, one in enumerate(_typed(item, "row_groups", list, where)))
+        if sum(group.rows for group in groups) != rows:
+            raise _wrong(f"{where}row_groups", sum(group.rows for group in groups), f"{rows} rows together")
+        footer = _typed(item, "footer_sha256", str, where)
+        return EvidenceFile(
+            path=path, table=table, prefix=None, rows=rows, sha256=sha256, groups=groups, footer_sha256=footer
+        )
     if table in EVIDENCE_NAMES:
         name = parts[1].removeprefix("prefix=")
         if len(parts) != 3 or not parts[1].startswith("prefix=") or not name.isdecimal() or int(name) >= PREFIXES:
-            raise _wrong(f"files[{path!r}]", path, f"{table}/prefix=NN/NAME.parquet with NN below {PREFIXES}")
+            expected = (
+                f"{table}/prefix=NN/NAME.parquet with NN below {PREFIXES}, or {table}/NAME.parquet with row_groups"
+            )
+            raise _wrong(where[:-1], path, expected)
         prefix = int(name)
     elif table != LEDGER_ROUND_EVIDENCE.name:
-        raise _wrong(f"files[{path!r}]", table, f"one of {', '.join((*EVIDENCE_NAMES, LEDGER_ROUND_EVIDENCE.name))}")
-    rows = _typed(item, "rows", int, f"files[{path!r}].")
-    return EvidenceFile(
-        path=path, table=table, prefix=prefix, rows=rows, sha256=_typed(item, "sha256", str, f"files[{path!r}].")
+        raise _wrong(where[:-1], table, f"one of {', '.join((*EVIDENCE_NAMES, LEDGER_ROUND_EVIDENCE.name))}")
+    return EvidenceFile(path=path, table=table, prefix=prefix, rows=rows, sha256=sha256)
+
+
+def _row_group(item: Any, number: int, where: str) -> RowGroup:
+    where = f"{where}row_groups[{number}]."
+    if not isinstance(item, dict):
+        raise _wrong(where[:-1], item, "an object")
+    prefix = _count(item, "prefix", where)
+    if prefix >= PREFIXES:
+        raise _wrong(f"{where}prefix", prefix, f"a number below {PREFIXES}")
+    return RowGroup(
+        number=number, prefix=prefix, rows=_count(item, "rows", where), sha256=_typed(item, "sha256", str, where)
     )
 
 

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +19,15 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, lengths_seen
-from reconciler.audit.evidence.plan import PlannedFile
+from reconciler.audit.evidence.plan import PartOfFile, PlannedFile
+from reconciler.audit.evidence.row_groups import HeldBytes, Range, footer_range, group_ranges, metadata_of
 from reconciler.audit.evidence.tables import ReadTable
 from reconciler.audit.places import open_folder
 
 #: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
+#: Metadata of so many files of all prefixes stays in memory, some 0.3 MB each.
+_METADATA_KEPT = 64
 #: A SHA-256.
 DIGEST_BYTES = 32
 _OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
@@ -61,32 +65,31 @@ class VerifiedFile:
         """Reads it; without a table only the digest is looked at; `is_verified`: that was done by this task before."""
         self._file = file
         self._table = table
-        source = _open(file, is_verified=is_verified)
+        source, metadata = _open(file, is_verified=is_verified)
         if self._table is None:
             return
         try:
             # read_dictionary refuses what is absent.
             names = [c.name for c in self._table.columns if c.kind == "name" and c.name != self._table.optional]
-            self._parquet = pq.ParquetFile(source, read_dictionary=names)
+            self._parquet = pq.ParquetFile(source, metadata=metadata, read_dictionary=names)
         except KeyError as error:  # the column that read_dictionary names is not in the file
             name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise wrong(file, f"has no column `{name}`", _OTHER_SCHEMA) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise wrong(file, f"is no readable Parquet file ({_line(error)})", "write it again") from error
-        if self._parquet.metadata.num_rows != file.rows:
-            raise wrong(file, f"has {self._parquet.metadata.num_rows} rows, {file.rows} were announced")
+        rows = file.rows if file.part is None else file.part.rows_of_file
+        if self._parquet.metadata.num_rows != rows:
+            raise wrong(file, f"has {self._parquet.metadata.num_rows} rows, {rows} were announced")
+        self._groups = (
+            range(self._parquet.num_row_groups) if file.part is None else [g.number for g in file.part.groups]
+        )
         self._check_columns()
 
     def batches(self, columns: Sequence[str], *, by_row_group: bool = False) -> Iterator[pa.Table]:
-        """These columns, the whole file or one row group at a time, NULLs and states checked."""
-        groups = [[n] for n in range(self._parquet.num_row_groups)] if by_row_group else [None]
-        for group in groups:
+        """These columns, all rows that are read or one row group at a time, NULLs and states checked."""
+        for groups in [[n] for n in self._groups] if by_row_group else [[*self._groups]]:
             try:
-                table = (
-                    self._parquet.read(columns=[*columns], use_threads=False)
-                    if group is None
-                    else self._parquet.read_row_groups(group, columns=[*columns], use_threads=False)
-                )
+                table = self._parquet.read_row_groups(groups, columns=[*columns], use_threads=False)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise wrong(self._file, f"cannot be decoded ({_line(error)})", "write it again") from error
             self._check_values(table)
@@ -156,29 +159,63 @@ def wrong(file: PlannedFile, what: str, remedy: str = "collect it again") -> Aud
     return AuditError("inputs", f"{file.shown}: {what}; {remedy}")
 
 
-def _open(file: PlannedFile, *, is_verified: bool) -> Any:
-    """A random-access source of the file's bytes, whose SHA-256 is the announced one."""
+def _open(file: PlannedFile, *, is_verified: bool) -> tuple[Any, pq.FileMetaData | None]:
+    """A random-access source of the file's bytes, whose SHA-256 is the announced one, and its metadata if it is known
+    already."""
     try:
         filesystem, base = _folder(file.root)
         path = f"{base.rstrip('/')}/{file.path}"
         info = filesystem.get_file_info(path)
         if info.type != arrow_fs.FileType.File:
             raise wrong(file, f"is missing: {_shown_to(file)}", _BRING_BACK)
+        if file.part is not None:
+            return _part(file, file.part, filesystem, path)
         if info.size <= WHOLE_FILE_BYTES_MAX:
             with filesystem.open_input_stream(path) as stream:
                 data = stream.read_buffer()
-            _same(file, hashlib.sha256(data).hexdigest(), is_verified=is_verified)
-            return pa.BufferReader(data)
+            if not is_verified:
+                _same(file, hashlib.sha256(data).hexdigest(), file.sha256)
+            return pa.BufferReader(data), None
         if not is_verified:
             digest = hashlib.sha256()
             with filesystem.open_input_stream(path) as stream:
                 while chunk := stream.read(_HASH_BYTES):
                     digest.update(chunk)
-            _same(file, digest.hexdigest(), is_verified=False)
-        return filesystem.open_input_file(path)
+            _same(file, digest.hexdigest(), file.sha256)
+        return filesystem.open_input_file(path), None
     except (OSError, pa.ArrowException) as error:
         where = f"{_shown_to(file)} ({_line(error)})"
         raise wrong(file, f"cannot be read: {where}", "check the path and the permissions") from error
+
+
+def _part(file: PlannedFile, part: PartOfFile, filesystem: arrow_fs.FileSystem, path: str) -> tuple[Any, Any]:
+    """A source of some row groups, and the whole file's metadata: each with the announced SHA-256."""
+    size, metadata, ranges = _metadata(replace(file, rows=0, part=None), part.footer_sha256, path)
+    pieces = []
+    with filesystem.open_input_file(path) as whole:
+        for group in part.groups:
+            if group.number >= len(ranges) or metadata.row_group(group.number).num_rows != group.rows:
+                raise wrong(file, f"has no row group {group.number} of {group.rows} rows")
+            first, end = ranges[group.number]
+            data = whole.read_at(end - first, first)
+            _same(file, hashlib.sha256(data).hexdigest(), group.sha256)
+            pieces.append((first, data))
+    return HeldBytes(size, pieces), metadata
+
+
+@functools.lru_cache(maxsize=_METADATA_KEPT)
+def _metadata(file: PlannedFile, sha256: str, path: str) -> tuple[int, pq.FileMetaData, tuple[Range, ...]]:
+    """The file's size, its metadata and the ranges of its row groups. They are kept: each prefix asks for them."""
+    with _folder(file.root)[0].open_input_file(path) as whole:
+        size = whole.size()
+        try:
+            first, end = footer_range(whole, size)
+            footer = whole.read_at(end - first, first)
+            _same(file, hashlib.sha256(footer).hexdigest(), sha256)
+            metadata = metadata_of(footer)
+            return size, metadata, group_ranges(metadata)
+        except ValueError as error:
+            raise wrong(file, f"is no readable Parquet file ({_line(error)})", "write it again") from error
 
 
 def _shown_to(file: PlannedFile) -> str:
@@ -186,11 +223,11 @@ def _shown_to(file: PlannedFile) -> str:
     return f"{file.root}/{file.path} on {socket.gethostname()}"
 
 
-def _same(file: PlannedFile, found: str, *, is_verified: bool) -> None:
-    if not is_verified and found != file.sha256:
+def _same(file: PlannedFile, found: str, expected: str) -> None:
+    if found != expected:
         raise wrong(
             file,
-            f"is not the file that was collected: SHA-256 {found[:16]}... instead of {file.sha256[:16]}..., so it is "
+            f"is not the file that was collected: SHA-256 {found[:16]}... instead of {expected[:16]}..., so it is "
             "truncated, altered or another window's",
             "bring the right one back, or collect again",
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,15 @@ from pyarrow import fs as arrow_fs
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
 from reconciler.audit.evidence.files import VerifiedFile
-from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, GroupPlan, JudgePlan, PlannedFile, Snapshot
+from reconciler.audit.evidence.plan import (
+    ROWS_AT_ONCE_MAX,
+    GroupPlan,
+    JudgePlan,
+    PartOfFile,
+    PlannedFile,
+    RowGroup,
+    Snapshot,
+)
 from reconciler.audit.evidence.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
 from reconciler.audit.evidence.unchecked import not_checked
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
@@ -295,6 +303,8 @@ def _by_prefix(
     for file in document.files:
         if file.prefix is not None:
             found[file.prefix].append(_planned_file(root, file))
+        for prefix, part in _parts(root, file):
+            found[prefix].append(part)
     for stream in (one for one in HISTORY_STREAMS if one.has_key):
         # The other streams are only looked at: an altered file is reported even if no rule needs it.
         table = stream.name if stream.name in STREAM_NAMES else f"history.{stream.name}"
@@ -311,6 +321,15 @@ def _by_prefix(
                     )
                 )
     return {prefix: tuple(files) for prefix, files in found.items()}
+
+
+def _parts(root: str, file: EvidenceFile) -> Iterator[tuple[int, PlannedFile]]:
+    by_prefix: dict[int, list[RowGroup]] = defaultdict(list)
+    for group in file.groups:
+        by_prefix[group.prefix].append(group)
+    for prefix, groups in by_prefix.items():
+        part = PartOfFile(groups=tuple(groups), rows_of_file=file.rows, footer_sha256=file.footer_sha256)
+        yield prefix, replace(_planned_file(root, file), rows=sum(group.rows for group in groups), part=part)
 
 
 def _planned_file(root: str, file: EvidenceFile) -> PlannedFile:

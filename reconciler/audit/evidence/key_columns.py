@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.unique_key import TEXT_BYTES_MAX
+
+Bytes = npt.NDArray[np.uint8]
 
 #: Beyond this a column does not hold keys.
 KEY_BYTES_MAX = TEXT_BYTES_MAX
@@ -51,3 +55,44 @@ def key_offsets(keys: pa.Array) -> npt.NDArray[np.int64]:
         return np.zeros(1, np.int64)
     offsets = np.frombuffer(buffer, kind)[keys.offset : keys.offset + len(keys) + 1]
     return offsets.astype(np.int64)
+
+
+def by_length(keys: pa.Array) -> Iterator[tuple[npt.NDArray[np.intp], Bytes]]:
+    """The places of the keys, or texts, of each length, and their bytes: a row a key."""
+    offsets, buffer = key_offsets(keys), keys.buffers()[2]
+    lengths, data = np.diff(offsets), np.frombuffer(buffer or b"", np.uint8)
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        if len(rows) == len(keys):
+            yield rows, data[offsets[0] : offsets[-1]].reshape(len(rows), length)
+        else:
+            yield rows, data[offsets[rows][:, None] + np.arange(length)]
+
+
+def prefixes_of(keys: pa.Array) -> npt.NDArray[np.int8]:
+    """The partition of each key (contract/history_row.py)."""
+    found = np.empty(len(keys), np.int8)
+    for rows, data in by_length(keys):
+        found[rows] = crc32_of(data) % PREFIXES
+    return found
+
+
+def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
+    """zlib.crc32 of each row: that of zeros, and what each byte changes by its distance from the end."""
+    count, length = keys.shape
+    found = np.full(count, zlib.crc32(bytes(length)), np.uint32)
+    for place in range(length):
+        found ^= _CHANGES[length - 1 - place].take(keys[:, place])
+    return found
+
+
+def _changes() -> npt.NDArray[np.uint32]:
+    """By distance from the end of a key and value of a byte."""
+    found = np.zeros((KEY_BYTES_MAX, 256), np.uint32)
+    found[0] = [zlib.crc32(bytes([value])) ^ zlib.crc32(b"\0") for value in range(256)]
+    for distance in range(1, KEY_BYTES_MAX):
+        found[distance] = found[0, found[distance - 1] & 0xFF] ^ (found[distance - 1] >> 8)
+    return found
+
+
+_CHANGES = _changes()

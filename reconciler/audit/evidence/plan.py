@@ -62,8 +62,30 @@ class JudgePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """One row group of a file of all prefixes."""
+
+    number: int
+    prefix: int
+    rows: int
+    #: Of its bytes in the file.
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOfFile:
+    """The row groups of a file that a task reads."""
+
+    groups: tuple[RowGroup, ...]
+    #: Of the whole file.
+    rows_of_file: int
+    #: Of the file's last bytes, from the metadata on.
+    footer_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """One Parquet file that a task reads."""
+    """One Parquet file that a task reads, or its part of one."""
 
     #: Folder or URL.
     root: str
@@ -72,5 +94,9 @@ class PlannedFile:
     #: What messages call it.
     shown: str
     table: str
+    #: Those that the task reads.
     rows: int
+    #: Of the whole file.
     sha256: str
+    #: None: the whole file is read.
+    part: PartOfFile | None = None

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reconciler.audit.evidence.key_columns import key_offsets
+from reconciler.audit.evidence.key_columns import crc32_of, key_offsets
+from reconciler.contract.history_row import PREFIXES
 
 Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int32]
@@ -94,29 +95,15 @@ def hash_of(words: Words) -> Words:
     return mixed
 
 
-def crc32_of(layout: KeyLayout, words: Words) -> npt.NDArray[np.uint32]:
-    """zlib.crc32 of each key's bytes."""
+def prefixes_of_words(layout: KeyLayout, words: Words) -> npt.NDArray[np.uint32]:
+    """The partition of each key (contract/history_row.py)."""
     bytes_of = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), layout.width * 8)
     found = np.empty(len(words), np.uint32)
     several = len(layout.lengths) > 1
     for length in layout.lengths:
         rows = np.flatnonzero(words[:, -1] == np.uint64(length)) if several else np.arange(len(words))
-        crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
-        for place in range(length):
-            crc = _CRC_TABLE[(crc ^ bytes_of[rows, place]) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-        found[rows] = ~crc
+        found[rows] = crc32_of(bytes_of[rows, :length]) % PREFIXES
     return found
-
-
-def _crc_table() -> npt.NDArray[np.uint32]:
-    """The table of CRC-32 (reflected, 0xEDB88320), which zlib keeps to itself."""
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & np.uint32(1), (table >> np.uint32(1)) ^ np.uint32(0xEDB88320), table >> np.uint32(1))
-    return table
-
-
-_CRC_TABLE = _crc_table()
 
 
 class KeyCodes:

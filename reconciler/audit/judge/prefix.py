@@ -19,7 +19,7 @@ from reconciler.audit.judge.business_ids import name_by_business
 from reconciler.audit.judge.facts import NEVER, CodedRows, GroupFacts, flagged, topic_facts
 from reconciler.audit.judge.findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.judge.group import GroupRows, group_facts
-from reconciler.audit.judge.keys import KeyCodes, KeyLayout, Longs, crc32_of
+from reconciler.audit.judge.keys import KeyCodes, KeyLayout, Longs, prefixes_of_words
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.rows import places_of
 from reconciler.audit.judge.rules import classify
@@ -28,7 +28,6 @@ from reconciler.audit.judge.unjudged import unjudged_rows
 from reconciler.audit.result.classes import RULES
 from reconciler.audit.result.not_judged import KEPT_MAX, RowsOf, kept
 from reconciler.audit.result.values import Window
-from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.unique_key import key_of
 
 HOUR_MS = 3_600_000
@@ -130,7 +129,7 @@ def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult
 
 def _check_prefix(prefix: int, index: KeyCodes, layout: KeyLayout, coded: Mapping[str, CodedRows]) -> None:
     """A key in another prefix's file would be judged without its other rows. Raises AuditError("inputs")."""
-    prefixes = crc32_of(layout, index.words) % PREFIXES
+    prefixes = prefixes_of_words(layout, index.words)
     wrong = np.flatnonzero(prefixes != prefix)
     if len(wrong):
         key = key_of(min(layout.key_bytes(index.words[wrong])))

@@ -1,0 +1,87 @@
+"""Row groups of a Parquet file, each read and believed without the others: where their bytes lie, and a source that has
+those of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+#: The last bytes of a file: the length of its metadata, and a magic.
+_END_BYTES = 8
+_MAGIC = b"PAR1"
+
+Range = tuple[int, int]
+
+
+def group_ranges(metadata: pq.FileMetaData) -> tuple[Range, ...]:
+    """First byte and end of each row group: from its first column chunk to the end of its last one."""
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        chunks = []
+        for place in range(group.num_columns):
+            column = group.column(place)
+            pages = (column.dictionary_page_offset, column.data_page_offset)
+            first = min(offset for offset in pages if offset is not None)
+            chunks.append((first, first + column.total_compressed_size))
+        found.append((min(first for first, _ in chunks), max(end for _, end in chunks)))
+    return tuple(found)
+
+
+def footer_range(file: Any, size: int) -> Range:
+    """First byte and end of the footer of a file that can be read at any place. Raises ValueError where none is."""
+    end = file.read_at(_END_BYTES, size - _END_BYTES) if size > _END_BYTES else b""
+    length = int.from_bytes(end[:4], "little")
+    if not end.endswith(_MAGIC) or length + _END_BYTES > size:
+        raise ValueError("it has no footer of Parquet")
+    return size - _END_BYTES - length, size
+
+
+def metadata_of(footer: bytes) -> pq.FileMetaData:
+    """What a footer says. Raises pyarrow.ArrowException, OSError."""
+    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+
+
+class HeldBytes:
+    """A file of which only some pieces are there; a read of anything else fails."""
+
+    closed = False
+
+    def __init__(self, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Of each piece, where it begins, and its bytes."""
+        self._size = size
+        self._pieces: Sequence[tuple[int, memoryview]] = [(first, memoryview(data)) for first, data in pieces]
+        self._at = 0
+
+    def read(self, length: int = -1) -> memoryview:
+        """The bytes from here on. Raises OSError where they are not there."""
+        end = self._size if length < 0 else min(self._size, self._at + length)
+        for first, data in self._pieces:
+            if first <= self._at and end <= first + len(data):
+                found = data[self._at - first : end - first]
+                self._at = end
+                return found
+        raise OSError(f"its metadata points to bytes {self._at} to {end}, which are not of its row group")
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As a file's."""
+        self._at = (0, self._at, self._size)[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        """As a file's."""
+        return self._at
+
+    def readable(self) -> bool:
+        """As a file's."""
+        return True
+
+    def seekable(self) -> bool:
+        """As a file's."""
+        return True
+
+    def close(self) -> None:
+        """As a file's."""
