@@ -26,13 +26,13 @@ from reconciler.policy.dismissal import (
     TAKEN_BACK,
     Dismissals,
     EffectFound,
-    KeyAsSeen,
     effect_found,
     meaning_of,
 )
 from reconciler.policy.inquiry.delivery import message_of
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.telling.ports.reports import LedgerLife
@@ -228,7 +228,7 @@ def _after_take_back(unique_key: str, verdict: Verdict) -> Fact:
 
 def _known(
     connections: Connections, unique_keys: Sequence[str], *, topic: str | None, group: str | None
-) -> tuple[Mapping[str, LedgerLife], Mapping[str, Mapping[str, KeyAsSeen]]]:
+) -> tuple[Mapping[str, LedgerLife], Mapping[str, Mapping[str, KeyInLedger]]]:
     """What the ledger has of each key, whole and by topic. Raises InvalidValue for a key without a verdict."""
     if unkept := [key for key in unique_keys if not is_storable(key)]:
         raise InvalidValue(
@@ -252,7 +252,7 @@ class _Errand:
     def __init__(
         self,
         connections: Connections,
-        topics: Mapping[str, Mapping[str, KeyAsSeen]],
+        topics: Mapping[str, Mapping[str, KeyInLedger]],
         *,
         group: str | None,
         roll_back_half: bool,
@@ -271,14 +271,14 @@ class _Errand:
         #: Topics of which a broker did not tell: nobody waits for it a second time without need.
         self._silent: set[str] = set()
 
-    def preview(self, key: str, topic: str, rows: KeyAsSeen) -> None:
+    def preview(self, key: str, topic: str, rows: KeyInLedger) -> None:
         """What would come of it."""
         outcomes = self._outcomes(key, topic, rows)
         half = self._half(key, topic, rows, dismissing=_dismissed(outcomes))
         self.halves.append(half)
         self._tell(key, topic, rows, self._unless_committed(outcomes, half))
 
-    def do(self, key: str, topic: str, rows: KeyAsSeen, *, is_as_seen: bool, by: str, reason: str) -> None:
+    def do(self, key: str, topic: str, rows: KeyInLedger, *, is_as_seen: bool, by: str, reason: str) -> None:
         """The dismissal, on record, then the half."""
         outcomes = self._outcomes(key, topic, rows)
         half: HalfLine | None = None
@@ -311,10 +311,10 @@ class _Errand:
             self.halves.append(half)
             self._silent |= {topic} if half.state is HalfState.UNKNOWN else set()
 
-    def _outcomes(self, key: str, topic: str, rows: KeyAsSeen) -> dict[str, str]:
+    def _outcomes(self, key: str, topic: str, rows: KeyInLedger) -> dict[str, str]:
         return self._dismissals.outcomes(rows, group=self._group, effects=self._effects_of(key, topic))
 
-    def _half(self, key: str, topic: str, rows: KeyAsSeen, *, dismissing: Collection[str]) -> HalfLine:
+    def _half(self, key: str, topic: str, rows: KeyInLedger, *, dismissing: Collection[str]) -> HalfLine:
         if topic not in self._plans:
             return not_looked_for(topic, key)
         return self._looking.look(self._plans[topic], key, ledger=rows, dismissing=dismissing)
@@ -328,7 +328,7 @@ class _Errand:
     def _effects_of(self, key: str, topic: str) -> Mapping[str, EffectFound]:
         return self._effects.get((topic, key), {})
 
-    def _tell(self, key: str, topic: str, rows: KeyAsSeen, outcomes: Mapping[str, str]) -> None:
+    def _tell(self, key: str, topic: str, rows: KeyInLedger, outcomes: Mapping[str, str]) -> None:
         """One line a group."""
         now = _now(self._connections, key, topic) if NOT_AS_SEEN & set(outcomes.values()) else None
         effects = self._effects_of(key, topic)
@@ -348,7 +348,7 @@ class _Errand:
 
 
 def _effects(
-    connections: Connections, topics: Mapping[str, Mapping[str, KeyAsSeen]], *, group: str | None
+    connections: Connections, topics: Mapping[str, Mapping[str, KeyInLedger]], *, group: str | None
 ) -> Mapping[tuple[str, str], Mapping[str, EffectFound]]:
     """Topic and key -> what the inbox of each group says; the outbox is asked about what is found. One statement each
     for up to 500 keys of a group."""
@@ -372,8 +372,8 @@ def _dismissed(outcomes: Mapping[str, str]) -> Collection[str]:
     return {group for group, what in outcomes.items() if what == DISMISSED}
 
 
-def _read(connections: Connections, unique_key: str, topic: str) -> KeyAsSeen:
-    return _by_topic(ledger_rows(connections, unique_key), topic=topic).get(topic, KeyAsSeen())
+def _read(connections: Connections, unique_key: str, topic: str) -> KeyInLedger:
+    return _by_topic(ledger_rows(connections, unique_key), topic=topic).get(topic, KeyInLedger())
 
 
 def ledger_rows(connections: Connections, unique_key: str) -> LedgerLife:
@@ -384,14 +384,14 @@ def ledger_rows(connections: Connections, unique_key: str) -> LedgerLife:
 def _now(connections: Connections, unique_key: str, topic: str) -> Mapping[str, object]:
     """What a person is told of a key that is not what that person saw."""
     life = ledger_rows(connections, unique_key)
-    rows = _by_topic(life, topic=topic).get(topic, KeyAsSeen())
+    rows = _by_topic(life, topic=topic).get(topic, KeyInLedger())
     return {"seen": life.seen} | rows.as_dict()
 
 
-def _by_topic(life: LedgerLife, *, topic: str | None) -> dict[str, KeyAsSeen]:
+def _by_topic(life: LedgerLife, *, topic: str | None) -> dict[str, KeyInLedger]:
     names = dict.fromkeys(row.subscription.topic for row in life.candidates if topic in (None, row.subscription.topic))
     return {
-        name: KeyAsSeen(
+        name: KeyInLedger(
             candidates=[row for row in life.candidates if row.subscription.topic == name],
             repairs=[row for row in life.repairs if row.topic == name],
         )
@@ -399,7 +399,7 @@ def _by_topic(life: LedgerLife, *, topic: str | None) -> dict[str, KeyAsSeen]:
     }
 
 
-def _has(rows: KeyAsSeen, group: str | None) -> bool:
+def _has(rows: KeyInLedger, group: str | None) -> bool:
     return any(_has_group(row, group) for row in rows.candidates)
 
 

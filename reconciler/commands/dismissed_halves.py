@@ -11,9 +11,9 @@ from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import END_UNKNOWN, MUST_STAY, NOT_LOOKED_AT, NOT_LOOKED_FOR
 from reconciler.errors import ReconcilerError
-from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import broker_repairs
@@ -72,7 +72,7 @@ class DismissedHalves:
             clock=connections.clock,
         )
 
-    def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str]) -> HalfLine:
+    def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyInLedger, dismissing: Collection[str]) -> HalfLine:
         """Before the act; `dismissing`: the groups that it would dismiss."""
         try:
             found = self._halves.look(topic, unique_key, ledger=ledger, dismissing=dismissing)
@@ -92,7 +92,7 @@ class DismissedHalves:
         )
 
     def close(
-        self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyAsSeen], by: str, reason: str
+        self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyInLedger], by: str, reason: str
     ) -> HalfLine:
         """After the act, on record as one of its own."""
         try:

@@ -29,7 +29,7 @@ from reconciler.policy.evidence import InboxRow, Lookup, Recorded
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, double_effect, effect_times_ms, other_content
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
-from reconciler.policy.ports.closing import Closing, Closings
+from reconciler.policy.ports.closing import Closing, Closings, KeyInLedger
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, VerdictEntry
 
 #: What became of a group's row; else its state, or that of the repair that is under way.
@@ -75,24 +75,6 @@ def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
     return EffectFound(is_plain=True, told=told, applied_at_ms=at_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyAsSeen:
-    """What the ledger holds of one key in one topic, as it was read: rows of every group, repairs of every scope."""
-
-    candidates: Sequence[Candidate] = ()
-    repairs: Sequence[Repair] = ()
-
-    def as_dict(self) -> dict[str, object]:
-        """What a person is told of a key that has changed: states, verdicts and repairs by group or scope."""
-        return {
-            "verdicts": {
-                row.subscription.group: {"state": str(row.state), "verdict": str(row.verdict)}
-                for row in self.candidates
-            },
-            "repairs": {row.scope: {"state": str(row.state), "attempts": row.attempts} for row in self.repairs},
-        }
-
-
 class Dismissals:
     """Closes QUARANTINED candidates and FAILED repairs by hand, open rows of subscriptions that are not configured any
     more, which no round closes, and open losses of held topics whose repair has no attempt and no claim. Raises
@@ -106,7 +88,7 @@ class Dismissals:
 
     def dismiss(
         self,
-        seen: KeyAsSeen,
+        seen: KeyInLedger,
         *,
         group: str | None,
         by: str,
@@ -131,7 +113,7 @@ class Dismissals:
             )
         return outcomes
 
-    def take_back(self, seen: KeyAsSeen, *, group: str | None, by: str, reason: str) -> dict[str, str]:
+    def take_back(self, seen: KeyInLedger, *, group: str | None, by: str, reason: str) -> dict[str, str]:
         """Group -> TAKEN_BACK, NOT_DISMISSED, CHANGED, or the repair that is under way.
 
         The group waits for a person again, as before its dismissal, and its repairs are FAILED. Nothing is sent: a
@@ -167,7 +149,7 @@ class Dismissals:
         return f"repair is {held.state}, claimed until it has run, or until the ledger's clock passes {until}"
 
     def outcomes(
-        self, seen: KeyAsSeen, *, group: str | None, effects: Mapping[str, EffectFound] | None = None
+        self, seen: KeyInLedger, *, group: str | None, effects: Mapping[str, EffectFound] | None = None
     ) -> dict[str, str]:
         """What dismiss() would come to, if the key is still as it was seen."""
         rows = {row.subscription.group: row for row in seen.candidates}
@@ -185,7 +167,7 @@ class Dismissals:
 
     def _closing(
         self,
-        seen: KeyAsSeen,
+        seen: KeyInLedger,
         outcomes: Mapping[str, str],
         *,
         by: str,
@@ -218,7 +200,7 @@ class Dismissals:
             answer=REPAIR_DISMISSED(by=by, reason=bounded_text(reason)),
         )
 
-    def _may_close_for_all(self, seen: KeyAsSeen, *, is_begun: bool) -> bool:
+    def _may_close_for_all(self, seen: KeyInLedger, *, is_begun: bool) -> bool:
         """Of a repair that is not finished only if no round of this topic works on it any more; where there is none,
         only if every group has a verdict: one without may be lagging."""
         for repair in seen.repairs:
@@ -252,7 +234,7 @@ class Dismissals:
         is_sent = repair.attempts or repair.sent_at_ms is not None
         return repair.topic in self._held and repair.state is RepairState.OPEN and not is_sent
 
-    def _unless_shared(self, seen: KeyAsSeen, outcomes: dict[str, str]) -> dict[str, str]:
+    def _unless_shared(self, seen: KeyInLedger, outcomes: dict[str, str]) -> dict[str, str]:
         """A repair for every group that is not finished is ended for all of them, or for none: it may be claimed for
         another group at any time, and would reach the one that was dismissed."""
         shared = [one for one in seen.repairs if one.scope == EVERY_GROUP and one.state not in FINISHED_REPAIRS]
@@ -267,7 +249,7 @@ class Dismissals:
             if outcomes.get(name) == DISMISSED
         }
 
-    def _ends_for_all(self, seen: KeyAsSeen, outcomes: Mapping[str, str]) -> bool:
+    def _ends_for_all(self, seen: KeyInLedger, outcomes: Mapping[str, str]) -> bool:
         done = {name for name, outcome in outcomes.items() if outcome in CLOSED}
         left = (row for row in seen.candidates if row.subscription.group not in done)
         is_last = bool(done) and all(row.state is CandidateState.SETTLED for row in left)

@@ -45,7 +45,6 @@ from reconciler.contract.outcomes import (
 )
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
-from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import Commit, EndOutcome, HalfQuestions, Lookup, OutboxRow, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.case_file import HalfAge
 from reconciler.policy.inquiry.delivery import (
@@ -59,6 +58,7 @@ from reconciler.policy.inquiry.delivery import (
     row_of,
 )
 from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.evidence import (
     WHENEVER_COMMITTED_MS,
     BrokerEvidence,
@@ -134,7 +134,7 @@ class OpenHalves:
         self._clock = clock
 
     def look(
-        self, topic: TopicPlan, unique_key: str, *, ledger: KeyAsSeen, dismissing: Collection[str] = ()
+        self, topic: TopicPlan, unique_key: str, *, ledger: KeyInLedger, dismissing: Collection[str] = ()
     ) -> OpenHalf:
         """Asks every witness now. `dismissing`: groups that the same act dismisses. Raises DatabaseAway."""
         outbox = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
@@ -152,7 +152,7 @@ class OpenHalves:
             until_ms=found.until_ms,
         )
 
-    def close(self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyAsSeen]) -> ClosedHalf:
+    def close(self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyInLedger]) -> ClosedHalf:
         """Sends END ROLLBACK if nothing speaks against it now, on the newest copy on each broker; a copy that a check
         has put back meanwhile is closed, too. A question that is under way may still be answered COMMIT, which brokers
         obey. Raises DatabaseAway."""
@@ -238,7 +238,7 @@ class OpenHalves:
         topic: TopicPlan,
         unique_key: str,
         outbox: Lookup[OutboxRow],
-        ledger: KeyAsSeen,
+        ledger: KeyInLedger,
         dismissing: Collection[str],
     ) -> Iterator[Fact]:
         """Why END ROLLBACK could take the message from somebody, the first reason first."""

@@ -18,10 +18,10 @@ from reconciler.policy.dismissal import (
     TAKEN_BACK,
     Dismissals,
     EffectFound,
-    KeyAsSeen,
     effect_found,
     meaning_of,
 )
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate, HeldTopic
 from tests.simulation.kernel import Process
 from tests.simulation.reconciling import rounds_of
@@ -93,13 +93,13 @@ class Operator:
         groups = [group for group in self._world.removed if group not in configured]
         return [Subscription(environment=self._plan.environment, topic=self._plan.topic, group=g) for g in groups]
 
-    def _look(self, key: str) -> KeyAsSeen:
+    def _look(self, key: str) -> KeyInLedger:
         topic, ledger = self._plan, self._ledger
         owners = [plan.subscription for plan in topic.subscriptions]
         owners += [owner for owner in self._removed() if (owner, key) in self._world.ledger.rows.candidates]
         rows = [ledger.candidates.of_keys(owner, [key]).get(key) for owner in owners]
         repairs = ledger.repairs.of_keys(topic.environment, topic.topic, [key])
-        return KeyAsSeen(candidates=[row for row in rows if row is not None], repairs=repairs.get(key, ()))
+        return KeyInLedger(candidates=[row for row in rows if row is not None], repairs=repairs.get(key, ()))
 
     def _dismiss(self) -> None:
         key = self._any_key()
@@ -125,7 +125,7 @@ class Operator:
                 )
             self._world.kernel.saw(f"operator's dismissal: {said}", f"{key[-4:]} {of}")
 
-    def _effects(self, seen: KeyAsSeen) -> dict[str, EffectFound]:
+    def _effects(self, seen: KeyInLedger) -> dict[str, EffectFound]:
         """As `reconciler dismiss` looks: of each group's inboxes, right before the act."""
         found: dict[str, EffectFound] = {}
         for row in seen.candidates:

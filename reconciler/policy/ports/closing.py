@@ -44,19 +44,39 @@ def unfinished(repairs: Iterable[Repair]) -> frozenset[tuple[str, RepairState]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyAsRead:
-    """Rows of one key in one topic, of every group and every scope, as an act read them that rests on them."""
+class KeyInLedger:
+    """What the ledger holds of one key: rows of its groups, and its repairs of every scope."""
+
+    candidates: Sequence[Candidate] = ()
+    repairs: Sequence[Repair] = ()
+
+    @property
+    def seen(self) -> str:
+        """What a person sees of the key, as one word (seen_of)."""
+        return seen_of(self.candidates, self.repairs)
+
+    def as_dict(self) -> dict[str, object]:
+        """What a person is told of a key that has changed: states, verdicts and repairs by group or scope."""
+        return {
+            "verdicts": {
+                row.subscription.group: {"state": str(row.state), "verdict": str(row.verdict)}
+                for row in self.candidates
+            },
+            "repairs": {row.scope: {"state": str(row.state), "attempts": row.attempts} for row in self.repairs},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyAsRead(KeyInLedger):
+    """The rows of one key in one topic, as an act read them that rests on them."""
 
     environment: str
     topic: str
     unique_key: str
-    candidates: Sequence[Candidate]
-    repairs: Sequence[Repair]
 
     def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
         """Whether these rows, read under a lock, are what was read before."""
-        as_read = seen_of(self.candidates, self.repairs), unfinished(self.repairs)
-        return (seen_of(candidates, repairs), unfinished(repairs)) == as_read
+        return (seen_of(candidates, repairs), unfinished(repairs)) == (self.seen, unfinished(self.repairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, Floor, RefusedAnnouncement
-from reconciler.policy.ports.closing import Closings, seen_of
+from reconciler.policy.ports.closing import Closings, KeyInLedger
 from reconciler.policy.ports.ledger import (
     Candidate,
     Candidates,
@@ -85,20 +85,13 @@ class QuarantinedAnnouncement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerLife:
-    """Everything the ledger knows of one key."""
+class LedgerLife(KeyInLedger):
+    """Everything the ledger knows of one key, in all topics."""
 
-    candidates: Sequence[Candidate]
-    repairs: Sequence[Repair]
     #: For each candidate the round that saw the key first, where it is still kept.
     rounds: Sequence[StoredRound]
     #: What was done to it by hand, in time order.
     actions: Sequence[OperatorAction] = ()
-
-    @property
-    def seen(self) -> str:
-        """What a person sees of the key, as one word (seen_of)."""
-        return seen_of(self.candidates, self.repairs)
 
 
 #: Other environments that a sentence names.

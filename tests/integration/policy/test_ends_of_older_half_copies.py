@@ -15,9 +15,9 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.evidence.repairs import RemotingBrokerRepairs
-from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalves
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.words import said
 from tests.integration.policy.test_thin_thread import GROUP, Thread, build
 from tests.polling import eventually
@@ -84,7 +84,7 @@ def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent
         inbox=thread.inbox,
         readers=lambda _: [GROUP],
         clock=SystemClock(),
-    ).look(thread.plan, key, ledger=KeyAsSeen())
+    ).look(thread.plan, key, ledger=KeyInLedger())
     assert seen.state is HalfState.COMMITTED
     thread.consume()
     eventually(lambda: verdict() is Verdict.CONSUMED, within_seconds=60)

@@ -12,8 +12,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.evidence.repairs import RemotingBrokerRepairs
-from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.open_halves import HalfState, OpenHalves
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.rocketmq.wire.message import Message
 from reconciler.words import said
 from tests.integration.policy.test_thin_thread import GROUP, Thread, build, settled
@@ -91,7 +91,7 @@ def test_the_half_of_a_dismissed_message_that_it_never_came_to_is_open(thread: T
         readers=lambda _: [GROUP],
         clock=SystemClock(),
     )
-    found = halves.look(thread.plan, key, ledger=KeyAsSeen())
+    found = halves.look(thread.plan, key, ledger=KeyInLedger())
     assert found.state is HalfState.OPEN, found.told
 
 

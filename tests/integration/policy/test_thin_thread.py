@@ -29,13 +29,13 @@ from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
-from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.judging.judge import Judge, JudgingRules
 from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.open_halves import HalfState, OpenHalves
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import Candidate, VerdictEntry
 from reconciler.policy.repairing.repair import Repairer, RepairRules
@@ -431,7 +431,7 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
 def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread: Thread) -> None:
     dismissed, other = thread.lose_end(), thread.lose_end(body=b"order 2")
     subscription = thread.plan.subscriptions[0].subscription
-    ledger = KeyAsSeen(candidates=[_dismissed(subscription, dismissed)])
+    ledger = KeyInLedger(candidates=[_dismissed(subscription, dismissed)])
     halves = OpenHalves(
         brokers=thread.evidence,
         sends=RemotingBrokerRepairs(thread.instance, english=said),
@@ -441,13 +441,13 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
         clock=SystemClock(),
     )
 
-    def state(key: str, rows: KeyAsSeen) -> HalfState:
+    def state(key: str, rows: KeyInLedger) -> HalfState:
         return halves.look(thread.plan, key, ledger=rows).state
 
     eventually(lambda: state(dismissed, ledger) is HalfState.OPEN, within_seconds=60)
-    eventually(lambda: state(other, KeyAsSeen()) is HalfState.OPEN, within_seconds=60)
+    eventually(lambda: state(other, KeyInLedger()) is HalfState.OPEN, within_seconds=60)
     assert halves.look(thread.plan, dismissed, ledger=ledger).until_ms is not None
-    refused = halves.close(thread.plan, other, read_ledger=KeyAsSeen)
+    refused = halves.close(thread.plan, other, read_ledger=KeyInLedger)
     assert (refused.is_closed, f"group {GROUP} has no effect" in said(refused.told)) == (False, True)
 
     def closed() -> bool:

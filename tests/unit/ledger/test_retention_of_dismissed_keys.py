@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from reconciler.contract.tables import RepairState
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.policy.dismissal import Dismissals, KeyAsSeen
+from reconciler.policy.dismissal import Dismissals
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
@@ -38,7 +39,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def dismiss(world: World) -> None:
     dismissals = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
     life = world.ledger.reports.life(ENVIRONMENT, key(1))
-    rows = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    rows = KeyInLedger(candidates=life.candidates, repairs=life.repairs)
     told = dismissals.dismiss(rows, group=None, by="anna", reason="refunded by hand")
     assert told == {"billing": "dismissed"}
 

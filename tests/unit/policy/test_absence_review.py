@@ -13,13 +13,14 @@ from reconciler.commands.status.double_effects import double_effects
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.dismissal import Dismissals, KeyAsSeen, effect_found
+from reconciler.policy.dismissal import Dismissals, effect_found
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.judging.suspect import Suspect, suspect_of
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate, RepairChange, VerdictEntry
 from reconciler.policy.round import ReconcileRound
 from reconciler.words import said
@@ -307,7 +308,7 @@ def dismissed(world: World, number: int = 1, *, asks_inboxes: bool = True) -> Ca
     """As paid by hand; its repair, too."""
     life = world.ledger.reports.life(ENVIRONMENT, key(number))
     closing = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
-    seen = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    seen = KeyInLedger(candidates=life.candidates, repairs=life.repairs)
     found = {s.group: world.inbox.look_up(s, [key(number)])[key(number)] for s in world.subscriptions}
     effects = {group: effect_found(lookup, None) for group, lookup in found.items()} if asks_inboxes else None
     outcomes = closing.dismiss(seen, group=None, by="ann", reason="paid by hand", effects=effects)

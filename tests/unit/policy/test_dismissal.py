@@ -17,12 +17,12 @@ from reconciler.policy.dismissal import (
     HAS_EFFECT,
     Dismissals,
     EffectFound,
-    KeyAsSeen,
     effect_found,
     meaning_of,
 )
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.inquiry.delivery import message_of
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate, RepairChange, VerdictEntry
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -39,9 +39,9 @@ def dismissals_of(world: World, configured: Collection[Subscription] | None = No
     return Dismissals(closings=world.ledger.closings, configured=configured)
 
 
-def rows_of(world: World, unique_key: str = key(1)) -> KeyAsSeen:
+def rows_of(world: World, unique_key: str = key(1)) -> KeyInLedger:
     life = world.ledger.reports.life(ENVIRONMENT, unique_key)
-    return KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    return KeyInLedger(candidates=life.candidates, repairs=life.repairs)
 
 
 def given_up(*groups: str, order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT) -> World:
@@ -584,7 +584,7 @@ def test_a_dismissal_is_not_taken_back_by_who_saw_another_one() -> None:
     world = given_up()
     seen = rows_of(world)
     dismiss(world)
-    stale = KeyAsSeen(candidates=rows_of(world).candidates, repairs=seen.repairs)
+    stale = KeyInLedger(candidates=rows_of(world).candidates, repairs=seen.repairs)
     told = dismissals_of(world).take_back(stale, group=None, by="operator bert", reason="not paid")
     assert told == {"billing": "changed"}
     row = world.candidate(key(1))

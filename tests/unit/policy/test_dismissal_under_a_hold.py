@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
-from reconciler.policy.dismissal import Dismissals, EffectFound, KeyAsSeen, meaning_of
+from reconciler.policy.dismissal import Dismissals, EffectFound, meaning_of
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -23,9 +24,9 @@ def dismissals(world: World, *topics: str) -> Dismissals:
     return Dismissals(closings=world.ledger.closings, configured=world.subscriptions, held=topics)
 
 
-def seen(world: World) -> KeyAsSeen:
+def seen(world: World) -> KeyInLedger:
     life = world.ledger.reports.life(ENVIRONMENT, key(1))
-    return KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    return KeyInLedger(candidates=life.candidates, repairs=life.repairs)
 
 
 def dismissed(world: World, *topics: str, group: str | None = None) -> dict[str, str]:

@@ -9,10 +9,11 @@ import pytest
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import CandidateState, OutboxState
 from reconciler.contract.verdicts import Undecided, Verdict
-from reconciler.policy.dismissal import Dismissals, KeyAsSeen
+from reconciler.policy.dismissal import Dismissals
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.judging.absence_review import HALVES_MAX
 from reconciler.policy.judging.suspect import undecided_by
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.words import said
 from tests.unit.policy.fake_databases import FakeOutbox
@@ -86,7 +87,7 @@ def test_a_person_ends_a_contradiction_that_no_database_will_ever_end() -> None:
     missed, process = marked_half(world, 1), world.process()
     world.rounds(process, 30)
     life = world.ledger.reports.life(ENVIRONMENT, missed)
-    seen = KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+    seen = KeyInLedger(candidates=life.candidates, repairs=life.repairs)
     dismissals = Dismissals(closings=world.ledger.closings, configured=world.subscriptions)
     assert dismissals.dismiss(seen, group=None, by="operator anna", reason="rolled back") == {"billing": "dismissed"}
     world.announce(missed)

@@ -12,9 +12,9 @@ from reconciler.contract.outcomes import GROUP_NEEDS_IT
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.dismissal import KeyAsSeen
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalf, OpenHalves
+from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -56,9 +56,9 @@ class Errand:
         )
         self.world.ledger.candidates.record(Shard(subscription=subscription, number=0), [verdict])
 
-    def ledger(self) -> KeyAsSeen:
+    def ledger(self) -> KeyInLedger:
         life = self.world.ledger.reports.life(ENVIRONMENT, key(1))
-        return KeyAsSeen(candidates=life.candidates, repairs=life.repairs)
+        return KeyInLedger(candidates=life.candidates, repairs=life.repairs)
 
     @property
     def halves(self) -> OpenHalves:
