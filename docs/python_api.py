@@ -112,8 +112,13 @@ def _described(member: Any) -> Iterator[str]:
         yield from ("", "| field | type | default | meaning |", "|---|---|---|---|")
         yield from (_field(one, comments) for one in fields)
     for one in tree.body:
-        if isinstance(one, ast.FunctionDef) and _is_public(one.name):
+        if isinstance(one, ast.FunctionDef) and _is_public(one.name) and not _is_for_the_product(one):
             yield from ("", *_method(one))
+
+
+def _is_for_the_product(one: ast.FunctionDef) -> bool:
+    """What a knob is asked by the broker that it belongs to is no name for readers."""
+    return (ast.get_docstring(one) or "").startswith(("Asked by the ", "The broker says "))
 
 
 def _method(one: ast.FunctionDef) -> Iterator[str]:

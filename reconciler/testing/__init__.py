@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.faults import Faults
     from reconciler.embedded.server import EmbeddedBroker
     from reconciler.embedded.tls import ServerTls, TlsMode
+    from reconciler.testing.consumed import consumed_message
     from reconciler.testing.kit import Checkback, Settled
     from reconciler.testing.memory import MemoryLedger
     from reconciler.testing.memory_shards import MemoryShards
@@ -38,6 +39,7 @@ __all__ = [
     "ServerTls",
     "Settled",
     "TlsMode",
+    "consumed_message",
 ]
 
 __getattr__ = imported_when_used(
@@ -55,5 +57,6 @@ __getattr__ = imported_when_used(
         "ServerTls": "reconciler.embedded.tls",
         "Settled": "reconciler.testing.kit",
         "TlsMode": "reconciler.embedded.tls",
+        "consumed_message": "reconciler.testing.consumed",
     },
 )

@@ -226,8 +226,7 @@ class Checkback:
         """What all processes do once: deliveries, check-backs, a sweep, announcements, a round of each group."""
         by_hand = self._reconciler()
         self._wait_for_consumers()
-        self.broker.pass_time()
-        wait_for_answers(self._checks_are_answered)
+        self._ask_producers()
         self._wait_for_consumers()
         by_hand.sweep()
         by_hand.take_announcements(self.broker.call(_written_queues))
@@ -423,9 +422,13 @@ class Checkback:
                 partial(self._has_consumed, group, topics, member), f"{group} has not consumed what its queues hold"
             )
 
-    def _checks_are_answered(self) -> bool:
+    def _ask_producers(self) -> None:
+        """The broker's check round, and what else is due there; returns when those that were asked have answered."""
         counts = self.faults.counts
-        return counts["check_answered"] >= counts["check_sent"]
+        sent, answered = counts["check_sent"], counts["check_answered"]
+        self.broker.pass_time()
+        wanted = answered + counts["check_sent"] - sent
+        wait_for_answers(lambda: counts["check_answered"] >= wanted)
 
     def _has_consumed(self, group: str, topics: Sequence[str], member: PushConsumer | None) -> bool:
         if not members_of(self.broker, group):

@@ -10,7 +10,7 @@ from reconciler.errors import UsageError
 #: For consumers, whose threads the machine may run late.
 WAIT_SECONDS = 30.0
 #: For producers that the broker has asked.
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 20.0
 _PAUSE_SECONDS = 0.002
 #: Between turns the clock is moved by so much, and twice as much after each one that changed nothing.
 TURN_SECONDS = 30.0

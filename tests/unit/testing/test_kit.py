@@ -9,18 +9,26 @@ from typing import Any
 
 import pytest
 
-from checkback_consumers import effect
+from checkback_consumers import (
+    ConsumedMessage,
+    PushSettings,
+    TransactionalConsumer,
+    effect,
+    transactional_handler,
+)
 from checkback_consumers.inbox import InboxAnswer
 from checkback_producers import Message
 from checkback_producers.check_answer import CheckAnswerer
-from checkback_producers.errors import RolledBackAlready
+from checkback_producers.errors import PermanentError, RolledBackAlready
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import Outcome
 from checkback_producers.sweeper import Sweeper, SweepReport
+from reconciler.errors import UsageError
 from reconciler.policy.inquiry import delivery
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.repairing.case import RepairReport
 from reconciler.policy.repairing.repair import Repairer
+from reconciler.sql.engines import open_engine
 from reconciler.sql.witness_database import DatabaseRole
 from reconciler.testing.kit import Checkback
 from tests.polling import eventually
@@ -175,3 +183,57 @@ def test_failure_names_key_business_id_and_step(
     with pytest.raises(AssertionError) as failure:
         checkback_kit.assert_every_commit_took_effect()
     assert f"ORDERS {key} (order-7) has had no effect in billing: {step}" in str(failure.value)
+
+
+def test_each_service_may_have_a_database_of_its_own_and_a_group_the_tags_that_it_takes(
+    checkback_kit: Checkback, tmp_path: Path
+) -> None:
+    kit, inbox_url = checkback_kit, f"sqlite:///{tmp_path / 'billing.db'}"
+    kit.sends("order-service", "ORDERS")
+    kit.receives("billing", "ORDERS", tags=["paid"], url=inbox_url)
+    billed: list[bytes] = []
+    engine = open_engine(inbox_url)
+
+    @transactional_handler(engine, group="billing", topics="ORDERS")
+    def bill(message: ConsumedMessage, _connection: object) -> None:
+        billed.append(message.body)
+
+    kit.run(
+        "billing",
+        lambda: TransactionalConsumer(bill, name_servers=kit.name_servers, subscriptions={"ORDERS": "paid"}),
+    )
+    producer = kit.producer("order-service")
+    for tag in ("paid", "open"):
+        kit.lose_next_end()
+        with (
+            producer.transaction(Message(topic="ORDERS", tags=tag, body=tag.encode())) as tx,
+            kit.database.begin() as connection,
+        ):
+            tx.record(connection)
+    assert kit.settle().is_at_rest
+    kit.assert_every_commit_took_effect()
+    assert billed == [b"paid"]
+    engine.dispose()
+
+
+def test_group_that_the_kit_does_not_run_is_waited_for_and_cannot_be_stopped_by_it(checkback_kit: Checkback) -> None:
+    kit = checkback_kit
+    kit.sends("order-service", "ORDERS")
+    kit.receives("billing", "ORDERS")
+    handler = transactional_handler(kit.database, group="billing", topics="ORDERS")(lambda _message, _connection: None)
+    soon = PushSettings(offset_commit_interval_seconds=0.05)
+    with TransactionalConsumer(handler, name_servers=kit.name_servers, settings=soon):
+        producer = kit.producer("order-service")
+        with producer.transaction(Message(topic="ORDERS", body=b"{}")) as tx, kit.database.begin() as connection:
+            tx.record(connection)
+        assert kit.settle().is_at_rest
+        kit.assert_every_commit_took_effect()
+        with pytest.raises(UsageError, match=r"was not started by run\('billing'"):
+            kit.stop_group("billing")
+
+
+def test_message_to_a_topic_that_nobody_made_is_refused(checkback_kit: Checkback) -> None:
+    checkback_kit.sends("order-service", "ORDERS")
+    producer = checkback_kit.producer("order-service")
+    with pytest.raises(PermanentError, match="OTHERS"), producer.transaction(Message(topic="OTHERS", body=b"{}")):
+        pass
