@@ -12,10 +12,11 @@ from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
+from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
-from reconciler.wiring.evidence import ROWS_COUNTED_MAX, build_witnesses, inspect_outbox
+from reconciler.wiring.evidence import build_witnesses, inspect_outbox
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
 

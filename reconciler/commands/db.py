@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from reconciler.contract.secret import Secret
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
-from reconciler.wiring.databases import configured_databases, named_database, tables_as_sql
+from reconciler.sql import schema
+from reconciler.wiring.databases import configured_databases, named_database
 
 
 def upgrade_database(url: Secret, tree: str) -> str:
@@ -17,7 +18,7 @@ def upgrade_database(url: Secret, tree: str) -> str:
 
 def database_ddl(tree: str, dialect: str) -> str:
     """The DDL of a tree as text."""
-    return tables_as_sql(tree, dialect)
+    return schema.ddl(tree, dialect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from reconciler.commands.asking.witnesses import shared_identity
 from reconciler.contract.facts import Code, Field
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.shards.checks import RedisFinding, Severity, check_redis
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import shared_identity
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.words import said
 

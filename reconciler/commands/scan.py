@@ -8,7 +8,9 @@ from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.wiring.half_scan import UNDELIVERED, BrokerFindings, Half, HalfFate, Progress, ScanRequest, scan_halves
+from reconciler.halves.scan import Progress
+from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfFate
+from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 
 #: What to do about the halves of a row, each in one sentence.

@@ -11,7 +11,7 @@ from html import escape
 from reconciler.clock import utc_text
 from reconciler.commands.scan import HalfGroup, ScanReport, age_text
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.wiring.half_scan import Half, HalfFate
+from reconciler.halves.values import Half, HalfFate
 from reconciler.words import LANGUAGES, said
 
 PAGE_TITLE = Code("scan.page-title")

@@ -12,23 +12,9 @@ from reconciler.policy.commit_evidence import CommitEvidence, CommitSource, Effe
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
-from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
+from reconciler.sql.folded_names import folded_columns
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import subscription_of
-
-__all__ = [
-    "FOLDED_REMEDY",
-    "ConfiguredDatabase",
-    "EvidenceDatabase",
-    "commit_evidence",
-    "configured_databases",
-    "database_fact",
-    "effect_evidence",
-    "inbox_databases",
-    "named_database",
-    "outbox_databases",
-    "tables_as_sql",
-]
 
 LEDGER = Code("wiring.ledger")
 OUTBOX = Code("wiring.outbox", owners=Field.NAME)
@@ -170,11 +156,6 @@ def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
 def named_database(url: Secret, tree: str) -> ConfiguredDatabase:
     """A database that a person names instead of the settings."""
     return ConfiguredDatabase(tree=tree, url=secret_text(url), setting="--url", owners="")
-
-
-def tables_as_sql(tree: str, dialect: str) -> str:
-    """The DDL of a tree as text."""
-    return schema.ddl(tree, dialect)
 
 
 def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import ReconcilerError
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
-from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OtherGroup, OutboxInspector
+from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.evidence.reused_offsets import ReusedOffsets
-from reconciler.evidence.witness_role import WitnessRole, no_sweep, read_role
 from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
-from reconciler.sql.identity import read_identity
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import commit_evidence, configured_databases, effect_evidence
-
-__all__ = [
-    "ROWS_COUNTED_MAX",
-    "OtherGroup",
-    "WitnessAdapters",
-    "WitnessRole",
-    "broker_evidence",
-    "build_witnesses",
-    "inbox_evidence",
-    "inspect_outbox",
-    "no_sweep",
-    "shared_identity",
-    "witness_roles",
-]
-
-SHARED_IDENTITY = Code("wiring.shared-identity", one=Field.NAME, other=Field.NAME)
+from reconciler.wiring.databases import commit_evidence, effect_evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,35 +79,3 @@ def inbox_evidence(connections: Connections, *, group: str | None = None) -> Sql
 def inspect_outbox(connections: Connections, url: Secret) -> OutboxInspector:
     """One outbox database, for what is not asked by unique key."""
     return OutboxInspector(connections.engine(url, read_only=True))
-
-
-def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
-    """The role of each database of evidence; one that is away, or has no tables, is left out."""
-    for database in configured_databases(connections.settings):
-        if database.tree == "ledger":
-            continue
-        try:
-            engine = connections.engine(database.url, read_only=True)
-            yield read_role(engine, database=database.fact, tree=database.tree)
-        except ReconcilerError:
-            continue
-
-
-def shared_identity(connections: Connections) -> Fact | None:
-    """What is wrong where two outbox_urls lead to databases of one identity; None: nothing that could be seen.
-
-    A copy has the identity of its original, so the two look the same. A database that does not answer, or whose
-    identity the login may not read, is not compared.
-    """
-    first: dict[str, str] = {}
-    for database in configured_databases(connections.settings):
-        if database.tree != "outbox":
-            continue
-        try:
-            identity = read_identity(connections.engine(database.url, read_only=True))
-        except ReconcilerError:
-            continue
-        same = first.setdefault(identity, database.setting)
-        if same != database.setting:
-            return SHARED_IDENTITY(one=same, other=database.setting)
-    return None

@@ -8,25 +8,14 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.contract.facts import Code
 from reconciler.errors import BrokerUnavailable
 from reconciler.halves.scan import BrokerScan, Progress
-from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfFate
+from reconciler.halves.values import BrokerFindings
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 
-__all__ = [
-    "RECORDS_PER_SECOND",
-    "UNDELIVERED",
-    "AclCredentials",
-    "BrokerFindings",
-    "Half",
-    "HalfFate",
-    "Progress",
-    "ScanRequest",
-    "TlsSettings",
-    "scan_halves",
-]
+__all__ = ["AclCredentials", "Progress", "ScanRequest", "TlsSettings", "scan_halves"]
 
 WITHOUT_MASTER = Code("scan.without-master")
 

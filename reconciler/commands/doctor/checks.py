@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.asking.brokers import brokers_known_to
+from reconciler.commands.asking.witnesses import shared_identity
 from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck, failed, run_checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.brokers import (
@@ -38,7 +39,6 @@ from reconciler.settings.schema import Settings
 from reconciler.shards.checks import RedisQuality, Severity
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
-from reconciler.wiring.evidence import shared_identity
 from reconciler.wiring.history import require_pyarrow
 from reconciler.wiring.metrics import require_prometheus_client
 from reconciler.wiring.tracing import require_opentelemetry

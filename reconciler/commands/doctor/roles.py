@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reconciler.commands.asking.witnesses import witness_roles
 from reconciler.commands.diagnosis import Diagnosis, Level
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Field
+from reconciler.evidence.witness_role import WitnessRole
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import WitnessRole, witness_roles
 
 ROLE_OF = Code("doctor.role-of", database=Field.FACT)
 ROLE = Code("doctor.role", found=Field.FACTS)

@@ -13,6 +13,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
+from reconciler.evidence.witness_role import no_sweep
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
@@ -40,7 +41,7 @@ from reconciler.telling.ports.reports import StoredRound
 from reconciler.telling.undecided_keys import UndecidedKeys, read_undecided, undecided_link
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, commit_evidence, inbox_databases, outbox_databases
-from reconciler.wiring.evidence import inspect_outbox, no_sweep
+from reconciler.wiring.evidence import inspect_outbox
 
 OUTBOX_SILENT = Code("status.outbox-silent", database=Field.FACT, why=Field.TEXT)
 NO_TOPIC = Code("status.no-topic", topic=Field.NAME)

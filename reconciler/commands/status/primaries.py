@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reconciler.commands.asking.witnesses import witness_roles
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.evidence.witness_role import WitnessRole
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence import WitnessRole, witness_roles
 
 UNPROVED = Code("status.unproved", database=Field.FACT, why=Field.FACTS, remedy=Field.FACTS)
 BLIND_WITNESS = Code("status.blind-witness", database=Field.FACT, why=Field.FACTS, remedy=Field.FACTS)

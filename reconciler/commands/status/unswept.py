@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.outbox_inspection import OtherGroup
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence
-from reconciler.wiring.evidence import OtherGroup, inspect_outbox
+from reconciler.wiring.evidence import inspect_outbox
 
 UNSWEPT = Code(
     "status.unswept", number=Field.COUNT, group=Field.NAME, topic=Field.NAME, at_ms=Field.TIME, outbox=Field.NAMES

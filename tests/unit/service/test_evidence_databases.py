@@ -16,6 +16,7 @@ from reconciler.commands.asking.availability import (
     results_of,
     who_is_away,
 )
+from reconciler.commands.asking.witnesses import witness_roles
 from reconciler.commands.doctor.needed_rights import needed_rights
 from reconciler.commands.status.accounting import Accounting
 from reconciler.contract.secret import SecretText
@@ -29,7 +30,7 @@ from reconciler.sql.tables import outbox_metadata
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
-from reconciler.wiring.evidence import build_witnesses, inbox_evidence, witness_roles
+from reconciler.wiring.evidence import build_witnesses, inbox_evidence
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.sweep import open_outboxes
 from reconciler.words import said
