@@ -125,7 +125,8 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             yield f"{_names(renamed)}; of each inbox {_names(row)}; of each offset {_names(offset)}."
         case "reconciler scan":
             yield f"{_names(_told(scan.ScanReport.as_dict))}; of each broker {_names(_told(scan._broker))};"
-            yield f"of each group {_names(_told(scan._group))}; of each half {_names(_keys(scan.half_row))}. "
+            yield f"of each group {_names(_told(scan._group))}; of each half {_names(_keys(scan.half_row))}; "
+            yield f"of `outcomes` {_names(_keys(scan.outcome_row))}. "
             yield "`unread`, `next` and each of `notes` have `text`, `code` and `fields`."
         case "reconciler demo":
             yield from (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -19,6 +18,7 @@ from reconciler.cli.options import (
     YesOption,
     read_settings,
     require_key,
+    seconds_of,
 )
 from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
 from reconciler.contract.tables import HoldKind, RepairAct
@@ -236,7 +236,7 @@ def hold(
 
     if until is not None and for_time is not None:
         raise InvalidValue("--for", for_time, "give it without --until")
-    for_seconds = None if for_time is None else _seconds_of(for_time)
+    for_seconds = None if for_time is None else seconds_of("--for", for_time)
     with Connections.for_one_answer(read_settings(config)) as connections:
         until_ms = None if until is None else _next_ms(until, now_ms=connections.ledger_now_ms())
         by = operator()
@@ -247,13 +247,6 @@ def hold(
     else:
         end = "" if ends_ms is None else f" until {time_text(ends_ms)}"
         say(f"repairs of {topic} are on hold" + ("" if placed else " already") + end)
-
-
-def _seconds_of(text: str) -> int:
-    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text.strip())
-    if found is None:
-        raise InvalidValue("--for", text, "a whole number with its unit, as 30m, 2h or 1d")
-    return int(found[1]) * {"m": 60, "h": 3_600, "d": 86_400}[found[2]]
 
 
 def _next_ms(until: datetime, *, now_ms: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,6 +93,14 @@ def warn_of_password(context: typer.Context, url: str, *, instead: str) -> None:
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):
         remark(f"reconciler: the password in --url is visible in the list of processes: {instead} keeps it out")
+
+
+def seconds_of(option: str, text: str) -> int:
+    """A duration as people type it."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text.strip())
+    if found is None:
+        raise InvalidValue(option, text, "a whole number with its unit, as 30m, 2h or 1d")
+    return int(found[1]) * {"m": 60, "h": 3_600, "d": 86_400}[found[2]]
 
 
 def require_key(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler.cli.options import TopicOption
+from reconciler.cli.options import TopicOption, seconds_of
 from reconciler.cli.output import print_json, print_table, time_text
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import people, remark, say
@@ -35,6 +35,13 @@ class ScanOutput(StrEnum):
     HTML = "html"
 
 
+RateOption = Annotated[
+    float, typer.Option("--rate", min=1, help="Records that are read a second, at most, of one broker.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="30m, 2h or 1d: only halves since then are given up, or counted."),
+]
 AccessKeyOption = Annotated[
     str | None, typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on.")
 ]
@@ -62,9 +69,11 @@ def scan(
         typer.Option("--older-than", min=0, help="Seconds from which on a half that was not delivered is too old."),
     ] = 600.0,
     topic: TopicOption = None,
-    rate: Annotated[
-        float, typer.Option("--rate", min=1, help="Records that are read a second, at most, of one broker.")
-    ] = 20_000.0,
+    rate: RateOption = 20_000.0,
+    classify: Annotated[
+        bool, typer.Option("--classify", help="Count how all halves ended, too: reads them, and their topics.")
+    ] = False,
+    since: SinceOption = None,
     access_key: AccessKeyOption = None,
     secret_key_file: SecretKeyOption = None,
     tls: Annotated[bool, typer.Option("--tls", help="TLS on every connection.")] = False,
@@ -100,6 +109,8 @@ def scan(
             is_wanted=tls or ca_file is not None or certificate_file is not None,
         ),
         records_per_second=rate,
+        since_seconds=None if since is None else seconds_of("--since", since),
+        is_counting=classify,
     )
     while True:
         with _progress() as progress:
@@ -181,6 +192,12 @@ def _show(report: ScanReport, output: ScanOutput) -> None:
             say(f"{time_text(report.scanned_at_ms)}  {said(report.summary())}.", *notes)
             if report.groups:
                 _print_tables(report)
+            if report.outcomes:
+                from reconciler.commands.scan import OUTCOME_COLUMNS, outcome_row
+
+                say("")
+                rows = [tuple(outcome_row(*row).values()) for row in report.outcomes]
+                print_table("How halves ended", OUTCOME_COLUMNS, rows, first=OUTCOME_COLUMNS[:2])
 
 
 def _print_tables(report: ScanReport) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.halves.outcomes import HalfOutcomes
 from reconciler.halves.scan import Progress
 from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfFate
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
@@ -55,6 +56,7 @@ GROUP_COLUMNS = (
     "kept until",
     "next",
 )
+OUTCOME_COLUMNS = ("topic", "producer group", "halves", "committed", "rolled back", "committed again")
 HALF_COLUMNS = ("topic", "unique key", "state", "age", "asked", "broker", "queue offset", "message id")
 
 
@@ -110,6 +112,15 @@ class ScanReport:
     older_than_seconds: float
     findings: Sequence[BrokerFindings]
     groups: Sequence[HalfGroup]
+
+    @property
+    def outcomes(self) -> list[tuple[str, str, HalfOutcomes]]:
+        """Topic, producer group, and how its halves ended on all brokers; empty where nobody asked."""
+        found: dict[tuple[str, str], HalfOutcomes] = {}
+        for one in self.findings:
+            for pair, outcome in (one.outcomes or {}).items():
+                found.setdefault(pair, HalfOutcomes()).add(outcome)
+        return [(*pair, outcome) for pair, outcome in sorted(found.items())]
 
     @property
     def halves(self) -> list[Half]:
@@ -169,13 +180,14 @@ class ScanReport:
             "brokers": [_broker(one) for one in self.findings],
             "groups": [_group(one) for one in self.groups],
             "halves": [half_row(half) for half in self.halves],
+            "outcomes": [outcome_row(*row) for row in self.outcomes],
             "notes": [{"text": said(note), **note.as_dict()} for note in notes],
         }
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """The same in many small objects; `kind` says what each is."""
         whole = self.as_dict()
-        parts = {kind: whole.pop(kind) for kind in ("brokers", "groups", "halves", "notes")}
+        parts = {kind: whole.pop(kind) for kind in ("brokers", "groups", "halves", "outcomes", "notes")}
         yield {"kind": "scan", **whole}
         for kind, members in parts.items():
             yield from ({"kind": kind.removesuffix("s").replace("halve", "half"), **member} for member in members)
@@ -187,6 +199,7 @@ def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | No
     if topic is not None:
         for one in findings:
             one.halves = tuple(half for half in one.halves if half.copy.topic == topic)
+            one.outcomes = {pair: outcome for pair, outcome in (one.outcomes or {}).items() if pair[0] == topic}
     return report_of(findings, clock=request.clock, older_than_seconds=older_than_seconds)
 
 
@@ -247,6 +260,18 @@ def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None,
     if oldest.copy.asked < _ASKED_IN_VAIN:
         return LET_IT_BE_ASKED(until_ms=until_ms)
     return LOOK_AT_ANSWERS(group=group, until_ms=until_ms)
+
+
+def outcome_row(topic: str, group: str, outcome: HalfOutcomes) -> dict[str, Any]:
+    """How the halves of a topic and producer group ended, for programs."""
+    return {
+        "topic": topic,
+        "producer_group": group,
+        "halves": outcome.halves,
+        "committed": outcome.committed,
+        "rolled_back": outcome.rolled_back,
+        "committed_again": outcome.committed_again,
+    }
 
 
 def half_row(half: Half) -> dict[str, Any]:

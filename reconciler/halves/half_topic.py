@@ -24,11 +24,11 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
-from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.answers import number_field, refusal, require_success
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.properties import whole_number
-from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
+from reconciler.rocketmq.wire.record import MessageRecord, RecordHead, TransactionType, decode_heads, decode_records
 from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 #: Every broker knows it from its start, so that a pull makes nothing (MixAll.TOOLS_CONSUMER_GROUP).
@@ -64,14 +64,14 @@ class MasterQueues:
         self._offsets = Offsets(client)
         self._pace = pace
 
-    def queue(self, topic: str) -> MessageQueue:
-        """Queue 0 of a topic, which has all halves, OP records of halves, or given-up halves."""
-        return MessageQueue(topic=topic, broker_name=self._broker, queue_id=0)
+    def queue(self, topic: str, queue_id: int = 0) -> MessageQueue:
+        """Queue 0 of a system topic has all halves, OP records of halves, or given-up halves."""
+        return MessageQueue(topic=topic, broker_name=self._broker, queue_id=queue_id)
 
-    def bounds(self, topic: str) -> tuple[int, int] | None:
+    def bounds(self, topic: str, queue_id: int = 0) -> tuple[int, int] | None:
         """Smallest and next offset; None if the broker does not let the topic be pulled, because it has none yet."""
         try:
-            result = self._pull(topic, 0, 1)
+            result = self._pull(topic, 0, 1, queue_id=queue_id)
         except BrokerRefused as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
@@ -86,10 +86,10 @@ class MasterQueues:
         """Of a group."""
         return self._offsets.of_group(self._address, self.queue(topic), group)
 
-    def at_time(self, topic: str, time_ms: int, *, otherwise: int) -> int:
+    def at_time(self, topic: str, time_ms: int, *, otherwise: int, queue_id: int = 0) -> int:
         """Offset of the record stored at or next to the time; `otherwise`, where the account may not ask."""
         try:
-            return self._offsets.at_time(self._address, self.queue(topic), max(0, time_ms))
+            return self._offsets.at_time(self._address, self.queue(topic, queue_id), max(0, time_ms))
         except AccessRefused:
             return otherwise
 
@@ -106,6 +106,35 @@ class MasterQueues:
             self._pace.read(len(result.records))
             yield from (record for record in result.records if record.queue_offset < end)
             offset = result.next_offset
+
+    def heads(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[RecordHead]:
+        """What is needed of very many records, in their order, with several pulls under way at once."""
+        queue = self.queue(topic, queue_id)
+        ahead: deque[tuple[int, Future[Command]]] = deque()
+        at = begin
+        while ahead or at < end:
+            while at < end and len(ahead) < IN_FLIGHT:
+                ahead.append((at, self._client.submit(self._address, _pull_of(queue, at, min(at + 32, end)))))
+                at += 32
+            offset, answer = ahead.popleft()
+            yield from self._heads_of(queue, offset, min(offset + 32, end), answer)
+
+    def _heads_of(self, queue: MessageQueue, offset: int, end: int, future: Future[Command]) -> Iterator[RecordHead]:
+        """An answer brings fewer where records are large, or lie on the disk: then the rest is pulled."""
+        what = f"pull of {queue}"
+        answer = self._client.wait(future, self._client.request_timeout_seconds, what)
+        while True:
+            if answer.code == ResponseCode.SUCCESS:
+                heads = decode_heads(answer.body)
+                self._pace.read(len(heads))
+                yield from heads
+            elif answer.code not in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
+                raise refusal(answer, what)
+            after = number_field(answer, "nextBeginOffset")
+            if after >= end or after <= offset:
+                return
+            offset = after
+            answer = self._client.request(self._address, _pull_of(queue, offset, end))
 
     def ended(self, begin: int, end: int, *, is_pulled: bool) -> Iterator[int]:
         """Offsets of halves that OP records of a stretch name."""
@@ -162,9 +191,13 @@ class MasterQueues:
         hits = query_messages(self._client, self._address, HALF_TOPIC, unique_key, by_unique_key=True)
         return {hit.queue_offset for hit in hits if hit.unique_key == unique_key and hit.topic == HALF_TOPIC}
 
-    def _pull(self, topic: str, offset: int, maximum: int) -> PullResult:
-        request = PullRequest(queue=self.queue(topic), offset=offset, group=TOOLS_GROUP, maximum=maximum)
+    def _pull(self, topic: str, offset: int, maximum: int, *, queue_id: int = 0) -> PullResult:
+        request = PullRequest(queue=self.queue(topic, queue_id), offset=offset, group=TOOLS_GROUP, maximum=maximum)
         return pull(self._client, self._address, request)
+
+
+def _pull_of(queue: MessageQueue, offset: int, end: int) -> Command:
+    return PullRequest(queue=queue, offset=offset, group=TOOLS_GROUP, maximum=end - offset).as_command()
 
 
 def half_copy(record: MessageRecord, *, timeout_seconds: float) -> HalfCopy:

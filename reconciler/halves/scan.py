@@ -26,12 +26,20 @@ from reconciler.halves.classify import (
 )
 from reconciler.halves.ended import OffsetBits
 from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, ReadingRate, half_copy
+from reconciler.halves.outcomes import HalfPlaces
 from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.broker_facts import BrokerFacts
-from reconciler.rocketmq.wire.codes import CHECK_GROUP, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC
+from reconciler.rocketmq.wire.codes import (
+    CHECK_GROUP,
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    SystemFlag,
+)
 
 NOT_REACHED = Code("scan.not-reached", why=Field.TEXT)
 IN_NO_QUEUE = Code("scan.in-no-queue", version=Field.NAME)
@@ -46,6 +54,7 @@ GIVEN_UP_SINCE = Code("scan.given-up-since", since_ms=Field.TIME)
 PRODUCERS_UNKNOWN = Code("scan.producers-unknown", why=Field.TEXT)
 DELIVERED_UNKNOWN = Code("scan.delivered-unknown", broker=Field.NAME, why=Field.TEXT)
 TOO_MANY = Code("scan.too-many", number=Field.NUMBER, looked_up=Field.NUMBER)
+TOPIC_GONE = Code("scan.topic-gone", topic=Field.NAME)
 STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
 
 #: Clocks of a broker that were set back, and the search by time, which is no exact one.
@@ -58,6 +67,8 @@ LOOK_UPS_MAX = 100_000
 SILENT_MS = 24 * 3_600_000
 #: Up to 5.0 an OP record costs a request: more than these, and the margin is shortened.
 _SINGLE_ENDS_MAX = 100_000
+
+_TRANSACTION_BITS, _COMMITTED = int(SystemFlag.TRANSACTION_MASK), int(SystemFlag.COMMIT)
 
 #: Told how many records are to be read, as far as that is known, and how many were.
 Progress = Callable[[str, int, int], None]
@@ -76,7 +87,11 @@ class BrokerScan:
         clock: Clock,
         records_per_second: float,
         progress: Progress,
+        since_ms: int | None = None,
+        is_counting: bool = False,
     ) -> None:
+        """`since_ms`: of halves that were given up, and of those that are counted, only those stored since.
+        `is_counting`: how all halves ended is counted, which reads them all, and the queues of their topics."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
@@ -86,6 +101,8 @@ class BrokerScan:
         self._queues = MasterQueues(client, broker, self._address, pace=self._pace)
         self._delivered = DeliveredCopies(client, masters, pace=self._pace)
         self._progress = progress
+        self._since_ms = since_ms
+        self._is_counting = is_counting
         #: While halves are read: what they are compared with, and what is left of them.
         self._reading: tuple[HalfLook, NotEnded] | None = None
         self.findings = BrokerFindings(broker=broker, address=self._address)
@@ -138,6 +155,8 @@ class BrokerScan:
         if facts.may_keep_halves_in_rocksdb:
             self._count_rocksdb()
         found.halves = self._with_producers(found.halves)
+        if self._is_counting:
+            self._count_outcomes(look, bounds)
 
     def _saved_offset(self) -> int | None:
         """None: the first round has not moved it, or the account may not ask; then all halves are read."""
@@ -215,19 +234,20 @@ class BrokerScan:
             bounds = self._queues.bounds(DISCARD_TOPIC)
             if bounds is None:
                 return {}
-            begin = max(bounds[0], bounds[1] - GIVEN_UP_MAX)
+            first = self._queues.at_time(DISCARD_TOPIC, self._since_ms or 0, otherwise=bounds[0])
+            begin = max(bounds[0], first, bounds[1] - GIVEN_UP_MAX)
             records = self._queues.records(DISCARD_TOPIC, begin, bounds[1])
             found = newest_of_each(half_copy(record, timeout_seconds=rules.timeout_seconds) for record in records)
         except ReconcilerError as error:
             self.findings.note(GIVEN_UP_UNREAD(why=str(error)))
             return {}
-        if begin > bounds[0]:
+        if begin > max(bounds[0], first):
             self.findings.note(MORE_GIVEN_UP(number=bounds[1] - bounds[0], shown=GIVEN_UP_MAX))
         return found
 
     def _given_up_in_silence(self, rules: CheckRules, first: int, until: int) -> dict[Identity, HalfCopy]:
         """Up to 4.5.1 they leave a line in the broker's log, and their last copy below the saved offset."""
-        since_ms = self._clock.now_ms() - SILENT_MS
+        since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         self.findings.note(GIVEN_UP_SINCE(since_ms=since_ms))
         begin = max(first, self._queues.at_time(HALF_TOPIC, since_ms, otherwise=first))
         asked_out: dict[Identity, HalfCopy] = {}
@@ -238,6 +258,31 @@ class BrokerScan:
                     asked_out[copy.identity] = copy
             self._show(record.queue_offset - begin, until - begin)
         return asked_out
+
+    def _count_outcomes(self, look: HalfLook, bounds: tuple[int, int]) -> None:
+        """Reads all halves, all ends, and all messages of their topics on this broker."""
+        since_ms, places = self._since_ms or 0, HalfPlaces()
+        begin = max(bounds[0], self._queues.at_time(HALF_TOPIC, since_ms, otherwise=bounds[0]))
+        for head in self._queues.heads(HALF_TOPIC, 0, begin, bounds[1]):
+            places.add(head.queue_offset, head.physical_offset, head.properties)
+            self._show(head.queue_offset - begin, bounds[1] - begin)
+        if look.source.is_readable:
+            self._read_ends(look, look.source.since(since_ms - _MARGIN_MS))
+        queues = self._admin.topics(self._address)
+        for topic in sorted(places.topics):
+            if topic not in queues:
+                self.findings.note(TOPIC_GONE(topic=topic))
+            for queue_id in range(queues.get(topic, 0)):
+                self._read_committed(places, topic, queue_id, since_ms - _MARGIN_MS)
+        self.findings.outcomes = places.outcomes(look.ends if look.source.is_readable else None)
+
+    def _read_committed(self, places: HalfPlaces, topic: str, queue_id: int, since_ms: int) -> None:
+        first, end = self._queues.bounds(topic, queue_id) or (0, 0)
+        begin = max(first, self._queues.at_time(topic, since_ms, otherwise=first, queue_id=queue_id))
+        for head in self._queues.heads(topic, queue_id, begin, end):
+            if head.system_flag & _TRANSACTION_BITS == _COMMITTED:
+                places.add_committed(head.prepared_transaction_offset)
+            self._show(head.queue_offset - begin, end - begin)
 
     def _count_rocksdb(self) -> None:
         """Halves that the broker keeps in RocksDB are told, by their number."""
@@ -299,10 +344,14 @@ class EndsSource:
     def begin(self, first_half_ms: int, now_ms: int, rules: CheckRules) -> int:
         """Where to begin, so that ends of older copies of what is asked about are read, too."""
         older_ms = min(first_half_ms, now_ms - round(rules.asked_for_seconds * 1000)) - _MARGIN_MS
-        begin = self._queues.at_time(OP_TOPIC, older_ms, otherwise=self._first)
+        begin = self.since(older_ms)
         if not self._is_pulled and self._queues.maximum(OP_TOPIC) - begin > _SINGLE_ENDS_MAX:
-            begin = self._queues.at_time(OP_TOPIC, first_half_ms - 60_000, otherwise=self._first)
+            begin = self.since(first_half_ms - 60_000)
         return begin
+
+    def since(self, time_ms: int) -> int:
+        """Offset of the first OP record since a time."""
+        return max(self._first, self._queues.at_time(OP_TOPIC, time_ms, otherwise=self._first))
 
     def read(self, begin: int) -> Iterator[int]:
         """Offsets of halves that were ended, from there to the end that the queue has now."""

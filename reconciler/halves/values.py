@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.contract.facts import Fact
+from reconciler.halves.outcomes import HalfOutcomes
 
 
 class HalfFate(StrEnum):
@@ -107,6 +108,8 @@ class BrokerFindings:
     halves: tuple[Half, ...] = ()
     #: Records that were read for it.
     records_read: int = 0
+    #: Topic and producer group -> how its halves ended. None: nobody asked.
+    outcomes: dict[tuple[str, str], HalfOutcomes] | None = None
     #: For how long its check service has stood still before one half. None: it does not, or nobody can tell.
     stands_seconds: float | None = None
     #: What could not be seen, and why.

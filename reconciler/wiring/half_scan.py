@@ -31,6 +31,10 @@ class ScanRequest:
     acl: AclCredentials | None = None
     tls: TlsSettings | None = None
     records_per_second: float = RECORDS_PER_SECOND
+    #: Halves that were given up, or are counted, are those of so many seconds. None: of all that is kept.
+    since_seconds: float | None = None
+    #: How all halves ended is counted, too.
+    is_counting: bool = False
     request_timeout_seconds: float = 5.0
     clock: Clock = field(default_factory=SystemClock)
 
@@ -53,6 +57,8 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 "no broker is registered at the name servers",
                 remedy="start one with their addresses (namesrvAddr), or correct --name-servers",
             )
+        seconds = request.since_seconds
+        since_ms = None if seconds is None else request.clock.now_ms() - round(seconds * 1000)
         families = Families(client, clock=request.clock)
         masters = {name: at.master for name, at in sorted(brokers.items()) if at.master is not None}
         away = [name for name in brokers if name not in masters]
@@ -66,6 +72,8 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 clock=request.clock,
                 records_per_second=request.records_per_second,
                 progress=progress,
+                since_ms=since_ms,
+                is_counting=request.is_counting,
             )
             for name in masters
         ]

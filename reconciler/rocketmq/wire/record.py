@@ -171,6 +171,48 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Mess
     return records
 
 
+@dataclass(frozen=True, slots=True)
+class RecordHead:
+    """What is needed of a record where very many are read: no body, no hosts, properties as they are stored."""
+
+    queue_offset: int
+    physical_offset: int
+    system_flag: int
+    store_timestamp_ms: int
+    prepared_transaction_offset: int
+    properties: bytes
+
+
+def decode_heads(data: bytes) -> list[RecordHead]:
+    """As decode_records, for half of the time. Raises ProtocolViolation for bad bytes."""
+    heads: list[RecordHead] = []
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            layout = _V4
+            values = layout.unpack_from(data, at)
+            if values[7] & _ANY_V6:
+                layout = _LAYOUTS[values[7] & _ANY_V6]
+                values = layout.unpack_from(data, at)
+            record_end = at + values[0]
+            body_end = at + layout.size + values[14]
+            if values[14] < 0 or not at + layout.size <= body_end < record_end <= end:
+                raise ProtocolViolation(f"record of {values[0]} bytes with a body of {values[14]} at byte {at}")
+            if values[1] == MAGIC_V1:
+                topic_end = body_end + 1 + data[body_end]
+            elif values[1] == MAGIC_V2:
+                topic_end = body_end + 2 + _LENGTH.unpack_from(data, body_end)[0]
+            else:
+                raise ProtocolViolation(f"record with magic number {values[1]:#010x}")
+            heads.append(
+                RecordHead(values[5], values[6], values[7], values[10], values[13], data[topic_end + 2 : record_end])
+            )
+            at = record_end
+    except struct.error as error:
+        raise ProtocolViolation(f"bad record at byte {at}: {error}") from error
+    return heads
+
+
 def _decode_record(data: bytes, at: int, end: int, broker_name: str) -> tuple[MessageRecord, int]:
     layout = _V4
     values = layout.unpack_from(data, at)

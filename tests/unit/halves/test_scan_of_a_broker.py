@@ -26,8 +26,10 @@ def play(request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield made
 
 
-def scanned(play: Stage, **chosen: Any) -> ScanReport:
-    request = ScanRequest(name_servers=play.broker.address, clock=play.clock)
+def scanned(play: Stage, *, is_counting: bool = False, since_seconds: float | None = None, **chosen: Any) -> ScanReport:
+    request = ScanRequest(
+        name_servers=play.broker.address, clock=play.clock, is_counting=is_counting, since_seconds=since_seconds
+    )
     options = {"older_than_seconds": 60.0, "topic": None, "progress": lambda *_: None, **chosen}
     return run_scan(request, **options)
 
@@ -121,6 +123,23 @@ def test_a_half_whose_end_may_not_be_visible_yet_is_not_called_open(play: Stage)
     report = scanned(play, older_than_seconds=0.0)
     assert set(states(report).values()) == {"fresh"}
     assert report.exit_code == 0
+
+
+def test_how_all_halves_ended_is_counted_where_it_is_asked_for(play: Stage) -> None:
+    for number in range(100):
+        play.end(play.half(f"K{number}"), 12 if number < 7 else 8)
+    twice = play.half("twice")
+    play.end(twice)
+    play.end(twice)
+    play.half("open")
+    play.round()
+    ends_are_written(play)
+    ((topic, group, outcome),) = scanned(play, is_counting=True).outcomes
+    assert (topic, group) == (TOPIC, GROUP)
+    assert (outcome.halves, outcome.committed, outcome.rolled_back, outcome.committed_again) == (102, 94, 7, 1)
+    play.clock.advance(7_200)
+    assert scanned(play, is_counting=True, since_seconds=3_600).outcomes == []
+    assert scanned(play).outcomes == []
 
 
 def test_up_to_4_2_it_says_that_halves_cannot_be_read() -> None:

@@ -12,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli import act_commands
-from reconciler.cli.act_commands import _next_ms, _seconds_of
+from reconciler.cli.act_commands import _next_ms
 from reconciler.cli.app import run
+from reconciler.cli.options import seconds_of
 from reconciler.clock import SystemClock
 from reconciler.commands.hold import HELD_DAYS_MAX, lift_ended, lift_hold, place_hold
 from reconciler.commands.operator_actions import operator, recorded
@@ -113,10 +114,10 @@ def test_a_time_of_day_is_the_next_one_and_a_time_is_as_it_is_written() -> None:
     for text, ahead_ms in (("06:01", 60_000), ("06:00", 86_400_000), ("05:59", 86_340_000)):
         assert _next_ms(datetime.fromisoformat(f"1900-01-01T{text}"), now_ms=now_ms) == now_ms + ahead_ms
     assert _next_ms(datetime.fromisoformat("2026-11-20T06:00:09"), now_ms=0) == now_ms + 9_000
-    assert [_seconds_of(text) for text in ("90m", " 2h ", "1d")] == [5_400, 7_200, 86_400]
+    assert [seconds_of("--for", text) for text in ("90m", " 2h ", "1d")] == [5_400, 7_200, 86_400]
     for wrong in ("2", "0h", "1w", "-1h", "1.5h", ""):
         with pytest.raises(InvalidValue, match="30m, 2h or 1d"):
-            _seconds_of(wrong)
+            seconds_of("--for", wrong)
 
 
 def test_what_cannot_be_written_down_is_not_done(settings: Settings, connections: Connections) -> None:
