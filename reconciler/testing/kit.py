@@ -17,6 +17,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
 from checkback_producers.producer import TransactionalProducer
@@ -27,6 +28,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import OutboxState
 from reconciler.embedded.faults import Faults
+from reconciler.embedded.layout import encode
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
@@ -35,6 +37,9 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC, retry_topic
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import received
+from reconciler.rocketmq.wire.record import decode_records
 from reconciler.sql.engines import open_engine
 from reconciler.testing.by_hand import Receiving, ReconcilerByHand, Sending, Times
 from reconciler.testing.made_tables import make_tables
@@ -122,6 +127,7 @@ class Checkback:
         self._sendings: list[Sending] = []
         self._receivings: list[Receiving] = []
         self._consumers: dict[str, tuple[Callable[[], RunningConsumer], RunningConsumer | None]] = {}
+        self._upstream: dict[str, TransactionalProducer] = {}
         self._shards = MemoryShards(self._clock("redis"))
         self._ledger = MemoryLedger(self._clock("database"), english=said)
         self._by_hand: ReconcilerByHand | None = None
@@ -198,6 +204,37 @@ class Checkback:
         self._closing.callback(producer.shutdown)
         return producer.start()
 
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        business_id: str | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+    ) -> str:
+        """Sends a message as the service does whose topic it is, in a transaction of its own; returns its unique key.
+
+        For topics that your service receives. If no producer group was named for the topic, one of its own is.
+        """
+        if all(topic not in sending.topics for sending in self._sendings):
+            self.sends(f"upstream-of-{topic}", topic)
+        sending = next(one for one in self._sendings if topic in one.topics)
+        if sending.group not in self._upstream:
+            self._upstream[sending.group] = self.producer(sending.group)
+        message = Message(topic=topic, body=body, tags=tags, keys=tuple(keys))
+        with (
+            self._upstream[sending.group].transaction(message, business_id=business_id) as tx,
+            self._engine(sending.url).begin() as connection,
+        ):
+            tx.record(connection)
+        return tx.unique_key
+
+    def messages(self, topic: str) -> list[ConsumedMessage]:
+        """What consumers of a topic can see, by queue: what your service has sent there."""
+        stored = self.broker.stored(topic)
+        return [received(record) for one in stored for record in decode_records(encode(one), "")]
+
     def recorder(self, group: str) -> CommitRecorder:
         """The recorder of a consumer group, for its handlers; it is closed at the end of the test."""
         recorder = CommitRecorder(
@@ -257,7 +294,8 @@ class Checkback:
     # ---- what is so
 
     def lacking_effects(self) -> list[LackingEffect]:
-        """Each commit that has had no effect in a group that takes it, and the step at which it stands."""
+        """Each commit that has had no effect in a group that takes it, and the step at which it stands; of a topic that
+        no group receives here, what has not reached the topic."""
         standings = Standings(self.broker, self._reconciler(), self._shards, SHARDS_DEFAULT)
         commits = commits_of(self._engines, self._sendings)
         return list(standings.lacking(commits, self._receivings, effects_of(self._engines, self._receivings)))
@@ -445,13 +483,7 @@ class Checkback:
         commits = commits_of(self._engines, self._sendings)
         if any(commit.state is OutboxState.NEW for commit in commits) or self._pending():
             return False
-        effects = effects_of(self._engines, self._receivings)
-        has_all = all(
-            (receiving.group, commit.unique_key) in effects
-            for commit in commits
-            for receiving in self._receivings
-            if receiving.topic == commit.topic and receiving.takes(commit.tag)
-        )
+        has_all = not self.lacking_effects()
         repairs = self._ledger.rows.repairs.values()
         has_no_work = all(repair.state in FINISHED_REPAIRS for repair in repairs)
         return has_all and has_no_work and self._ledger.outages.current(self.environment) is None

@@ -17,6 +17,11 @@ from reconciler.sql.tables import inbox, outbox
 from reconciler.testing.by_hand import Receiving, ReconcilerByHand, Sending
 from reconciler.testing.memory_shards import MemoryShards
 
+#: Of a topic without a subscription.
+UNFOLLOWED = (
+    "END_TRANSACTION did not reach the broker, and the reconciler follows subscriptions: name a group that receives it"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRow:
@@ -34,6 +39,7 @@ class LackingEffect:
     """A commit that has had no effect in a group that takes it."""
 
     topic: str
+    #: Empty: no group receives the topic in this test, and the message has not reached it.
     group: str
     unique_key: str
     business_id: str
@@ -41,7 +47,8 @@ class LackingEffect:
     step: str
 
     def __str__(self) -> str:
-        return f"{self.topic} {self.unique_key} ({self.business_id}) has had no effect in {self.group}: {self.step}"
+        lacking = f"had no effect in {self.group}" if self.group else "not reached its topic"
+        return f"{self.topic} {self.unique_key} ({self.business_id}) has {lacking}: {self.step}"
 
 
 def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) -> list[CommittedRow]:
@@ -86,18 +93,15 @@ class Standings:
         self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: set[tuple[str, str]]
     ) -> Iterator[LackingEffect]:
         """One for each commit and group that takes it and has had no effect of it."""
+        received_topics = {receiving.topic for receiving in receivings}
         for commit in commits:
+            if commit.topic not in received_topics and self._copy(commit.topic, commit.unique_key) is None:
+                yield _lacking(commit, "", UNFOLLOWED)
             for receiving in receivings:
                 if receiving.topic != commit.topic or not receiving.takes(commit.tag):
                     continue
                 if (receiving.group, commit.unique_key) not in effects:
-                    yield LackingEffect(
-                        topic=commit.topic,
-                        group=receiving.group,
-                        unique_key=commit.unique_key,
-                        business_id=commit.business_id,
-                        step=self._step(commit, receiving),
-                    )
+                    yield _lacking(commit, receiving.group, self._step(commit, receiving))
 
     def _step(self, commit: CommittedRow, receiving: Receiving) -> str:
         copy = self._copy(commit.topic, commit.unique_key)
@@ -143,6 +147,12 @@ class Standings:
     def _is_pending(self, subscription: Subscription, unique_key: str) -> bool:
         shard = Shard(subscription=subscription, number=shard_of(unique_key, self._shard_count))
         return any(key == unique_key.encode() for page in self._shards.snapshot(shard).pages for key, _ in page)
+
+
+def _lacking(commit: CommittedRow, group: str, step: str) -> LackingEffect:
+    return LackingEffect(
+        topic=commit.topic, group=group, unique_key=commit.unique_key, business_id=commit.business_id, step=step
+    )
 
 
 def members_of(broker: EmbeddedBroker, group: str) -> int:

@@ -237,3 +237,34 @@ def test_message_to_a_topic_that_nobody_made_is_refused(checkback_kit: Checkback
     producer = checkback_kit.producer("order-service")
     with pytest.raises(PermanentError, match="OTHERS"), producer.transaction(Message(topic="OTHERS", body=b"{}")):
         pass
+
+
+def test_service_that_receives_one_topic_and_sends_on_another_is_tested_without_those_beside_it(
+    checkback_kit: Checkback,
+) -> None:
+    kit = checkback_kit
+    kit.receives("shipping", "ORDERS")
+    kit.sends("shipping-service", "SHIPMENTS")
+    producer = kit.producer("shipping-service")
+    todo: list[bytes] = []
+    handler = transactional_handler(kit.database, group="shipping", topics="ORDERS")(
+        lambda message, _connection: todo.append(message.body)
+    )
+    kit.run("shipping", lambda: TransactionalConsumer(handler, name_servers=kit.name_servers))
+    kit.send("ORDERS", b"7", business_id="order-7", tags="paid")
+    kit.settle()
+    assert todo == [b"7"]
+    kit.kill_producer_before_end()
+    with (
+        producer.transaction(Message(topic="SHIPMENTS", body=b"of 7"), business_id="shipment-7") as tx,
+        kit.database.begin() as connection,
+    ):
+        tx.record(connection)
+    assert not kit.settle().is_at_rest
+    with pytest.raises(
+        AssertionError, match=r"SHIPMENTS \w+ \(shipment-7\) has not reached its topic: .* name a group"
+    ):
+        kit.assert_every_commit_took_effect()
+    kit.revive_producer("shipping-service")
+    assert kit.settle().is_at_rest
+    assert [message.body for message in kit.messages("SHIPMENTS")] == [b"of 7"]
