@@ -22,7 +22,7 @@ from reconciler.channels.basic_login import basic_login
 from reconciler.channels.connections import certificate_problem, encrypt, open_connection
 from reconciler.channels.deadline import Deadline, ReceivedBytes
 from reconciler.channels.proxies import Proxy, proxy_of
-from reconciler.clock import Clock, SystemClock
+from reconciler.clock import SystemClock
 from reconciler.contract.urls import address_of
 from reconciler.errors import ChannelAway, ChannelRefused
 
@@ -73,14 +73,13 @@ class HttpPost:
         name: str,
         step_seconds: float = STEP_SECONDS,
         total_seconds: float = TOTAL_SECONDS,
-        clock: Clock | None = None,
     ) -> None:
         """`name`: what errors call the receiver. Proxies are read from the environment here, once."""
         self._name = name
         self._proxies = getproxies_environment()
         self._step_seconds = step_seconds
         self._total_seconds = total_seconds
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         """The answer of a receiver that has taken it (2xx). Raises ChannelAway and ChannelRefused."""

@@ -112,8 +112,8 @@ def _on(table: Table, *verbs: SqlVerb, only_mysql: bool = False) -> tuple[SqlRig
     return tuple(SqlRight(verb=verb, table=table.name, only_mysql=only_mysql, without_it=without) for verb in verbs)
 
 
-def _updates(table: Table, *columns: str, only_with: str = "") -> SqlRight:
-    return SqlRight(verb="UPDATE", table=table.name, columns=columns, only_with=only_with)
+def _updates(table: Table, *columns: str) -> SqlRight:
+    return SqlRight(verb="UPDATE", table=table.name, columns=columns)
 
 
 # ----------------------------------------------------------------- Redis

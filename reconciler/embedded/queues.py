@@ -13,8 +13,8 @@ class ConsumeQueue:
 
     __slots__ = ("_dead", "_entries", "_first")
 
-    def __init__(self, first_offset: int = 0) -> None:
-        self._first = first_offset  # queue offset of _entries[0]
+    def __init__(self) -> None:
+        self._first = 0  # queue offset of _entries[0]
         self._dead = 0  # entries at the head whose records are gone
         self._entries: list[tuple[int, int, int]] = []
 

@@ -58,7 +58,6 @@ class SqlOutboxReader:
         self,
         sources: Iterable[CommitSource],
         *,
-        pool_size: int = 5,
         statement_seconds: float | None = STATEMENT_SECONDS,
         clock: Clock | None = None,
         skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
@@ -70,7 +69,6 @@ class SqlOutboxReader:
             url: WitnessDatabase(
                 open_engine(
                     url,
-                    pool_size=pool_size,
                     read_only=True,
                     statement_seconds=statement_seconds,
                     silence_pauses=silence_pauses,

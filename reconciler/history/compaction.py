@@ -39,7 +39,6 @@ def plan_merges(
     over_before: str,
     hour_began_ms: int,
     files_max: int,
-    bytes_max: int = MERGED_BYTES_MAX,
 ) -> Iterator[Merge]:
     """Merges that are worth it, oldest day first.
 
@@ -52,14 +51,14 @@ def plan_merges(
         folders.setdefault(Partition(file.stream, file.date, file.prefix), []).append(file)
     for partition in sorted(folders, key=lambda p: (p.date, p.stream, -1 if p.prefix is None else p.prefix)):
         by_size = sorted(folders[partition], key=lambda f: (f.size_bytes, f.path))
-        found = [f for f in by_size if f.size_bytes < bytes_max]
+        found = [f for f in by_size if f.size_bytes < MERGED_BYTES_MAX]
         if partition.date < over_before:
             chosen: Sequence[HistoryFile] = found
         elif len(found) > files_max:
             chosen = _of_like_size(found)
         else:
             chosen = _bounded([f for f in found if f.last_ms < hour_began_ms], SMALL_BYTES_MAX)
-        bounded = _bounded(chosen, bytes_max)
+        bounded = _bounded(chosen, MERGED_BYTES_MAX)
         if len(bounded) > 1:
             yield Merge(partition, bounded)
 

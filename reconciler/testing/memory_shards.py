@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -86,14 +86,12 @@ class MemoryShards:
         *,
         commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
         history_generations: int = 0,
-        new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         require_history_generations(history_generations, commit_generations=commit_generations)
         self._clock = clock
         self._standstill = Standstill(clock)
         self._commit_generations = commit_generations
         self._history_generations = history_generations
-        self._new_epoch = new_epoch
         self._shards: dict[Shard, _Memory] = {}
         self._last_ms: dict[Shard, int] = {}
         self._lock = threading.RLock()
@@ -223,7 +221,7 @@ class MemoryShards:
         with self._lock:
             memory = self._memory(shard)
             if memory.epoch is None:
-                memory.epoch = f"{shard.subscription.environment}:{self._new_epoch()}"
+                memory.epoch = f"{shard.subscription.environment}:{secrets.token_hex(8)}"
             self._require_own_epoch(shard, memory.epoch)
             return memory.epoch
 

@@ -50,8 +50,6 @@ class PullRequest:
     subscription_version: int = 0
     #: How long the broker may hold the request until a message comes; 0: answer at once.
     suspend_seconds: float = 0.0
-    #: The group's offset, to be stored by the master on the way.
-    commit_offset: int | None = None
 
     def as_command(self) -> Command:
         """The request."""
@@ -60,8 +58,6 @@ class PullRequest:
             flags |= PullFlag.SUSPEND
         if self.subscription is not None:
             flags |= PullFlag.SUBSCRIPTION
-        if self.commit_offset is not None:
-            flags |= PullFlag.COMMIT_OFFSET
         fields = {
             "consumerGroup": self.group,
             "topic": self.queue.topic,
@@ -69,7 +65,7 @@ class PullRequest:
             "queueOffset": str(self.offset),
             "maxMsgNums": str(self.maximum),
             "sysFlag": str(int(flags)),
-            "commitOffset": str(self.commit_offset or 0),
+            "commitOffset": "0",
             "suspendTimeoutMillis": str(round(self.suspend_seconds * 1000)),
             "subscription": self.subscription or "",
             "subVersion": str(self.subscription_version),
@@ -92,19 +88,15 @@ class PullResult:
     suggested_broker_id: int
 
 
-def pull(
-    client: RemotingClient, address: str, request: PullRequest, *, timeout_seconds: float | None = None
-) -> PullResult:
+def pull(client: RemotingClient, address: str, request: PullRequest) -> PullResult:
     """Pulls and waits. Raises as request() does, BrokerBusy, BrokerRefused, ProtocolViolation."""
-    answer = client.request(address, request.as_command(), timeout_seconds=_timeout(client, request, timeout_seconds))
+    answer = client.request(address, request.as_command(), timeout_seconds=_timeout(client, request))
     return read_pull_answer(answer, request.queue)
 
 
-def submit_pull(
-    client: RemotingClient, address: str, request: PullRequest, *, timeout_seconds: float | None = None
-) -> Future[Command]:
+def submit_pull(client: RemotingClient, address: str, request: PullRequest) -> Future[Command]:
     """Sends a pull and waits for nothing, nor for connecting; read_pull_answer reads the answer, off reader threads."""
-    return client.submit_soon(address, request.as_command(), _timeout(client, request, timeout_seconds))
+    return client.submit_soon(address, request.as_command(), _timeout(client, request))
 
 
 def read_pull_answer(answer: Command, queue: MessageQueue) -> PullResult:
@@ -130,9 +122,7 @@ def _records(body: bytes, broker_name: str) -> list[MessageRecord]:
     return records
 
 
-def _timeout(client: RemotingClient, request: PullRequest, timeout_seconds: float | None) -> float:
-    if timeout_seconds is not None:
-        return timeout_seconds
+def _timeout(client: RemotingClient, request: PullRequest) -> float:
     if request.suspend_seconds > 0:
         return request.suspend_seconds + _HOLD_MARGIN_SECONDS
     return client.request_timeout_seconds

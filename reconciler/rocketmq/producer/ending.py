@@ -101,12 +101,10 @@ class EndAnswer:
 NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")
 
 
-def end_transaction(
-    client: RemotingClient, request: EndRequest, *, is_oneway: bool = False, timeout_seconds: float | None = None
-) -> EndAnswer:
+def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seconds: float | None = None) -> EndAnswer:
     """Sends END and returns what became of it; never raises for a broker that fails. UNKNOWN always goes one-way."""
     try:
-        if is_oneway or request.decision is EndDecision.UNKNOWN:
+        if request.decision is EndDecision.UNKNOWN:
             client.oneway(request.address, request.as_command())
             return NOT_ASKED
         return answer_of(client.request(request.address, request.as_command(), timeout_seconds=timeout_seconds))

@@ -136,8 +136,7 @@ def decode_frame(frame: bytes | memoryview) -> Command:
 class FrameReader:
     """Cuts a byte stream into commands. Not shared: one reader belongs to one connection's reading thread."""
 
-    def __init__(self, maximum_frame_bytes: int = MAXIMUM_FRAME_BYTES) -> None:
-        self._maximum = maximum_frame_bytes
+    def __init__(self) -> None:
         self._waiting = bytearray()
         self._wanted = 4
 
@@ -164,8 +163,8 @@ class FrameReader:
         self._wanted = 4
         while end - at >= 4:
             length = _WORD.unpack_from(data, at)[0]
-            if not 4 <= length <= self._maximum:
-                raise ProtocolViolation(f"frame length {length} is outside 4..{self._maximum}")
+            if not 4 <= length <= MAXIMUM_FRAME_BYTES:
+                raise ProtocolViolation(f"frame length {length} is outside 4..{MAXIMUM_FRAME_BYTES}")
             if end - at - 4 < length:
                 self._wanted = length + 4
                 break
