@@ -60,6 +60,7 @@ class AnnouncementBatcher:
         counts: Counts,
         clock: Clock,
         interval_seconds: float = INTERVAL_SECONDS_DEFAULT,
+        waiting_keys_max: int = WAITING_KEYS_MAX,
     ) -> None:
         if not 0 < interval_seconds <= 10:
             raise InvalidValue("announce_every_seconds", interval_seconds, "more than 0, 10 at most, or None")
@@ -69,6 +70,7 @@ class AnnouncementBatcher:
         self._counts = counts
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self._waiting_keys_max = waiting_keys_max
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._has_keys = threading.Event()
@@ -78,7 +80,7 @@ class AnnouncementBatcher:
     def put(self, topic: str, key: AnnouncedKey, on_announced: OnAnnounced) -> bool:
         """Takes a committed key; False if the batcher is full, closing, or has no thread: the caller announces it."""
         with self._lock:
-            if self._is_closing.is_set() or len(self._waiting) >= WAITING_KEYS_MAX:
+            if self._is_closing.is_set() or len(self._waiting) >= self._waiting_keys_max:
                 return False
             if self._thread is None and not self._start():
                 return False

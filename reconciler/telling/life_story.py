@@ -155,13 +155,6 @@ class LifeStory:
     incomplete: tuple[HalfEffect, ...] = ()
 
     @property
-    def exit_code(self) -> int:
-        """0: complete; 3: a witness that is away may know more; 2: no witness knows the key."""
-        if self.away:
-            return 3
-        return 0 if self.is_known else 2
-
-    @property
     def is_known(self) -> bool:
         """Whether at least one witness knows the key."""
         return bool(self.events)

@@ -213,8 +213,3 @@ class JudgedWindow:
         if self.no_answer is not None:
             return "no answer"
         return "violations" if self.violations else "clean"
-
-    @property
-    def exit_code(self) -> int:
-        """0, 1 or 2."""
-        return {"clean": 0, "violations": 1, "no answer": 2}[self.verdict]

@@ -49,12 +49,6 @@ class Metric:
     #: Upper bounds of a histogram.
     buckets: tuple[float, ...] = ()
 
-    @property
-    def unit(self) -> str:
-        """The last word of the name that is a unit; empty for a plain number."""
-        words = self.name.removesuffix("_total").split("_")
-        return words[-1] if words[-1] in _UNITS else ""
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -65,7 +59,6 @@ class Sample:
     value: float
 
 
-_UNITS = frozenset({"seconds", "bytes", "ids", "rows", "messages", "queues", "shards", "keys", "repairs", "rounds"})
 SUBSCRIPTION = ("topic", "consumer_group")
 #: What each label can be; a test compares the catalogue with it.
 LABELS: Mapping[str, str] = {

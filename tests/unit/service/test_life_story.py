@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.commands.asking.availability import away as is_away
+from reconciler.commands.explain import Explanation
 from reconciler.contract.facts import Code, Fact
 from reconciler.contract.kept_facts import EFFECT_SEEN, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
@@ -189,7 +190,7 @@ def test_repaired_loss_is_told_in_time_order_with_its_evidence() -> None:
     assert evidence["repair sent by end for every group"]["target"] == {"broker": "broker-1"}
     assert evidence["recorded in the local transaction, which has committed"]["business_id"] == "o-7"
     assert outlook_of(told) == ["ORDERS/billing: done, the message took effect"]
-    assert told.exit_code == 0
+    assert Explanation(stories=(told,)).exit_code == 0
     assert told.is_known
 
 
@@ -266,13 +267,13 @@ def test_witness_without_an_answer_is_named_and_is_no_evidence_of_absence() -> N
     assert len(told.silent) == 3
     assert "gone" in said(told.silent[0])
     assert told.outlook == (), "of a key that nobody has heard of, nothing is in flight"
-    assert told.exit_code == 2
+    assert Explanation(stories=(told,)).exit_code == 2
 
 
 def test_dependency_that_is_away_is_code_3_whether_the_key_is_known_or_not() -> None:
     refused = (is_away("rocketmq", "refused"),)
-    assert story(away=refused).exit_code == 3
-    assert story(outbox=found(ROW), away=refused).exit_code == 3
+    for told in (story(away=refused), story(outbox=found(ROW), away=refused)):
+        assert Explanation(stories=(told,)).exit_code == 3
 
 
 FAILED = replace(REPAIR, state=RepairState.FAILED)
