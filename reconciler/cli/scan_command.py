@@ -42,6 +42,10 @@ SinceOption = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="30m, 2h or 1d: only halves since then are given up, or counted."),
 ]
+WalkOption = Annotated[
+    bool,
+    typer.Option("--walk", help="Walk the logs of brokers up to 4.2, a request a record of any topic: up to hours."),
+]
 AccessKeyOption = Annotated[
     str | None, typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on.")
 ]
@@ -74,6 +78,7 @@ def scan(
         bool, typer.Option("--classify", help="Count how all halves ended, too: reads them, and their topics.")
     ] = False,
     since: SinceOption = None,
+    walk: WalkOption = False,
     access_key: AccessKeyOption = None,
     secret_key_file: SecretKeyOption = None,
     tls: Annotated[bool, typer.Option("--tls", help="TLS on every connection.")] = False,
@@ -111,6 +116,7 @@ def scan(
         records_per_second=rate,
         since_seconds=None if since is None else seconds_of("--since", since),
         is_counting=classify,
+        walks=walk,
     )
     while True:
         with _progress() as progress:
@@ -157,10 +163,23 @@ def _tls(
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """A bar a broker, for people at a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
+    from rich.progress import (  # slow to load
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = people()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks = {}
 

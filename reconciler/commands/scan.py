@@ -20,6 +20,7 @@ LOOK_AT_ANSWERS = Code("scan.look-at-answers", group=Field.NAME, until_ms=Field.
 LET_IT_BE_ASKED = Code("scan.let-it-be-asked", until_ms=Field.TIME)
 SEE_PRODUCERS = Code("scan.see-producers", group=Field.NAME, until_ms=Field.TIME)
 MEND_CHECK_SERVICE = Code("scan.mend-check-service", broker=Field.NAME)
+NOBODY_ASKS = Code("scan.nobody-asks", kept_until_ms=Field.TIME)
 LAST_QUESTION_IS_OVER = Code("scan.last-question-is-over")
 LOOK_AGAIN = Code("scan.look-again")
 NOTHING_LOST = Code("scan.nothing-lost")
@@ -249,6 +250,8 @@ def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None,
     stands = sorted({half.copy.broker for half in halves} & standing)
     if stands:
         return MEND_CHECK_SERVICE(broker=stands[0])
+    if all(half.questions_left is None for half in halves):
+        return NOBODY_ASKS(kept_until_ms=oldest.kept_until_ms or 0)
     until_ms = min(half.asked_until_ms or 0 for half in halves)
     group = oldest.copy.producer_group
     if all(half.questions_left == 0 for half in halves):

@@ -95,6 +95,14 @@ def unnamed_halves(
         yield replace(asked_on(copy, rules, state), is_looked_up=in_topic is not None)
 
 
+def walked_halves(copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int) -> Iterator[Half]:
+    """States of halves whose outcome is not in the log (up to 4.2, where no broker asks)."""
+    for copy in copies:
+        is_fresh = now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000
+        kept_ms = copy.store_ms + round(rules.retention_seconds * 1000)
+        yield Half(copy=copy, state=HalfFate.FRESH if is_fresh else HalfFate.OPEN, kept_until_ms=kept_ms)
+
+
 def given_up(
     copies: Iterable[HalfCopy], *, rules: CheckRules, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:

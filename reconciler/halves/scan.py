@@ -23,9 +23,11 @@ from reconciler.halves.classify import (
     open_halves,
     stands_seconds,
     unnamed_halves,
+    walked_halves,
 )
 from reconciler.halves.ended import OffsetBits
 from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, ReadingRate, half_copy
+from reconciler.halves.log_walk import LogHalves, LogWalk, places_of_queues
 from reconciler.halves.outcomes import HalfPlaces
 from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
 from reconciler.rocketmq.client.admin import Admin
@@ -89,9 +91,11 @@ class BrokerScan:
         progress: Progress,
         since_ms: int | None = None,
         is_counting: bool = False,
+        walks: bool = False,
     ) -> None:
         """`since_ms`: of halves that were given up, and of those that are counted, only those stored since.
-        `is_counting`: how all halves ended is counted, which reads them all, and the queues of their topics."""
+        `is_counting`: how all halves ended is counted, which reads them all, and the queues of their topics.
+        `walks`: up to 4.2 the log is walked, record by record."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
@@ -103,6 +107,7 @@ class BrokerScan:
         self._progress = progress
         self._since_ms = since_ms
         self._is_counting = is_counting
+        self._walks = walks
         #: While halves are read: what they are compared with, and what is left of them.
         self._reading: tuple[HalfLook, NotEnded] | None = None
         self.findings = BrokerFindings(broker=broker, address=self._address)
@@ -132,10 +137,14 @@ class BrokerScan:
         facts = self._families.facts(self._address)
         info = self._admin.runtime_info(self._address)
         found.version = info.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
+        config = self._admin.broker_config(self._address)
+        rules = check_rules(config, facts)
         if not facts.has_half_topic:
-            found.unread = IN_NO_QUEUE(version=found.version)
+            if self._walks:
+                self._walk(LogWalk(self._client, found.broker, self._address, config=config, pace=self._pace), rules)
+            else:
+                found.unread = IN_NO_QUEUE(version=found.version)
             return
-        rules = check_rules(self._admin.broker_config(self._address), facts)
         bounds = self._queues.bounds(HALF_TOPIC)
         if bounds is None:
             if unseen := self._queues.maximum(HALF_TOPIC):
@@ -226,6 +235,31 @@ class BrokerScan:
         with ThreadPoolExecutor(max_workers=IN_FLIGHT, thread_name_prefix="scan-copies") as pool:
             return {copy.identity for copy, is_it in zip(known, pool.map(is_ended, known), strict=True) if is_it}
 
+    def _walk(self, walk: LogWalk, rules: CheckRules) -> None:
+        """Twice: what has come meanwhile may end what was found."""
+        begin, end = self._log_bounds()
+        topics = self._admin.topics(self._address)
+        places, before = places_of_queues(self._queues, topics, self._since_ms)
+        begin = max(begin, before)
+        halves, walked, done_until = LogHalves(self._since_ms or 0), 0, begin
+        while done_until < end:
+            for record, size in walk.records(walk.starts(done_until, end, places), end):
+                halves.add(record)
+                walked += size
+                self._show(walked, end - begin, each=1)
+            done_until = end
+            if not places:
+                break
+            places, end = set(), self._log_bounds()[1]
+        now_ms = self._clock.now_ms()
+        self.findings.halves = tuple(walked_halves(halves.open(), rules=rules, now_ms=now_ms))
+        if self._is_counting:
+            self.findings.outcomes = halves.outcomes
+
+    def _log_bounds(self) -> tuple[int, int]:
+        info = self._admin.runtime_info(self._address)
+        return int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
+
     # ----------------------------------------------------------------- halves that were given up
 
     def _given_up(self, rules: CheckRules) -> dict[Identity, HalfCopy]:
@@ -314,9 +348,9 @@ class BrokerScan:
                     self.findings.note(PRODUCERS_UNKNOWN(why=str(error)))
         return tuple(replace(half, producers=connected.get(half.copy.producer_group)) for half in halves)
 
-    def _show(self, read: int, of: int) -> None:
+    def _show(self, read: int, of: int, *, each: int = 1_000) -> None:
         self.findings.records_read = self._pace.records
-        if read % 1_000 == 0:
+        if read % each == 0:
             self._progress(self.findings.broker, read, of)
 
 

@@ -35,6 +35,8 @@ class ScanRequest:
     since_seconds: float | None = None
     #: How all halves ended is counted, too.
     is_counting: bool = False
+    #: Logs of brokers up to 4.2 are walked, record by record.
+    walks: bool = False
     request_timeout_seconds: float = 5.0
     clock: Clock = field(default_factory=SystemClock)
 
@@ -74,6 +76,7 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 progress=progress,
                 since_ms=since_ms,
                 is_counting=request.is_counting,
+                walks=request.walks,
             )
             for name in masters
         ]

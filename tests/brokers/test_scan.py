@@ -67,8 +67,8 @@ class Sender:
             )
             assert end_transaction(self._instance.client, request).code == 0
 
-    def scan(self) -> ScanReport:
-        request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0)
+    def scan(self, *, walks: bool = False) -> ScanReport:
+        request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0, walks=walks)
         return run_scan(request, older_than_seconds=0.0, topic=self.topic, progress=lambda *_: None)
 
     def states(self) -> dict[str, set[str]]:
@@ -113,6 +113,21 @@ def open_of(sender: Sender, halves: list[SendResult]) -> list[Any]:
     found = [half for half in sender.scan().halves if half.copy.unique_key in keys(halves)]
     assert len(found) == len(halves)
     return found
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(one, marks=[*marks(one), pytest.mark.nightly]) for one in ("3.2.6", "4.2.0")]
+)
+def test_up_to_4_2_a_walk_names_exactly_those_that_are_open(version: str, new_rocketmq_cluster: ClusterFactory) -> None:
+    """Files of the log are small, so that it has ends of files, too."""
+    cluster = new_rocketmq_cluster(version, properties={"mapedFileSizeCommitLog": "65536"})
+    with patient_instance(cluster.name_servers) as instance:
+        sender = Sender(cluster, instance)
+        sender.end(sender.halves(200), EndDecision.COMMIT)
+        still_open = sender.halves(40)
+        sender.end(sender.halves(30), EndDecision.ROLLBACK)
+        report = sender.scan(walks=True)
+        assert {half.copy.unique_key for half in report.halves} == keys(still_open)
 
 
 @pytest.mark.parametrize("version", [*releases()])

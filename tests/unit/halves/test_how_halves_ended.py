@@ -6,7 +6,9 @@ import pytest
 
 from reconciler.errors import ProtocolViolation
 from reconciler.halves.ended import OffsetBits
+from reconciler.halves.log_walk import LogHalves
 from reconciler.halves.outcomes import HalfOutcomes, HalfPlaces, property_of
+from reconciler.rocketmq.wire.codes import SystemFlag
 from reconciler.rocketmq.wire.record import decode_heads, decode_records
 from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
@@ -99,3 +101,29 @@ def test_a_head_says_of_a_record_what_the_whole_says() -> None:
     for end in (1, 50, len(data) - 1):
         with pytest.raises(ProtocolViolation):
             decode_heads(data[:end])
+
+
+HALF, COMMIT, ROLLBACK = SystemFlag.PREPARED, SystemFlag.COMMIT, SystemFlag.ROLLBACK
+
+
+@pytest.mark.parametrize(
+    ("log", "left"),
+    [
+        pytest.param([(HALF, 100, 0)], [100], id="open"),
+        pytest.param([(HALF, 100, 0), (COMMIT, 110, 100)], [], id="committed"),
+        pytest.param([(ROLLBACK, 110, 100), (HALF, 100, 0)], [], id="its end was read before it"),
+        pytest.param([(HALF, 100, 0), (COMMIT, 110, 90)], [100], id="the end of another one"),
+        pytest.param([(HALF, 100, 0), (0, 110, 100)], [100], id="an ordinary message says nothing"),
+    ],
+)
+def test_a_half_of_the_log_is_open_while_no_outcome_names_its_place(
+    log: list[tuple[int, int, int]], left: list[int]
+) -> None:
+    halves = LogHalves()
+    for flag, place, names in log:
+        halves.add(record(system_flag=int(flag), physical_offset=place, prepared_transaction_offset=names))
+    assert [copy.commit_log_offset for copy in halves.open()] == left
+    later = LogHalves(since_ms=2 * 10**12)
+    for flag, place, names in log:
+        later.add(record(system_flag=int(flag), physical_offset=place, prepared_transaction_offset=names))
+    assert (later.open(), later.outcomes) == ([], {})

@@ -26,9 +26,20 @@ def play(request: pytest.FixtureRequest) -> Iterator[Stage]:
         yield made
 
 
-def scanned(play: Stage, *, is_counting: bool = False, since_seconds: float | None = None, **chosen: Any) -> ScanReport:
+def scanned(
+    play: Stage,
+    *,
+    is_counting: bool = False,
+    since_seconds: float | None = None,
+    walks: bool = False,
+    **chosen: Any,
+) -> ScanReport:
     request = ScanRequest(
-        name_servers=play.broker.address, clock=play.clock, is_counting=is_counting, since_seconds=since_seconds
+        name_servers=play.broker.address,
+        clock=play.clock,
+        is_counting=is_counting,
+        since_seconds=since_seconds,
+        walks=walks,
     )
     options = {"older_than_seconds": 60.0, "topic": None, "progress": lambda *_: None, **chosen}
     return run_scan(request, **options)
@@ -147,6 +158,24 @@ def test_up_to_4_2_it_says_that_halves_cannot_be_read() -> None:
         report = scanned(play)
         assert report.exit_code == 3
         assert [note.fields["told"].code.name for note in report.notes()] == ["scan.in-no-queue"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("family", ["3.2.6", "4.2"])
+def test_up_to_4_2_a_walk_through_the_log_tells_open_ones_from_those_that_were_ended(family: str) -> None:
+    with stage(family) as play:
+        for number in range(200):
+            play.end(play.half(f"K{number}"), 12 if number % 10 == 0 else 8)
+        play.half("open")
+        play.clock.advance(3_600)
+        play.half("young")
+        report = scanned(play, walks=True, is_counting=True)
+        assert states(report) == {"open": "open", "young": "fresh"}
+        assert [group.next_step.code.name for group in report.groups] == ["scan.nobody-asks", "scan.look-again"]
+        ((_, _, outcome),) = report.outcomes
+        assert (outcome.halves, outcome.committed, outcome.rolled_back) == (202, 180, 20)
+        assert report.exit_code == 1
+        assert states(scanned(play, walks=True, since_seconds=60)) == {"young": "fresh"}
+        assert states(scanned(play, walks=True, topic="OTHER")) == {}
 
 
 def test_before_the_first_round_of_4_9_halves_that_cannot_be_read_are_told() -> None:

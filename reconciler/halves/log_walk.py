@@ -1,0 +1,184 @@
+"""Walks a commit log from record to record: up to 4.2 halves lie in no queue, but each outcome names its half.
+
+VIEW_MESSAGE_BY_ID at a place of the log returns the record there, whatever its topic, and its size leads to the next
+one. A place must be a proven one, else a size is read out of the middle of a record: the beginning of the log, of each
+of its files, and of each record that a pull brings. One request a record of every topic, so it takes its time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import pairwise
+from queue import Empty, SimpleQueue
+
+from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
+from reconciler.halves.half_topic import MasterQueues, ReadingRate, half_copy
+from reconciler.halves.outcomes import HalfOutcomes
+from reconciler.halves.values import HalfCopy
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
+
+#: Stretches that are walked at once; more of them make a broker slower.
+WALKERS = 16
+#: CommitLog.BLANK_MAGIC_CODE: nothing but space comes after it in its file.
+_BLANK = 0xCBD43194
+_HEAD = struct.Struct(">iI")
+_FILE_BYTES = 1 << 30
+#: Places where walkers may begin, taken from queues.
+_PLACES_MAX = 128
+_PLACES_A_QUEUE = 8
+#: What a wait for an answer adds to the client's own time-out, which comes first.
+_MARGIN_SECONDS = 5.0
+
+Pair = tuple[str, str]
+
+
+class LogHalves:
+    """Halves of a stretch of the log, and what became of them. Records may come in any order.
+
+    Memory: one value a half whose outcome was not seen yet, one number an outcome whose half was not.
+    """
+
+    def __init__(self, since_ms: int = 0) -> None:
+        """`since_ms`: halves that were stored before are left out."""
+        self._since_ms = since_ms
+        self._open: dict[int, HalfCopy] = {}
+        self._ended: dict[int, TransactionType] = {}
+        self.outcomes: dict[Pair, HalfOutcomes] = {}
+
+    def add(self, record: MessageRecord) -> None:
+        """The next record, of whatever topic."""
+        kind, place = record.transaction_type, record.prepared_transaction_offset
+        if kind is TransactionType.NONE:
+            return
+        if kind is not TransactionType.PREPARED:
+            half = self._open.pop(place, None)
+            if half is None:
+                self._ended[place] = kind
+            else:
+                self._count((half.topic, half.producer_group), kind)
+        elif record.store_timestamp_ms >= self._since_ms:
+            half = half_copy(record, timeout_seconds=0.0)
+            pair = half.topic, half.producer_group
+            self.outcomes.setdefault(pair, HalfOutcomes()).halves += 1
+            ended = self._ended.pop(half.commit_log_offset, None)
+            if ended is None:
+                self._open[half.commit_log_offset] = half
+            else:
+                self._count(pair, ended)
+
+    def _count(self, pair: Pair, kind: TransactionType) -> None:
+        if kind is TransactionType.COMMIT:
+            self.outcomes[pair].committed += 1
+        else:
+            self.outcomes[pair].rolled_back += 1
+
+    def open(self) -> list[HalfCopy]:
+        """Those that nothing has ended, the oldest first."""
+        return sorted(self._open.values(), key=lambda copy: (copy.born_ms, copy.commit_log_offset))
+
+
+class LogWalk:
+    """The log of one master. Confined to one thread."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        broker: str,
+        address: str,
+        *,
+        config: Mapping[str, str],
+        pace: ReadingRate,
+    ) -> None:
+        self._client = client
+        self._broker = broker
+        self._address = address
+        self._pace = pace
+        # The name was misspelled up to 4.5.1.
+        sizes = (config.get(f"{name}FileSizeCommitLog", "") for name in ("mapped", "maped"))
+        self._file_bytes = next((int(size) for size in sizes if size.isdigit() and int(size) > 0), _FILE_BYTES)
+
+    def starts(self, begin: int, end: int, places: Collection[int]) -> list[int]:
+        """Places in order at which walkers may begin."""
+        first_file = begin // self._file_bytes + 1
+        files = range(first_file * self._file_bytes, end, self._file_bytes)
+        return sorted({begin, *files, *(place for place in places if begin < place < end)})
+
+    def records(self, starts: Sequence[int], end: int) -> Iterator[tuple[MessageRecord, int]]:
+        """Every record from the first place up to `end`, with the bytes that it takes of the log.
+
+        Raises BrokerUnavailable where the log has no record at a place, as where retention deleted it meanwhile.
+        """
+        stretches = iter(pairwise([*starts, end]))
+        answers: SimpleQueue[tuple[int, int, Future[Command]]] = SimpleQueue()
+        under_way = 0
+        for _ in range(WALKERS):
+            under_way += self._begin(next(stretches, None), answers)
+        while under_way:
+            place, stop, answer = self._next(answers)
+            body = require_success(answer.result(), f"record at {place} of the log of {self._broker}").body
+            if len(body) < _HEAD.size:
+                raise BrokerUnavailable(f"{self._broker}: its log has no record at {place}")
+            size, magic = _HEAD.unpack_from(body)
+            if magic == _BLANK:
+                after = (place // self._file_bytes + 1) * self._file_bytes
+            else:
+                (record,) = decode_records(body, self._broker)
+                self._pace.read(1)
+                yield record, size
+                after = place + size
+            under_way -= 1
+            goes_on = (after, stop) if after < stop else next(stretches, None)
+            under_way += self._begin(goes_on, answers)
+
+    def _begin(self, stretch: tuple[int, int] | None, answers: SimpleQueue[tuple[int, int, Future[Command]]]) -> int:
+        if stretch is None:
+            return 0
+        place, stop = stretch
+        command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(place)})
+        future = self._client.submit(self._address, command)
+        future.add_done_callback(lambda answered: answers.put((place, stop, answered)))
+        return 1
+
+    def _next(self, answers: SimpleQueue[tuple[int, int, Future[Command]]]) -> tuple[int, int, Future[Command]]:
+        try:
+            return answers.get(timeout=self._client.request_timeout_seconds + _MARGIN_SECONDS)
+        except Empty:
+            raise RequestTimeout(f"{self._address}: no answer in time while its log was walked") from None
+
+
+def places_of_queues(queues: MasterQueues, topics: Mapping[str, int], since_ms: int | None) -> tuple[set[int], int]:
+    """Places of records that queues have, and the last one of those stored before a time: where a walk may begin."""
+    places: set[int] = set()
+    before: list[int] = []
+    for topic, count in topics.items():
+        for queue_id in range(count):
+            with suppress(ReconcilerError):  # one that may not be read: others have places, too
+                places.update(_places_of(queues, topic, queue_id))
+                if since_ms is not None:
+                    before += _before(queues, topic, queue_id, since_ms)
+            if len(places) >= _PLACES_MAX and since_ms is None:
+                return places, 0
+    return places, max(before, default=0)
+
+
+def _places_of(queues: MasterQueues, topic: str, queue_id: int) -> Iterator[int]:
+    first, end = queues.bounds(topic, queue_id) or (0, 0)
+    for offset in range(first, end, max(1, (end - first) // _PLACES_A_QUEUE)):
+        for head in queues.heads(topic, queue_id, offset, offset + 1):
+            yield head.physical_offset
+
+
+def _before(queues: MasterQueues, topic: str, queue_id: int, since_ms: int) -> Iterator[int]:
+    first, end = queues.bounds(topic, queue_id) or (0, 0)
+    offset = min(queues.at_time(topic, since_ms, otherwise=first, queue_id=queue_id), end) - 1
+    if offset >= first:
+        for head in queues.heads(topic, queue_id, offset, offset + 1):
+            if head.store_timestamp_ms < since_ms:
+                yield head.physical_offset
