@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.contract.earlier_words import BEGINS_DISMISSED
+from reconciler.contract.facts import Fact
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, JobKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
@@ -208,9 +209,9 @@ def test_a_breaker_that_is_lifted_while_it_is_dated_anew_is_open_afterwards(
     holds, date_anew = ledger.holds, SqlHolds._date_again
     assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 1")
 
-    def lifted_before(self: SqlHolds, environment: str, topic: str, **values: str) -> bool:
+    def lifted_before(self: SqlHolds, environment: str, topic: str, reason: Fact | str | None = None) -> bool:
         holds.lift(environment, topic, HoldKind.BREAKER)
-        return date_anew(self, environment, topic, **values)
+        return date_anew(self, environment, topic, reason)
 
     monkeypatch.setattr(SqlHolds, "_date_again", lifted_before)
     assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 2")
