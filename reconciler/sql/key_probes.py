@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
 from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, UNIQUE_KEY_CHARACTERS_MIN
 
@@ -32,6 +31,8 @@ def probe(
     with OFFSET is planned by itself, for one key. Other databases probe the index for a list.
     """
     if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # two dozen modules, which services on other databases do without
+
         array = sa.bindparam("asked_keys", list(keys), type_=postgresql.ARRAY(sa.Text()))
         asked = sa.func.unnest(array).table_valued("key", name="asked").render_derived()
         lateral = query.where(column == asked.c.key).offset(sa.literal_column("0")).lateral("found")
