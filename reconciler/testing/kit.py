@@ -26,7 +26,7 @@ from checkback_producers.transaction import Completion
 from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import OutboxState
+from reconciler.contract.tables import OutboxState, RepairState
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.layout import encode
 from reconciler.embedded.server import EmbeddedBroker
@@ -280,7 +280,7 @@ class Checkback:
         by_hand = self._reconciler()
         verdicts, sends, problems = self._seen(by_hand)
         moved = self._clocks.moved_seconds()
-        turns = Turns(self._look, is_moved=self._moves_time, advance=self._clocks.advance)
+        turns = Turns(self._look, waits=self._waits, is_moved=self._moves_time, advance=self._clocks.advance)
         is_at_rest = turns.until(self.turn, self._is_at_rest)
         now_verdicts, now_sends, now_problems = self._seen(by_hand)
         return Settled(
@@ -487,6 +487,12 @@ class Checkback:
         repairs = self._ledger.rows.repairs.values()
         has_no_work = all(repair.state in FINISHED_REPAIRS for repair in repairs)
         return has_all and has_no_work and self._ledger.outages.current(self.environment) is None
+
+    def _waits(self) -> bool:
+        """Whether a repair that is not sent yet is tried at a time that has not come."""
+        now_ms = self._clock("database").now_ms()
+        unsent = (RepairState.OPEN, RepairState.SENDING)
+        return any(row.state in unsent and row.next_at_ms > now_ms for row in self._ledger.rows.repairs.values())
 
     def _pending(self) -> int:
         return sum(

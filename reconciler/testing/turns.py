@@ -17,17 +17,27 @@ TURN_SECONDS = 30.0
 #: Turns in a row that change nothing, after which nothing will: together half an hour.
 QUIET_TURNS_MAX = 6
 TURNS_MAX = 60
-#: Real time between turns where a database server tells the time, and turns that may change nothing.
+#: Real time between turns where a database server tells the time, and turns that may change nothing, or wait.
 REAL_TURN_SECONDS = 0.1
 REAL_QUIET_TURNS_MAX = 20
+REAL_TURNS_MAX = 600
 
 
 class Turns:
     """Turns until everything is at rest, or nothing changes any more."""
 
-    def __init__(self, look: Callable[[], object], *, is_moved: bool, advance: Callable[[float], None]) -> None:
-        """`look`: what a turn may change, as a value; `is_moved`: the test moves the time; `advance` does it."""
+    def __init__(
+        self,
+        look: Callable[[], object],
+        *,
+        waits: Callable[[], bool],
+        is_moved: bool,
+        advance: Callable[[float], None],
+    ) -> None:
+        """`look`: what a turn may change, as a value; `waits`: something is due later, which real time brings;
+        `is_moved`: the test moves the time; `advance` does it."""
         self._look = look
+        self._waits = waits
         self._is_moved = is_moved
         self._advance = advance
 
@@ -35,12 +45,13 @@ class Turns:
         """True: all is at rest; False: nothing changed any more before it was."""
         quiet, before = 0, self._look()
         quiet_max = QUIET_TURNS_MAX if self._is_moved else REAL_QUIET_TURNS_MAX
-        for _ in range(TURNS_MAX):
+        for _ in range(TURNS_MAX if self._is_moved else REAL_TURNS_MAX):
             turn()
             if is_at_rest():
                 return True
             after = self._look()
-            quiet = quiet + 1 if after == before else 0
+            is_quiet = after == before and (self._is_moved or not self._waits())
+            quiet = quiet + 1 if is_quiet else 0
             if quiet == quiet_max:
                 return False
             before = after
