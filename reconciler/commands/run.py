@@ -22,6 +22,7 @@ from reconciler.policy.events import OutageOpened
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
+from reconciler.policy.turn import Turn
 from reconciler.settings.schema import MODE_NOT_NEEDED, Settings
 from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections, repair_rate_of
@@ -93,7 +94,8 @@ def _serve(
         sink = history_sink(settings, clock)
         assembly = RoundAssembly(connections, history=sink, metering=metering, spans=spans)
         rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
-        ticks = [_round_tick(assembly, topic, topic_rounds, metering, spans) for topic, topic_rounds in rounds]
+        turn = assembly.turn()
+        ticks = [_rounds_of_topic(assembly, topic, of, turn, metering, spans) for topic, of in rounds]
         recovery = assembly.recovery()
 
         def recover() -> None:
@@ -105,7 +107,13 @@ def _serve(
 
         retention = assembly.retention()
         guard = environment_guard(connections)
+
+        def begin_rounds() -> None:
+            for topic in turn.begin():
+                runner.begin(_job_of(topic))
+
         ticks += [
+            Tick(name="rounds", interval_seconds=settings.rounds.interval_seconds, run=begin_rounds),
             Tick(name="environment", interval_seconds=RENEW_SECONDS, run=guard.look),
             Tick(name="holds", interval_seconds=ENDS_SECONDS, run=lambda: lift_ended(connections, by=assembly.owner)),
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
@@ -159,10 +167,15 @@ def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, c
             return
 
 
-def _round_tick(
+def _job_of(topic: TopicPlan) -> str:
+    return f"rounds {topic.topic}"
+
+
+def _rounds_of_topic(
     assembly: RoundAssembly,
     topic: TopicPlan,
     rounds: ReconcileRound,
+    turn: Turn,
     metering: Metering | None,
     spans: EventSpans | None,
 ) -> Tick:
@@ -176,11 +189,13 @@ def _round_tick(
         if metering is not None and report.suspended is not None:
             metering.events.suspended(subscription)
 
-    def turn() -> None:
-        rounds.look()
+    def every() -> None:
         each_of([plan.subscription for plan in topic.subscriptions], one)
+        if rounds.may_rest:
+            turn.ended(topic)
 
-    return Tick(name=f"rounds {topic.topic}", interval_seconds=assembly.settings.rounds.interval_seconds, run=turn)
+    seconds = assembly.settings.rounds.interval_seconds
+    return Tick(name=_job_of(topic), interval_seconds=seconds, run=every, is_begun=True)
 
 
 def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:

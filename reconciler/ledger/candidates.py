@@ -213,6 +213,18 @@ class SqlCandidates:
 
         return self._open(subscription, of_shards, limit=limit)
 
+    def due_subscriptions(self, environment: str) -> Collection[Subscription]:
+        """One range of the index of open_due()."""
+        c = candidate.c
+        is_due = (c.environment == environment) & (c.state == _OPEN) & (c.next_at_ms <= self._database.before(0))
+        with self._database.reading() as connection:
+            rows = connection.execute(sa.select(c.topic, c.consumer_group).where(is_due).distinct())
+            return frozenset(
+                Subscription(environment=environment, topic=row.topic, group=row.consumer_group)
+                for row in rows
+                if isinstance(row.topic, str) and isinstance(row.consumer_group, str)
+            )
+
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:

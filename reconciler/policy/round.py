@@ -106,7 +106,7 @@ class ReconcileRound:
         events: EventSink,
     ) -> None:
         self._plans = {plan.subscription: (topic, plan) for topic in topics for plan in topic.subscriptions}
-        self._shards = shards
+        self.shards = shards
         self._memory = memory
         self._selector = selector
         self._judge = judge
@@ -127,9 +127,10 @@ class ReconcileRound:
 
     # ---- the round
 
-    def look(self) -> None:
-        """The beginning of a turn, in which shards at rest need no round then. Raises nothing."""
-        self._shards.look([s for of, (topic, _) in self._plans.items() for s in topic.shards_of(of)])
+    @property
+    def may_rest(self) -> bool:
+        """False: the next round has something to do in any case."""
+        return all(map(self._earlier_since.has_ended, self._plans))
 
     def run(self, subscription: Subscription) -> RoundReport:
         """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead.
@@ -139,8 +140,8 @@ class ReconcileRound:
         outage = self._outages.current(subscription.environment)
         shards: Sequence[Shard] = self._known(subscription)[0].shards_of(subscription)
         if outage is not None:
-            self._shards.wake(shards)
-            shards = [shard for shard in shards if self._may_run(shard, outage)]
+            self.shards.wake(shards)
+            shards = [shard for shard in shards if outage.rounds_may_run or self.shards.goes_on(shard, outage)]
         if outage is not None and not shards:
             return RoundReport(subscription=subscription, suspended=OUTAGE_OPEN(reason=outage.reason))
         try:
@@ -148,9 +149,6 @@ class ReconcileRound:
             return self._round(topic, plan, shards, outage)
         except RedisAway as error:
             return self._suspend(subscription, "AWAY", as_foreign(str(error)), outage)
-
-    def _may_run(self, shard: Shard, outage: Outage) -> bool:
-        return outage.rounds_may_run or self._shards.goes_on(shard, outage)
 
     def _round(
         self, topic: TopicPlan, plan: SubscriptionPlan, may_run: Sequence[Shard], outage: Outage | None
@@ -221,7 +219,7 @@ class ReconcileRound:
         """Gives up every lease, at shutdown. Raises RedisAway: they run out by themselves."""
         for subscription, (topic, _plan) in self._plans.items():
             for shard in topic.shards_of(subscription):
-                self._shards.release(shard)
+                self.shards.release(shard)
 
     # ---- steps
 
@@ -240,7 +238,7 @@ class ReconcileRound:
     def _since(self, topic: TopicPlan, plan: SubscriptionPlan, *, begins: bool) -> SubscriptionPlan:
         """The setting counts before what the ledger noted, which is noted all the same: it is to be had later."""
         shards = topic.shards_of(plan.subscription) if begins else ()
-        noted_ms = self._shards.since_ms(plan.subscription, shards=shards)
+        noted_ms = self.shards.since_ms(plan.subscription, shards=shards)
         return replace(plan, since_ms=noted_ms, is_since_noted=True) if plan.since_ms is None else plan
 
     def _take_rounds(self, shards: Sequence[Shard]) -> tuple[list[ShardRound], list[str]]:
@@ -249,7 +247,7 @@ class ReconcileRound:
         away: list[RedisAway] = []
         for shard in shards:
             try:
-                rounds.append(self._shards.run(shard))
+                rounds.append(self.shards.run(shard))
             except RedisAway as error:
                 if not self._memory.is_spread:
                     raise
@@ -411,7 +409,7 @@ class ReconcileRound:
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
         kept = {
-            number: self._shards.keeps(Shard(subscription=plan.subscription, number=number))
+            number: self.shards.keeps(Shard(subscription=plan.subscription, number=number))
             for number in sorted({suspect.shard for suspect in page})
         }
         return [suspect for suspect in page if kept[suspect.shard]]

@@ -52,7 +52,10 @@ class ShardRound:
 
 
 class ShardRounds:
-    """Runs step 7. The lease saves work; correctness rests on the fence inside take_round."""
+    """Runs step 7. The lease saves work; correctness rests on the fence inside take_round.
+
+    Shared by the threads of a process, of which one at a time has a shard; one may look meanwhile.
+    """
 
     def __init__(
         self,
@@ -133,6 +136,14 @@ class ShardRounds:
         for shard in shards:
             self._looks.pop(shard, None)
 
+    def are_calm(self, shards: Sequence[Shard], *, grace_seconds: float) -> bool:
+        """Whether this turn's look found that none of them needs a round, nor has a key that one would look at."""
+        for shard in shards:
+            seen = self._unmoved(shard, self._looks.get(shard))
+            if seen is None or (seen.is_at_rest and (seen.may_have_apart or _is_old(seen, grace_seconds))):
+                return False
+        return True
+
     def since_ms(self, subscription: Subscription, *, shards: Sequence[Shard] = ()) -> int:
         """Since when the subscription answers for messages; noted now where `shards`, all that it has, are to have
         their first round. Raises RedisAway and DatabaseAway."""
@@ -184,7 +195,7 @@ class ShardRounds:
         return (
             is_its_memory
             and state.now_ms >= last.at_ms
-            and self._clock.monotonic_seconds() - at_seconds < self._rest_seconds * _share_of_rest(shard)
+            and self._clock.monotonic_seconds() - at_seconds < self._rest_seconds * _share_of_rest(shard.subscription)
         )
 
     def _run(self, shard: Shard, state: ShardState) -> ShardRound:
@@ -255,9 +266,14 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
     return min(clock.now_ms(), *(state.now_ms for state in states))
 
 
-def _share_of_rest(shard: Shard) -> float:
-    """Two thirds to one: shards that went to rest together do not have their next rounds in one turn."""
-    return 1 - zlib.crc32(str(shard).encode()) % 1_000 / 3_000
+def _share_of_rest(subscription: Subscription) -> float:
+    """Two thirds to one: subscriptions that went to rest together do not have their next rounds in one turn."""
+    return 1 - zlib.crc32(str(subscription).encode()) % 1_000 / 3_000
+
+
+def _is_old(seen: ShardRound, grace_seconds: float) -> bool:
+    oldest_ms = seen.oldest_pending_ms
+    return oldest_ms is not None and oldest_ms <= seen.now_ms - round(grace_seconds * 1000)
 
 
 def _clock_behind_seconds(done: RoundDone) -> float:

@@ -11,7 +11,7 @@ process has seen it unchanged for the length of a lease, by the monotonic clock 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, REPAIR_WAIT_MS_MAX, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.stored_facts import fact_of_column
-from reconciler.contract.tables import REPAIR, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, REPAIR, RepairState, Rung
 from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports.ledger import Repair, RepairChange
@@ -107,6 +107,15 @@ class RepairClaims:
             due, put_off = rows.where(has_come), rows.where(is_too_far)
             found = self._page(connection, due, limit=limit)
             return found + self._page(connection, put_off, limit=limit - len(found)) if len(found) < limit else found
+
+    def due_topics(self, environment: str) -> Collection[str]:
+        """One range a state of the index that ends with the time."""
+        c = repair_table.c
+        now = asked_once(self._now(), self._engine.dialect.name)
+        is_due = (c.environment == environment) & c.state.in_(_UNFINISHED) & (c.next_at_ms <= now)
+        with reading(self._engine) as connection:
+            topics = connection.execute(sa.select(c.topic).where(is_due, c.scope == EVERY_GROUP).distinct()).scalars()
+            return frozenset(topic for topic in topics if isinstance(topic, str))
 
     def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
         """Damaged rows stay due, and those of a claim that is not over yet stay where they are: the others must not

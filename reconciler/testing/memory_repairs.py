@@ -113,6 +113,18 @@ class MemoryCandidates:
         found = self._open(subscription, lambda row: row.shard in shards)
         return sorted(found, key=lambda row: (row.next_at_ms, row.unique_key))[:limit]
 
+    def due_subscriptions(self, environment: str) -> Collection[Subscription]:
+        """Of OPEN rows."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            return {
+                row.subscription
+                for row in self._rows.candidates.values()
+                if row.subscription.environment == environment
+                and row.state is CandidateState.OPEN
+                and row.next_at_ms <= now_ms
+            }
+
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
@@ -305,6 +317,18 @@ class MemoryRepairs:
                 if key[:3] == (environment, topic, scope) and self._is_claimable(row)
             ]
         return sorted(found, key=lambda row: (row.next_at_ms, row.created_at_ms, row.unique_key))[:limit]
+
+    def due_topics(self, environment: str) -> Collection[str]:
+        """Of rows of every group."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            return {
+                row.topic
+                for row in self._rows.repairs.values()
+                if (row.environment, row.scope) == (environment, EVERY_GROUP)
+                and row.state not in FINISHED_REPAIRS
+                and row.next_at_ms <= now_ms
+            }
 
     def _is_claimable(self, row: Repair) -> bool:
         now_ms = self._rows.clock.now_ms()

@@ -27,6 +27,7 @@ from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds
+from reconciler.policy.turn import Turn
 from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.commit_samples import sample_commit_sets
@@ -144,6 +145,8 @@ class RoundAssembly:
         self._connections = connections
         self._workers = connections.shared(_start_workers)
         self.shard_numbers = connections.shared(ShardNumbers)
+        self._rest_seconds = min(REST_SECONDS_MAX, REST_TURNS * settings.rounds.interval_seconds)
+        self._shards = self._shard_rounds()
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -166,6 +169,35 @@ class RoundAssembly:
         database = self._connections.without_deadlines().ledger.database
         return SqlRetention(database, keep_days=self.settings.ledger.keep_days, notifiers=names)
 
+    def _shard_rounds(self) -> ShardRounds:
+        settings, clock = self.settings, self._connections.clock
+        generations = settings.rounds.commit_generations
+        return ShardRounds(
+            memory=self.memory,
+            leases=RedisRoundLeases(self.redis.client, clock=clock, commit_generations=generations),
+            rounds=self.ledger.rounds,
+            owner=self.owner,
+            lease_seconds=settings.rounds.lease_seconds,
+            clock=clock,
+            events=self.events,
+            floors_behind=history_generations(settings),
+            rest_seconds=self._rest_seconds,
+        )
+
+    def turn(self) -> Turn:
+        """The beginning of a turn, for all topics."""
+        ledger = self.ledger
+        return Turn(
+            self.plans,
+            shards=self._shards,
+            outages=ledger.outages,
+            holds=ledger.holds,
+            candidates=ledger.candidates,
+            repairs=ledger.repairs,
+            clock=self._connections.clock,
+            rest_seconds=self._rest_seconds,
+        )
+
     def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
         """Rounds of one topic's subscriptions."""
         settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
@@ -173,19 +205,7 @@ class RoundAssembly:
         skew = settings.rounds.skew_margin_seconds
         return ReconcileRound(
             [topic],
-            shards=ShardRounds(
-                memory=self.memory,
-                leases=RedisRoundLeases(
-                    self.redis.client, clock=clock, commit_generations=settings.rounds.commit_generations
-                ),
-                rounds=ledger.rounds,
-                owner=self.owner,
-                lease_seconds=settings.rounds.lease_seconds,
-                clock=clock,
-                events=self.events,
-                floors_behind=history_generations(settings),
-                rest_seconds=min(REST_SECONDS_MAX, REST_TURNS * settings.rounds.interval_seconds),
-            ),
+            shards=self._shards,
             memory=self.memory,
             selector=SuspectSelector(
                 memory=self.memory,

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
 
-from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobEvent
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES
 from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -37,6 +37,8 @@ START_AGAIN_SECONDS = 2.0
 CLOCK_WATCH_SECONDS = 1.0
 #: A turn is planned no later than its interval, a second of jitter and a second of anything else from now.
 PLANNED_AHEAD_SECONDS_MAX = 2.0
+#: Turns at once of jobs that another job begins.
+BEGUN_TURNS_MAX = 32
 #: Exit code of SIGINT, of a second SIGTERM, and of a stop that could not wait for a turn that hangs.
 INTERRUPTED = 130
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -55,6 +57,8 @@ class Tick:
     name: str
     interval_seconds: float
     run: Callable[[], object]
+    #: Another job begins its turns (TickRunner.begin), at most one in an interval.
+    is_begun: bool = False
 
 
 class StopSignals:
@@ -133,6 +137,7 @@ class TickRunner:
         #: Job -> turns that were skipped in a row because something is away, and the name of the last error.
         self._away: dict[str, tuple[int, str]] = {}
         self._lock = threading.Condition()
+        self._room = threading.BoundedSemaphore(BEGUN_TURNS_MAX)
         #: (job, why) -> turns that did not run or did not do their work: "still running" (the turn before was),
         #: "missed" (nothing ran: the process was stopped or starved), "away", or the name of a bug's exception.
         self.skipped: Counter[tuple[str, str]] = Counter()
@@ -152,8 +157,9 @@ class TickRunner:
                 "misfire_grace_time": None,  # a late turn is better than none; lateness is not an error
             },
         )
-        scheduler.add_listener(self._on_overlap, EVENT_JOB_MAX_INSTANCES)
-        for tick in self._ticks.values():
+        scheduler.add_listener(lambda event: self._still_runs(event.job_id), EVENT_JOB_MAX_INSTANCES)
+        ticks = [tick for tick in self._ticks.values() if not tick.is_begun]
+        for tick in ticks:
             # Jitter, so that two daemons started together do not meet at every turn.
             scheduler.add_job(
                 self._turn,
@@ -165,12 +171,12 @@ class TickRunner:
             )
         self._began_at = self._clock.monotonic_seconds()
         scheduler.start()
-        for tick in self._ticks.values():
+        for tick in ticks:
             first = random.random() * min(1.0, tick.interval_seconds)
             job = scheduler.get_job(tick.name)
             job.modify(next_run_time=job.next_run_time - timedelta(seconds=tick.interval_seconds - first))
         notify_systemd("READY=1")
-        self._until_stop(scheduler)
+        self._until_stop(scheduler, ticks)
         logger.info("daemon_stopping", extra={"drain_seconds": self._drain_seconds})
         notify_systemd("STOPPING=1")
         scheduler.shutdown(wait=False)
@@ -180,25 +186,42 @@ class TickRunner:
         if left_behind:
             raise DrainGaveUp(f"{', '.join(left_behind)} did not end within {self._drain_seconds:g} s: left behind")
 
-    def _until_stop(self, scheduler: BackgroundScheduler) -> None:
+    def _until_stop(self, scheduler: BackgroundScheduler, ticks: Sequence[Tick]) -> None:
         """APScheduler plans and sleeps by the wall clock: set back, it would wait until the old time comes again."""
         while not self._clock.wait(self._stop, CLOCK_WATCH_SECONDS):
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-            for tick in self._ticks.values():
+            for tick in ticks:
                 planned = scheduler.get_job(tick.name).next_run_time
                 if planned - now > timedelta(seconds=tick.interval_seconds + PLANNED_AHEAD_SECONDS_MAX):
                     logger.warning("clock_set_back", extra={"job": tick.name, "planned": planned.isoformat()})
                     scheduler.modify_job(tick.name, next_run_time=now)
             scheduler.wakeup()  # what is due now may not have been when it fell asleep
 
+    def begin(self, name: str) -> None:
+        """Begins a turn of a job that begins so, unless its last one still runs. Some at once; the others wait."""
+        tick = self._ticks[name]
+        with self._lock:
+            is_running = self._running[name] > 0
+            self._running[name] += not is_running
+        if is_running:
+            self._still_runs(name)
+        else:
+            threading.Thread(target=self._begun_turn, args=(tick,), name=name, daemon=True).start()
+
+    def _begun_turn(self, tick: Tick) -> None:
+        with self._room:
+            self._run_turn(tick)
+
     def _turn(self, tick: Tick) -> None:
-        if self._stop.is_set():
-            return
         with self._lock:
             self._running[tick.name] += 1
-        self._count_missed(tick)
+        self._run_turn(tick)
+
+    def _run_turn(self, tick: Tick) -> None:
         try:
-            tick.run()
+            if not self._stop.is_set():
+                self._count_missed(tick)
+                tick.run()
         except TransientError as error:
             cause = type(error).__name__
             count, before = self._away.get(tick.name, (0, ""))
@@ -231,19 +254,19 @@ class TickRunner:
         return {
             name: max(0.0, now - self._began.get(name, began) - tick.interval_seconds - PLANNED_AHEAD_SECONDS_MAX)
             for name, tick in self._ticks.items()
+            if self._running[name] or not tick.is_begun  # else nothing waits for it
         }
 
-    def _on_overlap(self, event: JobEvent) -> None:
-        self._overlaps[event.job_id] += 1
-        is_first = self._overlaps[event.job_id] == 1
-        self._skip(event.job_id, "still running", "still running", is_told=is_first)
+    def _still_runs(self, name: str) -> None:
+        self._overlaps[name] += 1
+        self._skip(name, "still running", "still running", is_told=self._overlaps[name] == 1)
 
     def _count_missed(self, tick: Tick) -> None:
         """Turns that should have begun since the last one did: coalesced by APScheduler without a word."""
         now = self._clock.monotonic_seconds()
         before, self._began[tick.name] = self._began.get(tick.name), now
         overlaps = self._overlaps.pop(tick.name, 0)
-        if before is None:
+        if before is None or tick.is_begun:
             return
         missed = round((now - before) / tick.interval_seconds) - 1 - overlaps
         if missed > 0:

@@ -20,6 +20,7 @@ from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.policy.turn import Turn
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
@@ -193,6 +194,10 @@ class Reconciling:
         self.rounds = rounds_of(world, process)
         client = SimulatedRedis(world.redis, process, retries=bool(world.swarm.of("retries on")))
         ledger = world.ledger_of(process)
+        self._turn = Turn(
+            [world.plan], shards=self.rounds.shards, outages=ledger.outages, holds=ledger.holds,
+            candidates=ledger.candidates, repairs=ledger.repairs, clock=process.clock,
+        )  # fmt: skip
         self._recovery = OutageRecovery(
             [world.plan], memory=_memory_of(world, client), commit_sets=RedisCommitSets(client),  # type: ignore[arg-type]
             inbox=InboxSeen(process, world.inboxes), outages=ledger.outages, rounds=ledger.rounds, clock=process.clock,
@@ -205,13 +210,14 @@ class Reconciling:
         world, process = self._world, self._process
         process.sleep(world.swarm.round_interval * world.kernel.dice.random())
         while True:
-            self.rounds.look()
-            for plan in self._plan.subscriptions:
-                try:
-                    self.rounds.run(plan.subscription)
-                except TransientError as error:
-                    world.kernel.tell(f"{process.name}: the turn ends: {error}")
-                    break
+            try:
+                for topic in self._turn.begin():
+                    for plan in topic.subscriptions:
+                        self.rounds.run(plan.subscription)
+                    if self.rounds.may_rest:
+                        self._turn.ended(topic)
+            except TransientError as error:
+                world.kernel.tell(f"{process.name}: the turn ends: {error}")
             process.sleep(world.swarm.round_interval)
             wait = world.reconcilers_stopped_until - world.kernel.now
             if wait > 0:

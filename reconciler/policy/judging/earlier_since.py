@@ -43,6 +43,11 @@ class EarlierSince:
         self._skew_margin_seconds = skew_margin_seconds
         self._walks: dict[Subscription, _Walk] = {}
 
+    def has_ended(self, subscription: Subscription) -> bool:
+        """False: a walk has rows left to read."""
+        walk = self._walks.get(subscription)
+        return walk is None or walk.kind >= len(_KINDS)
+
     def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[Fact]:
         """One round's part. Returns what people should know, one line at most. Raises DatabaseAway.
 

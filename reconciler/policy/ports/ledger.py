@@ -114,6 +114,10 @@ class Candidates(Protocol):
         """
         ...
 
+    def due_subscriptions(self, environment: str) -> Collection[Subscription]:
+        """Those with OPEN rows whose time has come."""
+        ...
+
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
@@ -256,6 +260,10 @@ class Repairs(Protocol):
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
         """Rows that are not DONE or FAILED, are due, and have no living claim; longest due first: none starves."""
+        ...
+
+    def due_topics(self, environment: str) -> Collection[str]:
+        """Those with rows of scope '*' that are not DONE or FAILED and whose time has come."""
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:

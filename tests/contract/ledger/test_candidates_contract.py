@@ -107,6 +107,7 @@ def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
         assert candidates.of_keys(other, [key(1)]) == {}
         assert candidates.open_losses(other, limit=10) == []
         assert candidates.open_due(other, shards=range(9), limit=10) == []
+        assert other not in candidates.due_subscriptions(other.environment)
         assert not candidates.reopen(replace(row_of(world), subscription=other, state=QUARANTINED))
 
 
@@ -117,6 +118,7 @@ def test_an_open_row_is_due_exactly_when_its_time_has_come(world: World, offset_
     world.clock.advance(10 + offset_ms / 1000)
     assert bool(candidates.open_losses(of.subscription, limit=1)) is is_due
     assert bool(candidates.open_due(of.subscription, shards=[of.number], limit=1)) is is_due
+    assert set(candidates.due_subscriptions(world.environment)) == ({of.subscription} if is_due else set())
 
 
 def test_rows_that_wait_are_due_once_the_clock_of_the_ledger_was_set_back_by_an_hour(world: World) -> None:

@@ -58,6 +58,21 @@ def test_opening_twice_leaves_the_row_and_its_claim_as_they_are(world: World) ->
     assert opened(world, rung=Rung.REPUBLISH) == mine
 
 
+def test_a_topic_has_repairs_due_while_a_row_that_is_not_finished_has_its_time(world: World) -> None:
+    repairs = world.ledger.repairs
+    assert not repairs.due_topics(world.environment)
+    mine = claimed(world)
+    assert set(repairs.due_topics(world.environment)) == {"ORDERS"}, "also while somebody has claimed it"
+    assert not repairs.due_topics(f"{world.environment}-other")
+    sent = repairs.change(mine, RepairChange(state=RepairState.SENT, rung=Rung.END, wait_seconds=5), token="mine")
+    assert sent is not None
+    assert not repairs.due_topics(world.environment)
+    world.clock.advance(5)
+    assert set(repairs.due_topics(world.environment)) == {"ORDERS"}
+    assert repairs.change(sent, RepairChange(state=RepairState.DONE, rung=Rung.END), token="mine") is not None
+    assert not repairs.due_topics(world.environment)
+
+
 def test_only_one_of_two_claims_wins(world: World) -> None:
     row = opened(world)
     first = world.ledger.repairs.claim(row, token="one", lease_seconds=LEASE_SECONDS)

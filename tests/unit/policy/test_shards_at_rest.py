@@ -126,7 +126,7 @@ def test_a_lease_is_kept_by_looks_alone_and_the_other_process_stays_away() -> No
     other = world.process(owner="reconciler-2")
     for _ in range(10):
         world.rounds(process, 1)
-        other.look()
+        world.look(other)
         report = other.run(world.subscriptions[0])
         assert report.event is not None
         assert report.event.shards_run == 0
@@ -147,7 +147,7 @@ def test_keys_of_a_lease_that_was_lost_in_the_middle_of_a_turn_are_left_to_its_n
     lost = world.lose(1)
     world.rounds(process, 1)
     world.clock.advance(30)
-    process.look()
+    world.look(process)
     shard = Shard(subscription=world.subscriptions[0], number=0)
     world.shards.release(shard, token="reconciler-1")
     assert world.shards.take(shard, token="reconciler-2", lease_seconds=60)

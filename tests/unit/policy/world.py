@@ -342,6 +342,10 @@ class World:
             page_rows=page_rows,
         )
 
+    def look(self, process: ReconcileRound) -> None:
+        """The beginning of its turn."""
+        process.shards.look([shard for of in self.subscriptions for shard in self.topic.shards_of(of)])
+
     def rounds(self, process: ReconcileRound, number: int, *, every: float = 5.0, consume: bool = True
                ) -> list[RoundReport]:  # fmt: skip
         """Rounds of every subscription with consumers at work in between; the reports of the last turn."""
@@ -350,7 +354,7 @@ class World:
             self.clock.advance(every)
             if consume:
                 self.consume()
-            process.look()
+            self.look(process)
             reports = [process.run(s) for s in self.subscriptions]
         return reports
 

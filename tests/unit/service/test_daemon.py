@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reconciler.clock import SystemClock
+from reconciler.clock import ManualClock, SystemClock
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.wiring.scheduler import Tick, TickRunner
 from tests.polling import eventually
@@ -140,3 +140,34 @@ def test_drain_is_bounded() -> None:
     thread.join(60)
     assert not thread.is_alive()
     finish.set()
+
+
+def test_a_begun_job_runs_once_a_beginning_and_never_twice_at_once() -> None:
+    gate, entered = threading.Event(), threading.Semaphore(0)
+    turns: list[int] = []
+
+    def long() -> None:
+        turns.append(1)
+        entered.release()
+        gate.wait(60)
+
+    ticks = [
+        Tick(name="beginning", interval_seconds=3600, run=lambda: None),
+        Tick(name="long", interval_seconds=0.01, run=long, is_begun=True),
+    ]
+    clock = ManualClock()
+    daemon = TickRunner(ticks, stop=threading.Event(), clock=clock)
+    daemon.begin("long")
+    assert entered.acquire(timeout=60)
+    daemon.begin("long")
+    daemon.begin("long")
+    assert daemon.skipped == {("long", "still running"): 2}
+    clock.advance(60)
+    assert daemon.lateness_seconds()["long"] > 50
+    gate.set()
+    eventually(lambda: "long" not in daemon.lateness_seconds(), within_seconds=60, message="nothing waits for it")
+    clock.advance(3600)
+    daemon.begin("long")
+    assert entered.acquire(timeout=60)
+    assert len(turns) == 2
+    assert daemon.skipped == {("long", "still running"): 2}, "it was not to begin meanwhile: none is missed"

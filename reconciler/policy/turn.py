@@ -1,0 +1,81 @@
+"""The beginning of a turn, for all topics at once: one look at every shard, and what is due in the ledger.
+
+A topic is *calm* where rounds of its subscriptions would find nothing to do: no shard has changed, no key is old enough
+or set apart, no row and no repair is due, no outage is open and no breaker. It has no rounds then. What else they look
+at may wait until the next ones, a minute at most: closed rows that are asked about again, rows whose time was written
+before a clock was set back, the queues of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.clock import Clock
+from reconciler.contract.tables import HoldKind
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports.ledger import Candidates, Holds, Outages, Repairs
+from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds
+
+
+class Turn:
+    """Tells which topics of an environment are to have their rounds. `begin` is confined to one thread."""
+
+    def __init__(
+        self,
+        topics: Sequence[TopicPlan],
+        *,
+        shards: ShardRounds,
+        outages: Outages,
+        holds: Holds,
+        candidates: Candidates,
+        repairs: Repairs,
+        clock: Clock,
+        rest_seconds: float = REST_SECONDS_MAX,
+    ) -> None:
+        """`rest_seconds`: a calm topic has its rounds so often."""
+        self._topics = topics
+        self._shards = shards
+        self._outages = outages
+        self._holds = holds
+        self._candidates = candidates
+        self._repairs = repairs
+        self._clock = clock
+        self._rest_seconds = rest_seconds
+        #: Topic -> when its last rounds ended without an error, in monotonic seconds.
+        self._ended: dict[str, float] = {}
+
+    def begin(self) -> Sequence[TopicPlan]:
+        """The topics whose subscriptions are to have their rounds now. Raises DatabaseAway."""
+        topics = self._topics
+        self._shards.look([s for t in topics for plan in t.subscriptions for s in t.shards_of(plan.subscription)])
+        resting = [topic for topic in topics if self._rests(topic)]
+        calm = {topic.topic for topic in resting} - self._due(resting)
+        to_run = [topic for topic in topics if topic.topic not in calm]
+        for topic in to_run:
+            self._ended.pop(topic.topic, None)  # until its rounds have ended well
+        return to_run
+
+    def ended(self, topic: TopicPlan) -> None:
+        """The rounds of all subscriptions of the topic ended without an error, and have nothing left to do."""
+        self._ended[topic.topic] = self._clock.monotonic_seconds()
+
+    def _rests(self, topic: TopicPlan) -> bool:
+        ended_at = self._ended.get(topic.topic)
+        if ended_at is None or self._clock.monotonic_seconds() - ended_at >= self._rest_seconds:
+            return False
+        return all(
+            self._shards.are_calm(topic.shards_of(plan.subscription), grace_seconds=plan.grace_period_seconds)
+            for plan in topic.subscriptions
+        )
+
+    def _due(self, resting: Sequence[TopicPlan]) -> set[str]:
+        """Topics that have something to do all the same: four statements, however many rest."""
+        if not resting:
+            return set()
+        environment = resting[0].environment
+        if self._outages.current(environment) is not None:
+            return {topic.topic for topic in resting}
+        # While the breaker is open, its calm rounds are counted.
+        broken = {topic for topic, kinds in self._holds.active(environment).items() if HoldKind.BREAKER in kinds}
+        of_rows = {subscription.topic for subscription in self._candidates.due_subscriptions(environment)}
+        return broken | of_rows | set(self._repairs.due_topics(environment))
