@@ -30,8 +30,8 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
-#: A round within so many intervals: rounds run.
-RECENT_INTERVALS = 4
+#: A round within so many intervals: rounds run. A subscription at rest has one in twelve.
+RECENT_INTERVALS = 16
 
 
 @contextmanager

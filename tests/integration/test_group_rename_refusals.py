@@ -173,9 +173,10 @@ def test_while_redis_is_away_a_young_round_in_the_ledger_says_that_rounds_are_at
     ledger.rounds.store(round_done(Shard(subscription=of("stock"), number=3), 1, 1))
     code, report = shop.rename(capsys, "--yes")
     assert (code, [f": {of(OLD)}" in why for why in report["refused"]]) == (1, [True])
-    with ledger.database.engine.begin() as connection:
-        connection.execute(sa.update(round_row).values(stored_at_ms=round_row.c.stored_at_ms - 40_000))
-    assert shop.rename(capsys, "--yes")[0] == 0
+    for older_ms, is_refused in ((100_000, True), (30_000, False)):  # a shard at rest has a round a minute
+        with ledger.database.engine.begin() as connection:
+            connection.execute(sa.update(round_row).values(stored_at_ms=round_row.c.stored_at_ms - older_ms))
+        assert shop.rename(capsys, "--yes")[0] == int(is_refused)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.waiting_retries import WaitingRetries, waiting_retries
 from reconciler.policy.evidence import ConsumeMode, QueuePosition
+from reconciler.policy.shard_rounds import REST_SECONDS_MAX
 from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, retry_topic
@@ -112,7 +113,8 @@ class GroupOnBrokers:
 
     def rounds_at_work(self) -> list[str]:
         """Subscriptions of either name whose rounds a process has: "topic/group: process" by their leases in Redis;
-        while that is away, those with a round in the ledger as young as a lease."""
+        while that is away, those with a round in the ledger as young as a lease, or as the last one of a shard at rest
+        may be."""
         connections, settings = self._connections, self._connections.settings
         both = [self._subscription(topic, group) for topic in self._topics for group in (self._old, self._new)]
         leases, numbers = RedisRoundLeases(connections.redis), range(settings.unique_key_topic.queues)
@@ -121,7 +123,8 @@ class GroupOnBrokers:
             holders = {(shard.subscription, leases.holder(shard)) for shard in shards}
             return sorted(f"{subscription}: {holder}" for subscription, holder in holders if holder)
         except RedisAway:
-            since_ms = connections.ledger_now_ms() - round(settings.rounds.lease_seconds * 1000)
+            young_seconds = max(settings.rounds.lease_seconds, 2 * REST_SECONDS_MAX)
+            since_ms = connections.ledger_now_ms() - round(young_seconds * 1000)
             recent = connections.ledger.reports.shards_since(settings.environment, since_ms=since_ms)
             return sorted({str(shard.subscription) for shard in recent if shard.subscription in both})
 
