@@ -117,13 +117,9 @@ class MemoryCandidates:
         """Of OPEN rows."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
-            return {
-                row.subscription
-                for row in self._rows.candidates.values()
-                if row.subscription.environment == environment
-                and row.state is CandidateState.OPEN
-                and row.next_at_ms <= now_ms
-            }
+            due = (row for row in self._rows.candidates.values() if row.next_at_ms <= now_ms)
+            is_open = {row.subscription for row in due if row.state is CandidateState.OPEN}
+        return {of for of in is_open if of.environment == environment}
 
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
@@ -322,13 +318,10 @@ class MemoryRepairs:
         """Of rows of every group."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
-            return {
-                row.topic
-                for row in self._rows.repairs.values()
-                if (row.environment, row.scope) == (environment, EVERY_GROUP)
-                and row.state not in FINISHED_REPAIRS
-                and row.next_at_ms <= now_ms
-            }
+            of = [
+                row for row in self._rows.repairs.values() if (row.environment, row.scope) == (environment, EVERY_GROUP)
+            ]
+        return {row.topic for row in of if row.next_at_ms <= now_ms and row.state not in FINISHED_REPAIRS}
 
     def _is_claimable(self, row: Repair) -> bool:
         now_ms = self._rows.clock.now_ms()
