@@ -125,6 +125,36 @@ OF_GROUP_RENAME = (
     BrokerRight(kind="group", name=POP_GROUP, authorization=("GET",), why="whether the group pops"),
     _group(_NEW_POP_GROUP, authorization=("GET",), why="whether the new name pops already"),
 )
+OF_SCAN = (
+    _group("TOOLS_CONSUMER", "SUB", why="queues are read under this group, which every broker has from its start"),
+    _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", authorization=_SUB_OR_GET, why="half messages are read"),
+    _topic(
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "SUB",
+        authorization=_SUB_OR_GET,
+        why="which half messages were ended; without GET all of them are read",
+    ),
+    _topic("TRANS_CHECK_MAX_TIME_TOPIC", "SUB", why="half messages that the broker has given up"),
+    _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="how many half messages are in RocksDB, from 5.4 on"),
+    _topic(
+        BUSINESS_TOPIC,
+        "SUB",
+        authorization=_SUB_OR_GET,
+        why="committed copies are looked up; GET with --classify",
+    ),
+    BrokerRight(
+        kind="group",
+        name="CID_RMQ_SYS_TRANS",
+        authorization=("GET",),
+        why="how far the check service has come; without it all half messages are read",
+    ),
+    BrokerRight(
+        kind="cluster",
+        name="*",
+        authorization=("GET",),
+        why="which producers are connected; else it is not told",
+    ),
+)
 OF_TOPICS_CREATE = (
     BrokerRight(kind="broker", name="*", acl=("ADMIN",), why="topics and groups are made"),
     _topic(UNIQUE_KEY_TOPIC, authorization=("CREATE",), why="the topic is made"),

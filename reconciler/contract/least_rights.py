@@ -275,6 +275,11 @@ TOPICS_CREATE = Role(
     does="`reconciler topics create`: makes the unique-key and probe topics",
     brokers=broker_rights.OF_TOPICS_CREATE,
 )
+SCAN = Role(
+    name="scan",
+    does="`reconciler scan`: reads half messages; it needs no database and no Redis",
+    brokers=broker_rights.OF_SCAN,
+)
 DOCTOR = Role(
     name="doctor",
     does="`reconciler doctor`: tries the settings' logins, names each right that they lack for `run` and `sweep`",
@@ -315,6 +320,7 @@ ROLES = (
     INCOMPLETE,
     GROUP_RENAME,
     TOPICS_CREATE,
+    SCAN,
     DOCTOR,
     CONSOLE,
 )

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
-from reconciler.contract.facts import Code, Field
-from reconciler.errors import AccessRefused, ReconcilerError
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.errors import AccessRefused, Lacking, ReconcilerError, without_remedy
 from reconciler.halves.classify import (
     Identity,
     NotEnded,
@@ -44,6 +44,7 @@ from reconciler.rocketmq.wire.codes import (
 )
 
 NOT_REACHED = Code("scan.not-reached", why=Field.TEXT)
+REFUSED = Code("scan.refused", why=Field.TEXT)
 IN_NO_QUEUE = Code("scan.in-no-queue", version=Field.NAME)
 BEFORE_FIRST_ROUND = Code("scan.before-first-round", number=Field.NUMBER)
 WITHOUT_SAVED_OFFSET = Code("scan.without-saved-offset", why=Field.TEXT)
@@ -117,7 +118,7 @@ class BrokerScan:
         try:
             self._run()
         except ReconcilerError as error:
-            self.findings.unread = NOT_REACHED(why=str(error))
+            self.findings.unread = _why(error)
         for broker, why in self._delivered.failures.items():
             self.findings.note(DELIVERED_UNKNOWN(broker=broker, why=why))
         self.findings.is_finished = True
@@ -268,7 +269,9 @@ class BrokerScan:
             bounds = self._queues.bounds(DISCARD_TOPIC)
             if bounds is None:
                 return {}
-            first = self._queues.at_time(DISCARD_TOPIC, self._since_ms or 0, otherwise=bounds[0])
+            first = bounds[0]
+            if self._since_ms is not None:
+                first = self._queues.at_time(DISCARD_TOPIC, self._since_ms, otherwise=first)
             begin = max(bounds[0], first, bounds[1] - GIVEN_UP_MAX)
             records = self._queues.records(DISCARD_TOPIC, begin, bounds[1])
             found = newest_of_each(half_copy(record, timeout_seconds=rules.timeout_seconds) for record in records)
@@ -415,6 +418,13 @@ def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
             milliseconds("transactionOpBatchInterval", 3.0) + 1.0 if facts.batches_finished else 1.0
         ),
     )
+
+
+def _why(error: ReconcilerError) -> Fact:
+    """The remedy of a refusal names a setting, except where a right is lacking."""
+    if isinstance(error, AccessRefused) and error.lacking is not Lacking.RIGHT:
+        return REFUSED(why=without_remedy(error))
+    return NOT_REACHED(why=str(error))
 
 
 def _is_behind(copy: HalfCopy, parked: Mapping[Identity, HalfCopy]) -> bool:

@@ -20,6 +20,7 @@ from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.broker_rights import NEW_GROUP, BrokerRight
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.halves.values import BrokerFindings
 from reconciler.policy.evidence import ConsumeMode, EndOutcome, Recorded, StoredMessage, WatermarkState
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
@@ -35,6 +36,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql.schema import upgrade
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import broker_evidence
+from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
@@ -122,6 +124,7 @@ class SecuredRoles:
             "announcements": self.pull_announcements,
             "doctor": lambda: self.look("doctor"),
             "console": lambda: self.look("console"),
+            "scan": self.scan,
             "group rename": self.rename_group,
         }
 
@@ -224,6 +227,24 @@ class SecuredRoles:
             for queue in passed:
                 group.move(queue)
             assert passed
+
+    def scan(self) -> None:
+        """Everything that a scan reads. A broker of 4.x has no half topic to read before its first round."""
+        request = ScanRequest(
+            name_servers=self.name_servers,
+            acl=credentials_of("scan", user_suffix=self._user_suffix),
+            request_timeout_seconds=20,
+            is_counting=True,
+        )
+
+        def seen() -> BrokerFindings | None:
+            (found,) = scan_halves(request, progress=lambda *_: None)
+            waits = found.unread is not None and found.unread.code.name == "scan.before-first-round"
+            return None if waits and not self._is_refused() else found
+
+        found = eventually(seen, within_seconds=60)
+        assert found.unread is None, found
+        assert not found.notes, found.notes
 
     def look(self, role: str) -> None:
         """What a command that only looks asks of brokers."""

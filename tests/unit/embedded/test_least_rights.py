@@ -27,6 +27,8 @@ from tests.services.secured_roles import (
 )
 
 GENERATIONS = {"4.9": True, "5.x": False}
+#: Before it a broker of 4.9 has no half topic that `scan` could read.
+_FIRST_ROUND_SECONDS = 1.0
 
 
 def users(*, is_acl: bool, without: tuple[str, str] | None = None) -> Iterator[BrokerUser]:
@@ -57,7 +59,8 @@ def broker(
 
 @pytest.mark.parametrize("family", GENERATIONS)
 def test_every_role_runs_with_exactly_its_rights(family: str, tmp_path: Path) -> None:
-    with broker(family, users(is_acl=GENERATIONS[family])) as opened, RefusalLog() as told:
+    known = users(is_acl=GENERATIONS[family])
+    with broker(family, known, check_interval_seconds=_FIRST_ROUND_SECONDS) as opened, RefusalLog() as told:
         roles = SecuredRoles(opened.name_servers, tmp_path)
         assert set(roles.steps()) == set(ROLES)
         for step in roles.steps().values():
@@ -106,7 +109,8 @@ def test_right_that_was_taken_away_is_named(
 ) -> None:
     action, kind, name = right
     without = (role, f"{action} {kind} {name}")
-    with broker(family, users(is_acl=GENERATIONS[family], without=without)) as opened, RefusalLog() as told:
+    known = users(is_acl=GENERATIONS[family], without=without)
+    with broker(family, known, check_interval_seconds=_FIRST_ROUND_SECONDS) as opened, RefusalLog() as told:
         roles = SecuredRoles(opened.name_servers, tmp_path, is_refused=lambda: bool(told.lines))
         steps = roles.steps()
         for needed in _FIRST[: _FIRST.index(role) if role in _FIRST else None]:
