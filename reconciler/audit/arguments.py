@@ -101,6 +101,15 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         "--signing-key", metavar="FILE", type=local_path, help="Ed25519 private key (PEM): sign the statements"
     )
     result.add_argument("--previous", metavar="DIR", type=local_path, help="an older OUT that the statements follow")
+    result.add_argument(
+        "--public-key",
+        metavar="FILE",
+        type=local_path,
+        help="Ed25519, PEM: of the history's manifest only what follows --previous is read, if this key signed it",
+    )
+    result.add_argument(
+        "--whole-chain", action="store_true", help="read the manifest from its first entry on, whatever --previous read"
+    )
     _output(result)
     spark = parser.add_argument_group("engine")
     spark.add_argument(

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,11 +27,13 @@ from reconciler.audit.collect.window import parse_window
 from reconciler.audit.engines.engine import check_engine, opened_engine
 from reconciler.audit.errors import AuditError, unwritable
 from reconciler.audit.evidence.document import EVIDENCE_JSON
+from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result.values import JudgedWindow
-from reconciler.audit.statement.keys import read_signing_key
+from reconciler.audit.statement.checkpoint import believed_chain
+from reconciler.audit.statement.keys import read_public_key, read_signing_key
 from reconciler.contract.history_row import PREFIXES
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
@@ -68,6 +70,9 @@ def run_audit(
     request = None if options.evidence is not None else _request(options, now_ms)
     _check_given(options)
     key = None if options.signing_key is None else read_signing_key(options.signing_key)
+    after = _verified_before(options)
+    if request is not None:
+        request = replace(request, history_after=after)
     moved = options.history if request is None else None
     with claim_output(options.out) as claimed, _evidence_folder(options, claimed) as evidence:
         with opened_engine(options, say) as engine:
@@ -76,7 +81,10 @@ def run_audit(
                 collect(request, Path(evidence), engine.run, say)
             say("judging")
             judged = engine.judge(
-                evidence, history=moved, progress=lambda done: say(f"judged {done} of {PREFIXES} parts")
+                evidence,
+                history=moved,
+                after=after,
+                progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
             )
         say("writing the result")
         write_output(
@@ -114,6 +122,18 @@ def _request(options: argparse.Namespace, now_ms: int) -> Request:
         history=None if options.no_history else place_of(options.history),
         collected_at_ms=now_ms,
     )
+
+
+def _verified_before(options: argparse.Namespace) -> HistoryChain | None:
+    """The chain that the audit of --previous has verified, where --public-key says who signed it."""
+    if options.public_key is None or options.whole_chain:
+        return None
+    if options.previous is None:
+        raise AuditError(
+            "usage",
+            "--public-key without --previous: it says whose older output is believed; name one, or leave it out",
+        )
+    return believed_chain(options.previous, read_public_key(options.public_key))
 
 
 def _check_given(options: argparse.Namespace) -> None:

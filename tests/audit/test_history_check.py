@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs as arrow_fs
 
+from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import HistoryState, check_history
+from reconciler.audit.history.checkpoint import checkpoint_of, verified_chain
 from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.history_row import HISTORY_VERSION
 from tests.audit.written_history import WrittenHistory, round_row
@@ -472,3 +475,112 @@ def test_a_folder_that_is_not_there_is_a_problem_and_no_traceback(tmp_path: Path
     about = ("test", [asked()], SHARDS, (START_MS, END_MS))
     state = check_history(tmp_path / "nowhere", *about, asked_at_ms=END_MS)
     assert "name the history's folder" in state.problems[0]
+
+
+def day_of_rounds(day: int) -> list[dict[str, Any]]:
+    """A round an hour."""
+    first_ms = START_MS + day * 24 * HOUR_MS
+    return [round_row(s, 24 * day + hour + 1, first_ms + hour * HOUR_MS) for s in (0, 1) for hour in range(24)]
+
+
+class _Requests:
+    """The local file system as check_history asks it: every path that it names."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def opened(self, place: str) -> tuple[arrow_fs.FileSystem, str]:
+        """Stands for places.open_folder."""
+        names = [name for name in dir(arrow_fs.FileSystemHandler) if not name.startswith("__")]
+        asked = {name: self._forwarded(name) for name in names}
+        handler = type(
+            "Asked", (arrow_fs.FileSystemHandler,), {**asked, "__eq__": object.__eq__, "__ne__": object.__ne__}
+        )
+        return arrow_fs.PyFileSystem(handler()), place
+
+    def _forwarded(self, name: str) -> Callable[..., Any]:
+        local = arrow_fs.LocalFileSystem()
+
+        def forward(_handler: object, *arguments: Any) -> Any:
+            if name == "get_type_name":
+                return "local"
+            if name == "get_file_info_selector":
+                found = local.get_file_info(*arguments)
+                self.paths += [info.path for info in found]
+                return found
+            self.paths += arguments[0] if name == "get_file_info" else arguments[:1]
+            return getattr(local, name)(*arguments)
+
+        return forward
+
+
+def test_of_a_history_that_an_audit_has_verified_only_what_follows_and_the_windows_own_files_are_asked_for(
+    history: WrittenHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: dict[int, tuple[int, int]] = {}
+    for day in range(24):
+        history.seal({"round": day_of_rounds(day)})
+        if day not in (3, 22):
+            continue
+        window = (START_MS + (day + 1) * 24 * HOUR_MS - 4 * HOUR_MS, START_MS + (day + 1) * 24 * HOUR_MS - 2 * HOUR_MS)
+        verified = verified_chain(checkpoint_of(check(history, *window)))
+        history.seal({"round": [round_row(s, 24 * day + 25, window[1] + 2 * HOUR_MS) for s in (0, 1)]})
+        counts = []
+        for after in (verified, None):
+            requests = _Requests()
+            monkeypatch.setattr("reconciler.audit.history.check.open_folder", requests.opened)
+            state = check(history, *window, after=after)
+            monkeypatch.undo()
+            assert (state.problems, state.read_from) == ((), verified.sequence if after else 0)
+            assert replace(state, read_from=0) == check(history, *window)
+            counts.append(len(requests.paths))
+        asked_for[day] = (counts[0], counts[1])
+        history.append(removed=(max(history.files),), action="compact")
+    assert asked_for[3][0] == asked_for[22][0] < 15
+    assert asked_for[22][1] > asked_for[3][1] + 40, "the whole history is looked at otherwise"
+
+
+def _other_entry(history: WrittenHistory, chain: HistoryChain) -> None:
+    path = history.entry_path(chain.sequence)
+    path.write_bytes(path.read_bytes().replace(b'"writer":"test"', b'"writer":"best"'))
+
+
+def _no_entry(history: WrittenHistory, chain: HistoryChain) -> None:
+    history.entry_path(chain.sequence).unlink()
+
+
+def _forked(history: WrittenHistory, chain: HistoryChain) -> None:
+    history.digest = "0" * 64
+    history.append()
+
+
+def _without_its_file(history: WrittenHistory, chain: HistoryChain) -> None:
+    (history.folder / next(iter(chain.files))).unlink()
+
+
+@pytest.mark.parametrize(
+    ("accident", "told"),
+    [
+        (_other_entry, "is not the entry that an older audit has verified"),
+        (_no_entry, "is missing, which an older audit has verified"),
+        (_forked, "does not follow"),
+        (_without_its_file, "the manifest lists it, but it is not there"),
+    ],
+)
+def test_a_history_that_does_not_go_on_from_what_was_verified_is_a_problem(
+    history: WrittenHistory, accident: Callable[[WrittenHistory, HistoryChain], None], told: str
+) -> None:
+    history.seal({"round": minutes(-30, 20)})
+    history.seal({"round": minutes(20, 90)})
+    verified = verified_chain(checkpoint_of(check(history)))
+    assert check(history, after=verified).problems == ()
+    accident(history, verified)
+    (problem,) = check(history, after=verified).problems
+    assert told in problem
+
+
+def test_what_was_verified_of_another_environment_is_a_problem(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-30, 90)})
+    other = replace(verified_chain(checkpoint_of(check(history))), environment="staging")
+    (problem,) = check(history, after=other).problems
+    assert "is of environment 'staging'" in problem

@@ -119,7 +119,7 @@ def _trusted_history(request: Request) -> HistoryState:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
     about = (request.environment, request.subscriptions, request.shards, window)
-    state = check_history(request.history, *about, asked_at_ms=request.collected_at_ms)
+    state = check_history(request.history, *about, asked_at_ms=request.collected_at_ms, after=request.history_after)
     if state.problems:
         more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
         raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)

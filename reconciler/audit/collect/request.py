@@ -9,6 +9,7 @@ from reconciler.audit.collect.sources import Sources
 from reconciler.audit.collect.writer import WrittenFile
 from reconciler.audit.evidence.document import not_asked_document
 from reconciler.audit.evidence.plan import UNSEEN_LATES
+from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.result.not_judged import RowsOf
 from reconciler.audit.result.values import AuditedSubscription, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION
@@ -27,6 +28,8 @@ class Request:
     sources: Sources
     #: Path or URL of a history; None: there is none.
     history: str | None
+    #: Its chain as an older audit has verified it; None: all of the manifest is read.
+    history_after: HistoryChain | None = None
     #: When the collection began.
     collected_at_ms: int
 

@@ -20,6 +20,7 @@ from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.engines.spark import engine_name, require_pyspark, require_seen, run_on, spark_session
 from reconciler.audit.errors import AuditError
+from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.result.values import EngineKind, JudgedWindow
 
 if TYPE_CHECKING:
@@ -30,7 +31,12 @@ class PrefixJudge(Protocol):
     """Judges an evidence folder: judge_on_spark without its session."""
 
     def __call__(
-        self, evidence_dir: Path | str, *, history: str | None, progress: Callable[[int], None] | None
+        self,
+        evidence_dir: Path | str,
+        *,
+        history: str | None,
+        after: HistoryChain | None,
+        progress: Callable[[int], None] | None,
     ) -> JudgedWindow:
         """Raises AuditError."""
 

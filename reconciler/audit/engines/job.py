@@ -22,6 +22,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.document import EVIDENCE_JSON
 from reconciler.audit.evidence.folder import Evidence, load_evidence
 from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
+from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.judge.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
 from reconciler.audit.judge.prefix import judge_prefix
 from reconciler.audit.places import place_of
@@ -45,11 +46,13 @@ def judge_on_spark(
     history: str | None = None,
     findings_max: int = FINDINGS_MAX,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    after: HistoryChain | None = None,
     progress: Progress | None = None,
 ) -> JudgedWindow:
     """Judges an evidence folder (path or URL that every worker sees).
 
-    `history`: where it lies, if not where evidence.json says. `progress` gets the number of finished prefixes, of
+    `history`: where it lies, if not where evidence.json says; `after`: its chain as an older audit has verified it.
+    `progress` gets the number of finished prefixes, of
     64, from another thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
     Spark said.
     """
@@ -58,6 +61,7 @@ def judge_on_spark(
         history=history,
         findings_a_prefix=findings_a_prefix(findings_max),
         rows_at_once_max=rows_at_once_max,
+        after=after,
     )
     one_of = {file.root: file.path for files in evidence.files.values() for file in files}
     require_seen(spark, [(place_of(str(evidence_dir)), EVIDENCE_JSON), *one_of.items()])
@@ -70,6 +74,7 @@ def judge_here(
     history: str | None = None,
     findings_max: int = FINDINGS_MAX,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    after: HistoryChain | None = None,
     progress: Progress | None = None,
 ) -> JudgedWindow:
     """The same answer without Spark, one prefix after the other in this process."""
@@ -78,6 +83,7 @@ def judge_here(
         history=history,
         findings_a_prefix=findings_a_prefix(findings_max),
         rows_at_once_max=rows_at_once_max,
+        after=after,
     )
     return judged_by(evidence, partial(_answers_here, progress), findings_max)
 

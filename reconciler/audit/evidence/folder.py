@@ -30,6 +30,7 @@ from reconciler.audit.evidence.plan import (
 )
 from reconciler.audit.evidence.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
 from reconciler.audit.evidence.unchecked import not_checked
+from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.places import open_folder, place_of
@@ -65,15 +66,16 @@ def load_evidence(
     findings_a_prefix: int,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
     history: str | None = None,
+    after: HistoryChain | None = None,
 ) -> Evidence:
     """Reads everything but the files of the prefixes. Raises AuditError("inputs").
 
-    `history`: where it lies, if not where evidence.json says.
+    `history`: where it lies, if not where evidence.json says. `after`: its chain as an older audit has verified it.
     """
     # Workers have a working directory of their own.
     root = str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
     document = parse_evidence(_document_bytes(root))
-    history_root, state = _history(root, document, history)
+    history_root, state = _history(root, document, history, after)
     problems = list(state.problems)
     used = _used_history(state, document)
     snapshots = _snapshots(history_root, used, problems)
@@ -118,7 +120,9 @@ def _document_bytes(root: str) -> bytes:
     return data
 
 
-def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[str, HistoryState]:
+def _history(
+    root: str, document: EvidenceDocument, moved: str | None, after: HistoryChain | None
+) -> tuple[str, HistoryState]:
     """Where it lies, and what it is worth. `moved`: if not where the document says."""
     if document.history is None:
         if moved is not None:
@@ -130,7 +134,8 @@ def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[
     window_ms = (document.window.start_ms, document.window.end_ms)
     stored = _ledger_rounds(root, document)
     about = (document.environment, document.subscriptions, document.shards, window_ms)
-    return history_root, check_history(history_root, *about, asked_at_ms=document.collected_at_ms, ledger_rounds=stored)
+    state = check_history(history_root, *about, asked_at_ms=document.collected_at_ms, ledger_rounds=stored, after=after)
+    return history_root, state
 
 
 def _history_root(root: str, history: str) -> str:

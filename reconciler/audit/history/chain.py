@@ -6,6 +6,7 @@ Nothing here raises for a bad history: what is wrong is a list of lines, so that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ class HistoryChain:
     #: Path -> file, for all files added and not removed.
     files: Mapping[str, HistoryFile]
     problems: tuple[str, ...]
+    #: The entry behind which reading began: those up to it were verified by an older audit. 0: all were read.
+    read_from: int = 0
 
 
 @dataclass(slots=True)
@@ -58,9 +61,14 @@ class _Reading:
             self.problems.append(line)
 
 
-def read_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> HistoryChain:
-    """Every entry of the manifest in order. Raises OSError where the folder cannot be read at all."""
+def read_chain(
+    filesystem: arrow_fs.FileSystem, base: str, environment: str, after: HistoryChain | None = None
+) -> HistoryChain:
+    """Every entry of the manifest in order; `after`: those that follow an entry that was verified before, and that it
+    is still the same. Raises OSError where the folder cannot be read at all."""
     folder = f"{base}/{manifest_folder(environment)}"
+    if after is not None:
+        return _following(after, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
     names: list[str] | None = None
     if filesystem.get_file_info(folder).type == arrow_fs.FileType.Directory:
         names = [info.base_name for info in filesystem.get_file_info(arrow_fs.FileSelector(folder))]
@@ -78,13 +86,41 @@ def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str]
         if name != expected:
             reading.note(f"manifest: entry {expected} is missing, {name} follows")
         _take(reading, name, read(name))
+    return _chain(reading)
+
+
+def _following(after: HistoryChain, read: Callable[[str], bytes]) -> HistoryChain:
+    """Each entry is asked for by its name, up to the first that is not there: no list of them all."""
+    reading = _Reading(
+        after.environment,
+        sequence=after.sequence,
+        digest=after.digest,
+        kept_from=after.kept_from,
+        files=dict(after.files),
+    )
+    known = entry_name(after.sequence)
+    try:
+        if digest_of(read(known)) != after.digest:
+            reading.note(f"manifest {known}: is not the entry that an older audit has verified: altered, or swapped")
+    except FileNotFoundError:
+        reading.note(f"manifest: entry {known} is missing, which an older audit has verified")
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            while True:
+                name = entry_name(reading.sequence + 1)
+                _take(reading, name, read(name))
+    return _chain(reading, read_from=after.sequence)
+
+
+def _chain(reading: _Reading, read_from: int = 0) -> HistoryChain:
     return HistoryChain(
-        environment=environment,
+        environment=reading.environment,
         sequence=reading.sequence,
         digest=reading.digest,
         kept_from=reading.kept_from,
         files=reading.files,
         problems=tuple(reading.problems),
+        read_from=read_from,
     )
 
 

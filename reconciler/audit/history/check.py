@@ -12,7 +12,7 @@ that is missing by then never comes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ class HistoryState:
     #: Number and SHA-256 of the newest manifest entry.
     sequence: int
     digest: str
+    #: YYYY-MM-DD: rows before this UTC day were retired on purpose.
+    kept_from: str | None
+    #: The entry up to which an older audit has verified the manifest; 0: all was read.
+    read_from: int
     #: Current files by stream and prefix (None for streams without a key), sorted by path.
     files: Mapping[str, Mapping[int | None, tuple[HistoryFile, ...]]]
     #: (topic, group) -> the time up to which every shard's rounds are there without a hole; None: a shard has none.
@@ -81,20 +85,25 @@ def check_history(
     *,
     asked_at_ms: int,
     ledger_rounds: pa.Table | None = None,
+    after: HistoryChain | None = None,
 ) -> HistoryState:
     """Reads manifest, rounds and gap rows. `window_ms` is [start, end); `asked_at_ms`: when evidence was collected.
+    `after`: the chain that an older audit has verified: what follows it is read, and the window's own files.
 
     `ledger_rounds`: rows of contract/evidence_layout.py LEDGER_ROUND_EVIDENCE. Raises nothing for a bad history.
     """
-    try:
-        filesystem, base = open_folder(str(path))
-        chain = _settled_chain(filesystem, base, environment)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        return _nothing_read(environment, subscriptions, f"history {path}: cannot be read: {error}")
     start_ms, end_ms = window_ms
-    problems = list(chain.problems)
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
     horizon_ms = max(closes_ms.values(), default=end_ms) + DAY_MS
+    if after is not None and after.environment != environment:
+        why = f"history {path}: what an older audit has verified is of environment {after.environment!r}"
+        return _nothing_read(environment, subscriptions, why)
+    try:
+        filesystem, base = open_folder(str(path))
+        chain = _settled_chain(filesystem, base, environment, after, (start_ms - DAY_MS, horizon_ms))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return _nothing_read(environment, subscriptions, f"history {path}: cannot be read: {error}")
+    problems = list(chain.problems)
     rounds = CapturedRounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, end_ms=end_ms, horizon_ms=horizon_ms)
     files = [file for file in chain.files.values() if file.first_ms <= horizon_ms]
     read: set[str] = set()
@@ -126,6 +135,8 @@ def check_history(
         environment=environment,
         sequence=chain.sequence,
         digest=chain.digest,
+        kept_from=chain.kept_from,
+        read_from=chain.read_from,
         files=_by_stream(chain.files.values()),
         watermarks={key: found.watermark(key, shards, start_ms) for key in closes_ms},
         gaps=tuple(touching),
@@ -139,32 +150,40 @@ def check_history(
     )
 
 
-def _settled_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> HistoryChain:
-    """The chain, read again where the daemon compacted files away in the meantime; absent files are problems."""
-    chain = read_chain(filesystem, base, environment)
+def _settled_chain(
+    filesystem: arrow_fs.FileSystem,
+    base: str,
+    environment: str,
+    after: HistoryChain | None,
+    between_ms: tuple[int, int],
+) -> HistoryChain:
+    """The chain, read again where the daemon compacted files away in the meantime; absent files are problems.
+
+    `between_ms`: of a history that an older audit has verified, only files with rows of this time are looked for.
+    """
+    chain = read_chain(filesystem, base, environment, after)
     for _ in range(CHAIN_READINGS_MAX):
-        absent = _absent(filesystem, base, chain)
+        absent = _absent(filesystem, base, chain, None if after is None else between_ms)
         if not absent:
             return chain
-        again = read_chain(filesystem, base, environment)
+        again = read_chain(filesystem, base, environment, after)
         if again.sequence == chain.sequence:
             break
         chain = again
     lines = [f"history file {path}: the manifest lists it, but it is not there" for path in absent[:ABSENT_NAMED_MAX]]
     if len(absent) > ABSENT_NAMED_MAX:
         lines.append(f"history: {len(absent) - ABSENT_NAMED_MAX} more files that the manifest lists are not there")
-    return HistoryChain(
-        environment=environment,
-        sequence=chain.sequence,
-        digest=chain.digest,
-        kept_from=chain.kept_from,
-        files=chain.files,
-        problems=(*chain.problems, *lines),
+    return replace(chain, problems=(*chain.problems, *lines))
+
+
+def _absent(
+    filesystem: arrow_fs.FileSystem, base: str, chain: HistoryChain, between_ms: tuple[int, int] | None
+) -> list[str]:
+    paths = sorted(
+        path
+        for path, file in chain.files.items()
+        if between_ms is None or (file.last_ms >= between_ms[0] and file.first_ms <= between_ms[1])
     )
-
-
-def _absent(filesystem: arrow_fs.FileSystem, base: str, chain: HistoryChain) -> list[str]:
-    paths = sorted(chain.files)
     found = filesystem.get_file_info([f"{base}/{path}" for path in paths])
     is_file = (info.type == arrow_fs.FileType.File for info in found)
     return [path for path, there in zip(paths, is_file, strict=True) if not there]
@@ -343,6 +362,8 @@ def _nothing_read(environment: str, subscriptions: Sequence[AuditedSubscription]
         environment=environment,
         sequence=0,
         digest="",
+        kept_from=None,
+        read_from=0,
         files={},
         watermarks={(s.topic, s.group): None for s in subscriptions},
         gaps=(),

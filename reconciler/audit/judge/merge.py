@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from reconciler.audit.errors import AuditError, Reason
 from reconciler.audit.evidence.folder import Evidence
+from reconciler.audit.history.checkpoint import checkpoint_of
 from reconciler.audit.judge.findings import FoundKey
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.prefix import PrefixResult, SubscriptionCounts
@@ -190,6 +191,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         gaps=evidence.history.gaps,
         notes=(
             *_without_history(evidence),
+            *_verified_before(evidence),
             *_not_asked(evidence),
             *_undated(evidence),
             *_moved(evidence, total),
@@ -199,6 +201,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         messages={name: total.messages[name] for name in sorted(total.messages)},
+        manifest=None if document.history is None else checkpoint_of(evidence.history),
         not_judged=listed(total.unjudged + not_asked, sources_counted=document.not_asked is not None),
         no_answer=no_answer,
     )
@@ -231,6 +234,14 @@ def _without_history(evidence: Evidence) -> tuple[str, ...]:
         return ()
     lacks = "what was announced is not known, and nothing tells of a message whose outbox row was deleted for its age"
     return (f"there is no history: {lacks}",)
+
+
+def _verified_before(evidence: Evidence) -> tuple[str, ...]:
+    number = evidence.history.read_from
+    if not number:
+        return ()
+    read = f"the audit of --previous has verified them, and entry {number} is still the one that it read"
+    return (f"entries 1 to {number} of the history's manifest were not read again: {read}",)
 
 
 def _not_asked(evidence: Evidence) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from reconciler.audit.history.checkpoint import CHECKPOINT
 from reconciler.audit.output.evidence import keep
 from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
 from reconciler.audit.output.tables import counts_parquet, findings_parquet
@@ -71,6 +72,8 @@ def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, 
     draft.write("findings.json", canonical_lines(finding_document(finding) for finding in sorted_findings(judged)))
     draft.write("findings.parquet", findings_parquet(judged))
     draft.write("counts.parquet", counts_parquet(judged))
+    if judged.manifest is not None:
+        draft.write(CHECKPOINT, judged.manifest)
     draft.write("volume.json", canonical_lines(volume_rows(judged)))
     draft.write("latency.json", canonical_lines(latency_rows(judged)))
     draft.write("report.html", report_html(judged, zone=zone, engine=result["engine"]))

@@ -192,6 +192,8 @@ class JudgedWindow:
     messages: Mapping[str, int] = field(default_factory=dict)
     #: Rows of topics and groups outside of the audit; changes neither classes nor verdict.
     not_judged: UnjudgedTotals = field(default_factory=UnjudgedTotals)
+    #: What was verified of the history's manifest, as bytes (history/checkpoint.py); None: there is no history.
+    manifest: bytes | None = field(default=None, repr=False)
     no_answer: NoAnswer | None
 
     @property
