@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyarrow.fs import LocalFileSystem
 
+from reconciler.audit.command import main
 from reconciler.audit.history.chain import chain_of, read_chain
+from reconciler.audit.history.checkpoint import CHECKPOINT
 from reconciler.audit.statement.verify import verify_statements
 from reconciler.contract.manifest import canonical_json, entry_name
 from tests.audit import signed_samples as samples
+from tests.audit.small_evidence import SmallEvidence
 
 
 def delete(entries: list[Path]) -> None:
@@ -129,3 +133,89 @@ def test_a_file_whose_day_leads_out_of_the_history_is_refused(tmp_path: Path) ->
     samples.add_entry(evidence, added=(file,))
     (problem,) = read_chain(LocalFileSystem(), str(evidence / "history"), "production").problems
     assert "lies in a folder of other rows" in problem
+
+
+@dataclass(frozen=True)
+class Audited:
+    """An evidence folder, a key, and the output that it has signed: `first`."""
+
+    folder: Path
+
+    def audit(self, out: str, *more: str) -> int:
+        asked = ["audit", "--evidence", str(self.folder / "evidence"), "--out", str(self.folder / out)]
+        return main([*asked, "--engine", "here", "--output", "json", *more])
+
+    def next(self, *more: str, public: str = "key.pem.pub") -> int:
+        known = ["--previous", str(self.folder / "first"), "--public-key", str(self.folder / public)]
+        return self.audit("next", *known, *more)
+
+    def notes(self) -> list[str]:
+        notes: list[str] = json.loads((self.folder / "next" / "result.json").read_text())["notes"]
+        return [note for note in notes if "manifest" in note]
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Audited:
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    evidence.story(bytes(16))
+    evidence.write(tmp_path / "evidence")
+    assert main(["statement", "keygen", str(tmp_path / "key.pem")]) == 0
+    found = Audited(tmp_path)
+    assert found.audit("first", "--signing-key", str(tmp_path / "key.pem")) == 0
+    return found
+
+
+def test_the_next_audit_reads_the_manifest_from_where_the_signed_one_has_verified_it(audited: Audited) -> None:
+    verified = verify_statements(audited.folder / "first", audited.folder / "key.pem.pub")
+    assert (verified.verdict, verified.differences) == ("verified", [])
+    whole = (audited.folder / "first" / "findings.parquet").read_bytes()
+    for more, notes in (((), 1), (("--whole-chain",), 0)):
+        assert audited.next(*more) == 0
+        assert len(audited.notes()) == notes
+        assert (audited.folder / "next" / "findings.parquet").read_bytes() == whole
+
+
+def _other_key(audited: Audited) -> None:
+    (audited.folder / "key.pem").unlink()
+    (audited.folder / "key.pem.pub").unlink()
+    assert main(["statement", "keygen", str(audited.folder / "key.pem")]) == 0
+
+
+def _altered(audited: Audited) -> None:
+    path = audited.folder / "first" / CHECKPOINT
+    path.write_bytes(path.read_bytes().replace(b"test", b"best", 1))
+
+
+def _unsigned(audited: Audited) -> None:
+    for path in (audited.folder / "first" / "statement").glob("*.sig"):
+        path.unlink()
+
+
+def _gone(audited: Audited) -> None:
+    (audited.folder / "first" / CHECKPOINT).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_other_key, "no statement in it is signed by the key of --public-key"),
+        (_unsigned, "no statement in it is signed by the key of --public-key"),
+        (_altered, f"{CHECKPOINT} is not the signed one"),
+        (_gone, f"{CHECKPOINT} cannot be read"),
+    ],
+)
+def test_what_this_auditor_has_not_signed_is_not_believed_of_a_manifest(
+    audited: Audited, damage: Callable[[Audited], None], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(audited)
+    assert audited.next() == 2
+    assert told in json.loads(capsys.readouterr().out.splitlines()[-1])["message"]
+    assert audited.next("--whole-chain") == 0
+
+
+def test_a_public_key_says_nothing_without_an_older_output(
+    audited: Audited, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert audited.audit("next", "--public-key", str(audited.folder / "key.pem.pub")) == 2
+    assert "--public-key without --previous" in json.loads(capsys.readouterr().out.splitlines()[-1])["message"]
