@@ -21,7 +21,7 @@ WORDS = {
     "audit": (
         "--window", "--timezone", "--subscriptions", "--only", "--history", "--no-history", "--outbox", "--inbox",
         "--ledger", "--effects", "--from-configuration", "--evidence", "--out", "--signing-key", "--previous",
-        "--output", "-o", "--engine", "--master", "--spark", "--help", "-h",
+        "--public-key", "--whole-chain", "--output", "-o", "--engine", "--master", "--spark", "--help", "-h",
     ),
     "statement": ("verify", "keygen", "--help", "-h"),
     "statement verify": ("--public-key", "--evidence", "--history", "--output", "-o", "--help", "-h"),
@@ -46,7 +46,13 @@ class AuditCommand(TyperCommand):
 
 def takes_value(word: str) -> bool:
     """Whether an option is followed by its value."""
-    return word.startswith("-") and word not in {"--no-history", "--from-configuration", "--help", "-h"}
+    return word.startswith("-") and word not in {
+        "--no-history",
+        "--from-configuration",
+        "--whole-chain",
+        "--help",
+        "-h",
+    }
 
 
 def audit(context: typer.Context) -> None:
