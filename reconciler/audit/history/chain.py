@@ -68,7 +68,7 @@ def read_chain(
     is still the same. Raises OSError where the folder cannot be read at all."""
     folder = f"{base}/{manifest_folder(environment)}"
     if after is not None:
-        return _following(after, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
+        return _following(after, environment, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
     names: list[str] | None = None
     if filesystem.get_file_info(folder).type == arrow_fs.FileType.Directory:
         names = [info.base_name for info in filesystem.get_file_info(arrow_fs.FileSelector(folder))]
@@ -89,15 +89,17 @@ def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str]
     return _chain(reading)
 
 
-def _following(after: HistoryChain, read: Callable[[str], bytes]) -> HistoryChain:
+def _following(after: HistoryChain, environment: str, read: Callable[[str], bytes]) -> HistoryChain:
     """Each entry is asked for by its name, up to the first that is not there: no list of them all."""
     reading = _Reading(
-        after.environment,
+        environment,
         sequence=after.sequence,
         digest=after.digest,
         kept_from=after.kept_from,
         files=dict(after.files),
     )
+    if after.environment != environment:
+        reading.note(f"manifest: what an older audit has verified is of environment {after.environment!r}")
     known = entry_name(after.sequence)
     try:
         if digest_of(read(known)) != after.digest:

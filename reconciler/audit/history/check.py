@@ -95,9 +95,6 @@ def check_history(
     start_ms, end_ms = window_ms
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
     horizon_ms = max(closes_ms.values(), default=end_ms) + DAY_MS
-    if after is not None and after.environment != environment:
-        why = f"history {path}: what an older audit has verified is of environment {after.environment!r}"
-        return _nothing_read(environment, subscriptions, why)
     try:
         filesystem, base = open_folder(str(path))
         chain = _settled_chain(filesystem, base, environment, after, (start_ms - DAY_MS, horizon_ms))
