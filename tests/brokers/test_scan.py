@@ -26,6 +26,8 @@ from tests.services.topics import create_topic, topic_name
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
 GROUP = "PG_scan"
 GET_ALL_CONSUMER_OFFSET = 43
 #: Files that a broker writes now and then by itself; offsets are compared as it has them in memory.

@@ -210,6 +210,10 @@ def test_exported_names_exist(package: str) -> None:
             "checkback_producers sqlalchemy.orm",
         ),
         (
+            "reconciler.cli.scan_command, reconciler.commands.scan_page",
+            "sqlalchemy redis pydantic apscheduler structlog pyarrow jinja2",
+        ),
+        (
             "reconciler.commands.status.report",
             "apscheduler checkback_consumers checkback_producers sqlalchemy.orm pyarrow",
         ),
