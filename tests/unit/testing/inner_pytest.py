@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["ROOT", "run_pytest", "run_python"]
+__all__ = ["PATHS", "run_pytest", "run_python"]
 
 ROOT = Path(__file__).parents[3]
+PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "producers", ROOT / "consumers")))
 #: In an environment that was made before there was an entry point.
 _CONFTEST = """
 from reconciler.testing import pytest_plugin
@@ -20,14 +21,13 @@ def pytest_configure(config):
 """
 
 
-def run_python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Python, with the packages of this tree."""
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "producers", ROOT / "consumers")))
+def run_python(*arguments: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Python, with the packages of this tree, and `variables` in its environment."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**clean, "PYTHONPATH": paths},
+        env={**clean, "PYTHONPATH": PATHS, **variables},
         capture_output=True,
         text=True,
         check=False,

@@ -6,9 +6,11 @@ import doctest
 import shutil
 from pathlib import Path
 
+import pytest
+
 import reconciler.testing.memory_shards
-from tests.page_blocks import DOCS, Purpose, blocks_of
-from tests.unit.testing.inner_pytest import run_pytest
+from tests.page_blocks import DOCS, Block, Purpose, blocks_of
+from tests.unit.testing.inner_pytest import PATHS, run_pytest, run_python
 
 PAGE = "how-to/testing.md"
 
@@ -19,12 +21,29 @@ def test_the_example_of_the_shards_says_what_happens() -> None:
     assert outcome.failed == 0
 
 
-def test_the_tests_of_the_page_pass_beside_the_services_that_it_names(tmp_path: Path) -> None:
+def write_page(folder: Path) -> list[Block]:
+    """The files that the page writes, beside the services that it names."""
     for service in DOCS.glob("examples/*.py"):
-        shutil.copy(service, tmp_path)
+        shutil.copy(service, folder)
     files = [b for b in blocks_of(PAGE, (DOCS / PAGE).read_text(encoding="utf-8")) if b.purpose is Purpose.FILE]
     for block in files:
-        (tmp_path / block.marks["file"]).write_text(block.text, encoding="utf-8")
+        (folder / block.marks["file"]).write_text(block.text, encoding="utf-8")
+    return files
+
+
+def test_the_tests_of_the_page_pass_beside_the_services_that_it_names(tmp_path: Path) -> None:
+    files = write_page(tmp_path)
     ended = run_pytest(tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert f"{sum(block.text.count('def test_') for block in files)} passed" in ended.stdout
+
+
+@pytest.mark.nightly
+def test_what_the_page_writes_is_typed_strictly(tmp_path: Path) -> None:
+    files = [block.marks["file"] for block in write_page(tmp_path)]
+    ended = run_python(
+        "-m", "mypy", "--strict", "--explicit-package-bases", "--follow-imports=silent", "--config-file=", *files,
+        "order_service.py", "billing_service.py",
+        folder=tmp_path, MYPYPATH=PATHS,
+    )  # fmt: skip
+    assert ended.stdout.startswith("Success"), ended.stdout + ended.stderr
