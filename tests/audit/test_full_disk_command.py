@@ -75,7 +75,7 @@ def test_a_disk_that_fills_up_while_evidence_or_the_result_is_written(
     assert roomy.exit_code == 1, roomy.stderr[-3000:]
     evidence = {path: size for path, size in roomy.there.items() if path.startswith("out/evidence/")}
     collected = EndedOnFullDisk(exit_code=0, stdout="", stderr="", there=evidence).pages
-    assert 50 < collected < roomy.pages - 20
+    assert 10 < collected < roomy.pages - 20
     for pages, message in (
         (2, "evidence cannot be written"),
         (collected - 1, "evidence cannot be written"),  # evidence.json is the last one
