@@ -71,6 +71,8 @@ SILENT_MS = 24 * 3_600_000
 #: Up to 5.0 an OP record costs a request: more than these, and the margin is shortened.
 _SINGLE_ENDS_MAX = 100_000
 
+#: A broker that is set to batch ends for longer is not waited for; where each batch is full at once, none waits there.
+_ENDS_SEEN_AFTER_SECONDS_MAX = 10.0
 _TRANSACTION_BITS, _COMMITTED = int(SystemFlag.TRANSACTION_MASK), int(SystemFlag.COMMIT)
 
 #: Told how many records are to be read, as far as that is known, and how many were.
@@ -414,8 +416,9 @@ def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
         interval_seconds=milliseconds("transactionCheckInterval", facts.transaction_check_interval_seconds),
         questions_max=int(questions) if questions.isdigit() else facts.transaction_check_maximum,
         retention_seconds=3600.0 * (int(hours) if hours.isdigit() else 72),
-        ended_seen_after_seconds=(
-            milliseconds("transactionOpBatchInterval", 3.0) + 1.0 if facts.batches_finished else 1.0
+        ended_seen_after_seconds=min(
+            milliseconds("transactionOpBatchInterval", 3.0) + 1.0 if facts.batches_finished else 1.0,
+            _ENDS_SEEN_AFTER_SECONDS_MAX,
         ),
     )
 

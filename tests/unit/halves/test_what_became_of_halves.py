@@ -17,7 +17,9 @@ from reconciler.halves.classify import (
     unnamed_halves,
 )
 from reconciler.halves.ended import OffsetBits, ended_offsets
+from reconciler.halves.scan import check_rules
 from reconciler.halves.values import CheckRules, HalfCopy, HalfFate
+from reconciler.rocketmq.wire.broker_facts import facts_of
 
 NOW_MS = 1_700_000_000_000
 RULES = CheckRules(
@@ -162,3 +164,13 @@ def test_ends_cost_memory_only_where_halves_are() -> None:
     bits.grow(1_100_001)
     bits.add(1_100_000)
     assert 1_100_000 in bits
+
+
+@pytest.mark.parametrize(
+    ("version", "interval_ms", "seconds"), [(479, "3000", 4), (479, "86400000", 10), (479, "", 4), (407, "3000", 1)]
+)
+def test_ends_are_waited_for_as_long_as_their_broker_batches_them_and_no_longer_than_ten_seconds(
+    version: int, interval_ms: str, seconds: float
+) -> None:
+    rules = check_rules({"transactionOpBatchInterval": interval_ms}, facts_of(version))
+    assert rules.ended_seen_after_seconds == seconds
