@@ -148,12 +148,12 @@ class BrokerScan:
             else:
                 found.unread = IN_NO_QUEUE(version=found.version)
             return
+        saved = self._saved_offset()  # before the end: a round that ends between both has put halves back behind it
         bounds = self._queues.bounds(HALF_TOPIC)
         if bounds is None:
             if unseen := self._queues.maximum(HALF_TOPIC):
                 found.unread = BEFORE_FIRST_ROUND(number=unseen)
             return
-        saved = self._saved_offset()
         begin = bounds[0] if saved is None else min(max(bounds), max(bounds[0], saved))
         started_ms = None if saved is None else int(info.get("bootTimestamp", "0"))
         look = HalfLook(rules, OffsetBits(*bounds), EndsSource(self._queues))

@@ -12,6 +12,11 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.clock import SystemClock
 from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.halves.scan import BrokerScan
+from reconciler.rocketmq.client.families import Families
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
 from reconciler.wiring.half_scan import ScanRequest
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import GROUP, TOPIC
@@ -84,6 +89,33 @@ def test_an_open_half_tells_until_when_producers_are_asked_and_what_to_do(play: 
     play.join()
     (row,) = scanned(play).as_dict()["groups"]
     assert (row["producers"], row["next"]["code"]) == (1, "scan.let-it-be-asked")
+
+
+@pytest.mark.parametrize("code", [RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE])
+def test_a_round_that_runs_meanwhile_hides_no_half(play: Stage, code: RequestCode) -> None:
+    """It puts the copies behind the end that was seen, and saves an offset behind the older ones."""
+    for number in range(5):
+        play.half(f"K{number}")
+    left = [code]
+
+    def pass_on(_address: str, command: Command) -> Command:
+        if command.code in left:
+            left.clear()
+            play.round()
+        return command
+
+    with RemotingClient(clock=play.clock, outgoing=pass_on, request_timeout_seconds=60.0) as client:
+        found = BrokerScan(
+            client,
+            "embedded",
+            {"embedded": play.broker.address},
+            families=Families(client, clock=play.clock),
+            clock=play.clock,
+            records_per_second=1e6,
+            progress=lambda *_: None,
+        ).run()
+    assert left == []
+    assert {half.copy.unique_key for half in found.halves} == {f"K{number}" for number in range(5)}
 
 
 def test_only_what_lies_behind_the_saved_offset_is_read(play: Stage) -> None:
