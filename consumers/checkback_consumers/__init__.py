@@ -9,15 +9,20 @@ The names below and those in `checkback_consumers.errors`, `.metrics`, `.securit
 module and name is private and may change with any release.
 """
 
+from typing import TYPE_CHECKING
+
 from checkback_consumers.client_python import NativeConsumer
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import ConsumedMessage, business_id
 from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
-from checkback_consumers.redis_inbox import RedisInbox
 from checkback_consumers.replay_worker import ReplayWorker
+from reconciler.contract.late_names import imported_when_used
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.settings import PushSettings
+
+if TYPE_CHECKING:
+    from checkback_consumers.redis_inbox import RedisInbox
 
 __all__ = [
     "CommitRecorder",
@@ -33,3 +38,6 @@ __all__ = [
     "business_id",
     "transactional_handler",
 ]
+
+# redis-py is a fifth of what the plug-in would load, and only a Redis needs it.
+__getattr__ = imported_when_used(__name__, {"RedisInbox": "checkback_consumers.redis_inbox"})

@@ -28,8 +28,6 @@ from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue, ReconcilerError, TransientError
-from reconciler.shards.access import open_client
-from reconciler.shards.sets import RedisCommitSets
 
 logger = logging.getLogger(__name__)
 
@@ -206,6 +204,9 @@ class CommitRecorder:
     ) -> CommitRecorder:
         """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
         for one of the topics; a Redis that is away now is checked later and holds up nothing."""
+        from reconciler.shards.access import open_client  # redis-py, which a sink of another kind does without
+        from reconciler.shards.sets import RedisCommitSets
+
         client = open_client(redis_url, timeout_seconds=timeout_seconds)
         recorder = cls(
             RedisCommitSets(client),

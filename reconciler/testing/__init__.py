@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.testing.late_names import imported_when_used
+from reconciler.contract.late_names import imported_when_used
 
 if TYPE_CHECKING:
     from reconciler.clock import ManualClock

@@ -44,8 +44,13 @@ def test_entry_point_loads_pytest_and_the_standard_library_alone(tmp_path: Path)
     loaded = re.findall(r"\| +([\w.]+)$", ended.stderr.partition("ours\n")[2], re.MULTILINE)
     assert "reconciler.testing.pytest_plugin" in loaded
     strangers = [name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names]
-    own = ["late_names", "pytest_plugin"]
-    assert sorted(strangers) == ["reconciler", "reconciler.testing", *(f"reconciler.testing.{name}" for name in own)]
+    assert sorted(strangers) == [
+        "reconciler",
+        "reconciler.contract",
+        "reconciler.contract.late_names",
+        "reconciler.testing",
+        "reconciler.testing.pytest_plugin",
+    ]
 
 
 def test_fixtures_run_beside_xdist_anyio_and_coverage_with_warnings_as_errors(tmp_path: Path) -> None:
