@@ -132,6 +132,7 @@ class Checkback:
         self._ledger = MemoryLedger(self._clock("database"), english=said)
         self._by_hand: ReconcilerByHand | None = None
         self._instance: ClientInstance | None = None
+        self._producer_instances: list[ClientInstance] = []
         self._make_topic(UNIQUE_KEY_TOPIC, queues=SHARDS_DEFAULT)
         self._make_topic(PROBE_TOPIC, queues=1)
 
@@ -191,10 +192,12 @@ class Checkback:
         sending = next((one for one in self._sendings if one.group == group), None)
         if sending is None:
             raise UsageError(f"say first what it does: sends({group!r}, topic)")
+        instance = self._client_instance("service")
+        self._producer_instances.append(instance)
         producer = open_producer(
             group=group,
             environment=self.environment,
-            instance=self._client_instance("service"),
+            instance=instance,
             outbox_url=sending.url,
             completion=completion,
             keep_bodies=keep_bodies,
@@ -320,8 +323,12 @@ class Checkback:
         self.faults.kill_producers_on_end(1)
 
     def revive_producer(self, group: str) -> None:
-        """It is alive again, as after its restart."""
+        """It is alive again, as after its restart: the broker can ask it at once."""
+        if all(sending.group != group for sending in self._sendings):
+            raise UsageError(f"no producer group {group} was named: sends({group!r}, topic)")
         self.faults.revive(group)
+        for instance in self._producer_instances:
+            instance.heartbeats.beat()
 
     def stop_group(self, group: str) -> None:
         """The consumers of a group, which `run` started, are away until `start_group`."""

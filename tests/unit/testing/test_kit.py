@@ -266,5 +266,6 @@ def test_service_that_receives_one_topic_and_sends_on_another_is_tested_without_
     ):
         kit.assert_every_commit_took_effect()
     kit.revive_producer("shipping-service")
+    assert kit.broker.call(lambda broker: "shipping-service" in broker.clients.producers), "it can be asked at once"
     assert kit.settle().is_at_rest
     assert [message.body for message in kit.messages("SHIPMENTS")] == [b"of 7"]
