@@ -158,17 +158,19 @@ class Faults:
             return EndFate.NORMAL, 0.0
 
     # -- any request -------------------------------------------------------------------------------
-    def busy(self, *codes: int, count: int = 0, seconds: float | None = None) -> None:
-        """Answers SYSTEM_BUSY to these request codes (none given: to all sends), for some requests or some seconds."""
+    def busy(self, *codes: int, count: int | None = None, seconds: float | None = None) -> None:
+        """Answers SYSTEM_BUSY to these request codes (none given: to all sends), for some requests or some seconds;
+        neither given: FOREVER."""
         with self._lock:
             until = None if seconds is None else self._clock.monotonic_seconds() + seconds
+            times = count if count is not None else 0 if until is not None else FOREVER
             for code in codes or SEND_CODES:
-                self._busy[code] = _Countdown(count, until)
+                self._busy[code] = _Countdown(times, until)
 
     def lose_replies(self, *codes: int, count: int = 1) -> None:
-        """Executes requests of these codes and never answers them."""
+        """Executes requests of these codes (none given: all sends) and never answers them."""
         with self._lock:
-            for code in codes:
+            for code in codes or SEND_CODES:
                 self._lost_replies[code] = _Countdown(count)
 
     def stop_answering(self, seconds: float | None = None) -> None:

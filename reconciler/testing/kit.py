@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 import sqlalchemy as sa
 
@@ -32,7 +32,7 @@ from reconciler.embedded.layout import encode
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
-from reconciler.errors import UsageError
+from reconciler.errors import InvalidValue, UsageError
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -93,7 +93,7 @@ class Settled:
     is_at_rest: bool
     #: By how much the clock was moved; 0 with a database server, whose time is the real one.
     moved_seconds: float
-    #: Verdict -> keys. Of a commit that arrived no verdict is needed.
+    #: Verdict -> how often a round gave it to a key. Of a commit that arrived no verdict is needed.
     verdicts: Mapping[str, int]
     #: Repairs that were sent: "end" or "republish" -> number.
     repairs: Mapping[str, int]
@@ -234,7 +234,10 @@ class Checkback:
         return tx.unique_key
 
     def messages(self, topic: str) -> list[ConsumedMessage]:
-        """What consumers of a topic can see, by queue: what your service has sent there."""
+        """What consumers of a topic can see, by queue: what your service has sent there. Raises UsageError for a topic
+        that neither `sends` nor `receives` nor `topic` has made; the broker's own, as `%DLQ%billing`, may be empty."""
+        if not topic.startswith("%") and not self.broker.call(lambda broker: topic in broker.state.topics):
+            raise UsageError(f"no topic {topic} was made: sends(group, {topic!r}) or receives(group, {topic!r})")
         stored = self.broker.stored(topic)
         return [received(record) for one in stored for record in decode_records(encode(one), "")]
 
@@ -247,10 +250,12 @@ class Checkback:
         return recorder
 
     def run(self, group: str, make: Callable[[], RunningConsumer]) -> None:
-        """Starts the consumer of a group that `receives` has named. It is made anew each time that it starts; at the
-        end of the test it is shut down."""
+        """Starts the consumer of a group that `receives` has named, once. It is made anew each time that it starts; at
+        the end of the test it is shut down."""
         if all(receiving.group != group for receiving in self._receivings):
             raise UsageError(f"say first what it does: receives({group!r}, topic)")
+        if group in self._consumers:
+            raise UsageError(f"{group} has its consumer: run({group!r}, ...) was called before")
         self._consumers[group] = (make, None)
         self.start_group(group)
 
@@ -380,6 +385,8 @@ class Checkback:
     def step_clock(self, host: Host, seconds: float) -> None:
         """Moves the wall clock of one kind of host, also backwards, as an NTP step does: "broker", "database", "redis",
         "reconciler" or "service"."""
+        if host not in get_args(Host):
+            raise InvalidValue("host", host, f"one of {', '.join(get_args(Host))}")
         if host == "database":
             self._require_moved_time()
         self._clocks.step(host, seconds)

@@ -94,6 +94,13 @@ def test_sends_are_refused_as_busy_so_often(broker: EmbeddedBroker, client: RawC
     assert [client.send_message().code for _ in range(3)] == [2, 2, 0]
 
 
+def test_sends_are_refused_as_busy_until_it_is_cleared(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.busy()
+    assert [client.send_message().code for _ in range(3)] == [2, 2, 2]
+    broker.faults.busy(count=0)
+    assert client.send_message().code == 0
+
+
 def test_a_broker_with_access_control_refuses_everything_but_the_end_of_it(
     broker: EmbeddedBroker, client: RawClient
 ) -> None:
@@ -118,6 +125,12 @@ def test_a_reply_can_be_lost_after_the_work_was_done(broker: EmbeddedBroker, cli
     half = client.send_half(UNIQ_KEY="K1")
     end(client, end_fields(half, 8), is_lost=True)
     assert len(broker.stored(TOPIC)) == 1
+
+
+def test_a_lost_reply_is_that_of_a_message_where_no_request_is_named() -> None:
+    faults = Faults()
+    faults.lose_replies()
+    assert [faults.loses_reply(code) for code in (37, 310, 310)] == [False, True, False]
 
 
 def test_a_hung_broker_answers_nothing_and_recovers(broker: EmbeddedBroker, client: RawClient) -> None:

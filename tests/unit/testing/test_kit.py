@@ -23,7 +23,7 @@ from checkback_producers.errors import PermanentError, RolledBackAlready
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import Outcome
 from checkback_producers.sweeper import Sweeper, SweepReport
-from reconciler.errors import UsageError
+from reconciler.errors import InvalidValue, UsageError
 from reconciler.policy.inquiry import delivery
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.repairing.case import RepairReport
@@ -230,6 +230,23 @@ def test_group_that_the_kit_does_not_run_is_waited_for_and_cannot_be_stopped_by_
         kit.assert_every_commit_took_effect()
         with pytest.raises(UsageError, match=r"was not started by run\('billing'"):
             kit.stop_group("billing")
+
+
+@pytest.mark.parametrize(
+    ("calls", "what"),
+    [
+        (lambda kit: kit.messages("ORDER"), r"no topic ORDER was made: sends\(group, 'ORDER'\)"),
+        (lambda kit: kit.step_clock("Broker", 5), "host = 'Broker': one of broker, database"),
+        (lambda kit: kit.revive_producer("orders"), r"no producer group orders was named: sends\('orders'"),
+        (lambda kit: kit.run("billing", lambda: None), r"billing has its consumer: run\('billing', ...\)"),
+    ],
+)
+def test_name_that_would_make_a_test_pass_in_vain_is_refused(
+    calls: Callable[[Checkback], object], what: str, shop: Shop
+) -> None:
+    assert shop.kit.messages("%DLQ%billing") == []
+    with pytest.raises((UsageError, InvalidValue), match=what):
+        calls(shop.kit)
 
 
 def test_message_to_a_topic_that_nobody_made_is_refused(checkback_kit: Checkback) -> None:
