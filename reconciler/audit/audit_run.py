@@ -125,14 +125,10 @@ def _request(options: argparse.Namespace, now_ms: int) -> Request:
 
 
 def _verified_before(options: argparse.Namespace) -> HistoryChain | None:
-    """The chain that the audit of --previous has verified, where --public-key says who signed it."""
-    if options.public_key is None or options.whole_chain:
+    """The chain that the audit of --previous has verified, where --public-key says who signed it. The first audit of a
+    series has no --previous, and reads all."""
+    if options.public_key is None or options.previous is None or options.whole_chain:
         return None
-    if options.previous is None:
-        raise AuditError(
-            "usage",
-            "--public-key without --previous: it says whose older output is believed; name one, or leave it out",
-        )
     return believed_chain(options.previous, read_public_key(options.public_key))
 
 

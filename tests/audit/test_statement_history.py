@@ -145,9 +145,13 @@ class Audited:
         asked = ["audit", "--evidence", str(self.folder / "evidence"), "--out", str(self.folder / out)]
         return main([*asked, "--engine", "here", "--output", "json", *more])
 
-    def next(self, *more: str, public: str = "key.pem.pub") -> int:
-        known = ["--previous", str(self.folder / "first"), "--public-key", str(self.folder / public)]
-        return self.audit("next", *known, *more)
+    def next(self, *more: str) -> int:
+        """Of a series: each has the same key."""
+        return self.audit("next", "--public-key", str(self.folder / "key.pem.pub"), *more)
+
+    @property
+    def previous(self) -> tuple[str, str]:
+        return ("--previous", str(self.folder / "first"))
 
     def notes(self) -> list[str]:
         notes: list[str] = json.loads((self.folder / "next" / "result.json").read_text())["notes"]
@@ -166,11 +170,13 @@ def audited(tmp_path: Path) -> Audited:
     return found
 
 
-def test_the_next_audit_reads_the_manifest_from_where_the_signed_one_has_verified_it(audited: Audited) -> None:
+def test_the_next_audit_reads_the_manifest_from_where_the_signed_one_has_verified_it_and_the_first_one_all(
+    audited: Audited,
+) -> None:
     verified = verify_statements(audited.folder / "first", audited.folder / "key.pem.pub")
     assert (verified.verdict, verified.differences) == ("verified", [])
     whole = (audited.folder / "first" / "findings.parquet").read_bytes()
-    for more, notes in (((), 1), (("--whole-chain",), 0)):
+    for more, notes in ((audited.previous, 1), ((*audited.previous, "--whole-chain"), 0), ((), 0)):
         assert audited.next(*more) == 0
         assert len(audited.notes()) == notes
         assert (audited.folder / "next" / "findings.parquet").read_bytes() == whole
@@ -209,13 +215,6 @@ def test_what_this_auditor_has_not_signed_is_not_believed_of_a_manifest(
     audited: Audited, damage: Callable[[Audited], None], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(audited)
-    assert audited.next() == 2
+    assert audited.next(*audited.previous) == 2
     assert told in json.loads(capsys.readouterr().out.splitlines()[-1])["message"]
-    assert audited.next("--whole-chain") == 0
-
-
-def test_a_public_key_says_nothing_without_an_older_output(
-    audited: Audited, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert audited.audit("next", "--public-key", str(audited.folder / "key.pem.pub")) == 2
-    assert "--public-key without --previous" in json.loads(capsys.readouterr().out.splitlines()[-1])["message"]
+    assert audited.next("--whole-chain", *audited.previous) == 0

@@ -24,7 +24,10 @@ def believed_chain(previous: Path, key: PublicKey) -> HistoryChain | None:
     if not previous.is_dir():
         raise _unbelieved(previous, "it is no output of an audit")
     place = ConfinedFolder(previous)
-    statements = [one for name in statement_names(place) if (one := read_statement(place, name)) is not None]
+    try:
+        statements = [one for name in statement_names(place) if (one := read_statement(place, name)) is not None]
+    except OSError as error:
+        raise _unbelieved(previous, f"it cannot be read ({error.strerror})") from error
     signed = [one for one in statements if one.signature is not None and key.has_signed(one.data, one.signature)]
     if not signed:
         raise _unbelieved(previous, "no statement in it is signed by the key of --public-key")
