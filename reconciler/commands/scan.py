@@ -182,7 +182,7 @@ class ScanReport:
             "groups": [_group(one) for one in self.groups],
             "halves": [half_row(half) for half in self.halves],
             "outcomes": [outcome_row(*row) for row in self.outcomes],
-            "notes": [{"text": said(note), **note.as_dict()} for note in notes],
+            "notes": [_told(note) for note in notes],
         }
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -314,7 +314,7 @@ def _group(group: HalfGroup) -> dict[str, Any]:
         "questions_left": group.questions_left,
         "asked_until_ms": group.asked_until_ms,
         "kept_until_ms": group.kept_until_ms,
-        "next": {"text": said(group.next_step), **group.next_step.as_dict()},
+        "next": _told(group.next_step),
     }
 
 
@@ -325,9 +325,13 @@ def _broker(one: BrokerFindings) -> dict[str, Any]:
         "version": one.version,
         "records_read": one.records_read,
         "check_service_stands_seconds": one.stands_seconds,
-        "unread": None if one.unread is None else {"text": said(one.unread), **one.unread.as_dict()},
+        "unread": None if one.unread is None else _told(one.unread),
         "is_finished": one.is_finished,
     }
+
+
+def _told(fact: Fact) -> dict[str, Any]:
+    return {"text": said(fact), **fact.as_dict()}
 
 
 def age_text(milliseconds: int) -> str:

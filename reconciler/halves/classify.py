@@ -131,6 +131,14 @@ def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
 def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms: int) -> float | None:
     """How long the check service has stood before the half at its saved offset, which nothing has ended; None where a
     round may still come to it. `started_ms`: of the broker."""
-    waited = (now_ms - max(copy.store_ms, started_ms)) / 1000
-    longest = copy.left_alone_seconds + 2 * rules.interval_seconds + LONGEST_ROUND_SECONDS
-    return waited if waited > longest else None
+    return overdue_seconds(
+        (now_ms - max(copy.store_ms, started_ms)) / 1000,
+        left_alone_seconds=copy.left_alone_seconds,
+        interval_seconds=rules.interval_seconds,
+    )
+
+
+def overdue_seconds(waited_seconds: float, *, left_alone_seconds: float, interval_seconds: float) -> float | None:
+    """The time that a half at the saved offset has waited, where a round has had to pass it by then; else None."""
+    longest = left_alone_seconds + 2 * interval_seconds + LONGEST_ROUND_SECONDS
+    return waited_seconds if waited_seconds > longest else None

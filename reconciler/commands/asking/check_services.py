@@ -15,6 +15,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import AccessRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds
 from reconciler.evidence.queue_scan import SCAN_GROUP
+from reconciler.halves.classify import overdue_seconds
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
 from reconciler.rocketmq.wire.codes import CHECK_GROUP, HALF_TOPIC
@@ -22,8 +23,6 @@ from reconciler.wiring.connections import Connections
 
 CHECK_SERVICE_STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
 
-#: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: how long a round may take, which saves its offset at its end.
-LONGEST_ROUND_SECONDS = 60.0
 #: Times that a pull is sent on because the queue begins later.
 _STEPS_MAX = 3
 
@@ -77,9 +76,11 @@ def _overdue_seconds(connections: Connections, broker: str, address: str) -> flo
         if result.records:
             half = result.records[0]
             since_ms = max(half.store_timestamp_ms, int(admin.runtime_info(address)["bootTimestamp"]))
-            waited = (now_ms - since_ms) / 1000
-            longest = unasked_seconds(half.properties, timeout) + 2 * interval + LONGEST_ROUND_SECONDS
-            return waited if waited > longest else None
+            return overdue_seconds(
+                (now_ms - since_ms) / 1000,
+                left_alone_seconds=unasked_seconds(half.properties, timeout),
+                interval_seconds=interval,
+            )
         if result.status is not PullStatus.OFFSET_MOVED or result.next_offset <= offset:
             return None
         offset = result.next_offset

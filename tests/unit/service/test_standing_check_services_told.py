@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.asking.check_services import LONGEST_ROUND_SECONDS
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.brokers import check_check_services
 from reconciler.commands.metrics import status_reading
@@ -15,6 +14,7 @@ from reconciler.commands.status.report import read_status
 from reconciler.embedded.access_control import BrokerUser
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.halves.classify import LONGEST_ROUND_SECONDS
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
