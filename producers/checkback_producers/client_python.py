@@ -30,7 +30,7 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import AnnouncementSender, Outcome, SentHalf
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import RemotingAnnouncements, check_timeouts
-from checkback_producers.transaction import Completion, Transaction
+from checkback_producers.transaction import Completion, Transaction, is_interruption
 from reconciler.clock import Clock
 from reconciler.contract.secret import Secret
 from reconciler.errors import InvalidValue, ReconcilerError, UsageError
@@ -79,7 +79,7 @@ class NativeProducer(TransactionalProducer):
                 local_transaction(tx)
             except BaseException as error:  # noqa: BLE001  # raised again below, once the outcome was read and sent
                 raised.append(error)
-            return tx.conclude(is_clean=not raised).outcome
+            return tx.conclude(is_clean=not raised, is_interrupted=bool(raised) and is_interruption(raised[0])).outcome
 
         self.counts.add("halves")
         try:

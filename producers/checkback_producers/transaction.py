@@ -57,6 +57,18 @@ class TransactionParts:
     counts: Counts
 
 
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether a block ended by what may strike it anywhere: CancelledError, KeyboardInterrupt, GeneratorExit,
+    SystemExit, or an error that came of one, such as the TimeoutError of asyncio.timeout."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if not isinstance(error, Exception):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class _Recording(Enum):
     #: `record` was not called, or it refused: nothing was written.
     NOTHING = auto()
@@ -159,7 +171,7 @@ class Transaction:
 
         Without one raises NotRecorded or NotCommitted; neither END_TRANSACTION nor the announcement makes it fail.
         """
-        decision = self.conclude(is_clean=error is None)
+        decision = self.conclude(is_clean=error is None, is_interrupted=is_interruption(error))
         if decision.outcome is not Outcome.UNKNOWN:
             self._end(decision.outcome)
         self.announce()
@@ -174,9 +186,12 @@ class Transaction:
             raise InvariantViolation(f"sent {half.unique_key} instead of {self.unique_key}")
         self._half = half
 
-    def conclude(self, *, is_clean: bool) -> CheckAnswer:
-        """Reads what became of the local transaction, on a connection of the producer's own; sends nothing."""
-        decision = self._decide(is_clean=is_clean)
+    def conclude(self, *, is_clean: bool, is_interrupted: bool = False) -> CheckAnswer:
+        """Reads what became of the local transaction, on a connection of the producer's own; sends nothing.
+
+        `is_interrupted`: the block may have ended anywhere, also behind a commit that only it knows of.
+        """
+        decision = self._decide(is_clean=is_clean, is_interrupted=is_interrupted)
         self._decision = decision
         self.outcome = decision.outcome
         self.reason = decision.reason
@@ -238,9 +253,11 @@ class Transaction:
                 "the block after a rollback of its own are committed without their message"
             )
 
-    def _decide(self, *, is_clean: bool) -> CheckAnswer:
+    def _decide(self, *, is_clean: bool, is_interrupted: bool) -> CheckAnswer:
         parts = self._parts
         if parts.outbox is None:
+            if is_interrupted:
+                return CheckAnswer(outcome=Outcome.UNKNOWN, reason="the block was interrupted (no outbox: not proved)")
             if is_clean:
                 return CheckAnswer(outcome=Outcome.COMMIT, reason="the block ended normally (no outbox: not proved)")
             return CheckAnswer(outcome=Outcome.ROLLBACK, reason="the block raised (no outbox: not proved)")

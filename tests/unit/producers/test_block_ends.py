@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from checkback_producers.errors import HalfNotSafe, NotRecorded
@@ -76,6 +78,39 @@ def test_a_business_that_failed_is_announced_or_left_open(world: World) -> None:
     assert (tx.outcome, tx.is_announced, world.announcements.keys) == (Outcome.ROLLBACK, False, [])
     assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
     assert counts == {"halves": 1, "rolled_back": 1}
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    """The error as it leaves a block that turned an interruption into it: asyncio.timeout does."""
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "weaker_outcome"),
+    [
+        (BusinessFailed(), Outcome.ROLLBACK),
+        (asyncio.CancelledError(), Outcome.UNKNOWN),
+        (KeyboardInterrupt(), Outcome.UNKNOWN),
+        (GeneratorExit(), Outcome.UNKNOWN),
+        (SystemExit(), Outcome.UNKNOWN),
+        (caused(TimeoutError(), asyncio.CancelledError()), Outcome.UNKNOWN),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_block_that_was_interrupted_rolls_back_what_it_had_committed(
+    world: World, error: BaseException, weaker_outcome: Outcome
+) -> None:
+    with pytest.raises(type(error)), world.producer().transaction(message()) as tx:  # noqa: PT012  # the block is tested
+        with world.engine.begin() as connection:
+            tx.record(connection)
+        raise error
+    assert (tx.outcome, world.halves.ended) == (Outcome.COMMIT, [(tx.unique_key, Outcome.COMMIT)])
+    world.halves.ended.clear()
+    with pytest.raises(type(error)), world.producer(without_outbox=True).transaction(message()) as weaker:
+        raise error
+    said = [] if weaker_outcome is Outcome.UNKNOWN else [(weaker.unique_key, weaker_outcome)]
+    assert (weaker.outcome, world.halves.ended) == (weaker_outcome, said)
 
 
 def test_a_block_without_record_is_committed_without_its_message(world: World) -> None:
