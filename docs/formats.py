@@ -21,14 +21,14 @@ import typer.main
 
 from reconciler.cli.app import app
 from reconciler.commands import scan
-from reconciler.commands.dismiss import DismissalLine, DismissalReport
-from reconciler.commands.dismissed_halves import HalfLine
-from reconciler.commands.incomplete import IncompleteReport
+from reconciler.commands.acts.dismiss import DismissalLine, DismissalReport
+from reconciler.commands.acts.dismissed_halves import HalfLine
+from reconciler.commands.acts.incomplete import IncompleteReport
+from reconciler.commands.acts.repair import ManualRepairReport, RepairLine
 from reconciler.commands.list import LISTINGS
 from reconciler.commands.once import OnceReport
 from reconciler.commands.renaming.group_on_brokers import GroupQueue
 from reconciler.commands.renaming.group_rename import RenamedInbox, RenameReport
-from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.demo.run import MEANINGS
 from reconciler.web.routes import ROUTES
 

@@ -26,8 +26,8 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, remark, say
 
 if TYPE_CHECKING:
-    from reconciler.commands.dismiss import DismissalReport
-    from reconciler.commands.repair import ManualRepairReport
+    from reconciler.commands.acts.dismiss import DismissalReport
+    from reconciler.commands.acts.repair import ManualRepairReport
     from reconciler.policy.ports.ledger import HeldTopic
     from reconciler.wiring.connections import Connections
 
@@ -81,8 +81,8 @@ def repair(
     --dry-run judges all. Exit code 5: a key has changed since it was shown, and was left; 4: some repairs failed, wait,
     are held or refused; 2: a key is unknown or cannot be judged.
     """
-    from reconciler.commands.operator_actions import operator
-    from reconciler.commands.repair import repair_now
+    from reconciler.commands.acts.operator_actions import operator
+    from reconciler.commands.acts.repair import repair_now
     from reconciler.wiring.connections import Connections
     from reconciler.words import said
 
@@ -112,7 +112,7 @@ def repair(
 
 def _named_rows(connections: Connections, report: ManualRepairReport | DismissalReport) -> Table:
     """Columns and rows, with the business ids that outboxes tell."""
-    from reconciler.commands.business_ids import business_ids_of
+    from reconciler.commands.asking.business_ids import business_ids_of
 
     names = business_ids_of(connections, list(dict.fromkeys(line.unique_key for line in report.keys)))
     return with_business_ids(report.columns, report.rows(), names)
@@ -176,8 +176,8 @@ def dismiss(
     the reconciler still works on one, which stays, or a half that was to be closed may be open still; 2: a key is
     unknown.
     """
-    from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
-    from reconciler.commands.operator_actions import operator
+    from reconciler.commands.acts.dismiss import dismiss_keys, take_back_dismissals
+    from reconciler.commands.acts.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
     if take_back and (dry_run or roll_back_half):
@@ -230,8 +230,8 @@ def hold(
 
     Of two holds of one topic the later end counts; none is later than any.
     """
-    from reconciler.commands.hold import end_of_hold, place_hold
-    from reconciler.commands.operator_actions import operator
+    from reconciler.commands.acts.hold import end_of_hold, place_hold
+    from reconciler.commands.acts.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
     if until is not None and for_time is not None:
@@ -268,8 +268,8 @@ def resume(
 
     Exit code 5: another hold has taken the place of one that was read: nothing is lifted.
     """
-    from reconciler.commands.hold import lift_hold
-    from reconciler.commands.operator_actions import operator
+    from reconciler.commands.acts.hold import lift_hold
+    from reconciler.commands.acts.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
     with Connections.for_one_answer(read_settings(config)) as connections:
@@ -302,8 +302,8 @@ def rebuild(
     """Put what the inboxes hold back into Redis after an outage (the reconciler does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
-    from reconciler.commands.operator_actions import operator
-    from reconciler.commands.rebuild import put_back
+    from reconciler.commands.acts.operator_actions import operator
+    from reconciler.commands.acts.rebuild import put_back
     from reconciler.wiring.connections import Connections
 
     settings = read_settings(config)

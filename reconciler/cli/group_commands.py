@@ -62,7 +62,7 @@ def rename(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
-    from reconciler.commands.operator_actions import operator
+    from reconciler.commands.acts.operator_actions import operator
     from reconciler.commands.renaming.group_rename import WantedRename, rename_group
     from reconciler.settings.types import require_group
     from reconciler.wiring.connections import Connections

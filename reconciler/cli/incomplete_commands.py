@@ -21,7 +21,7 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, remark
 
 if TYPE_CHECKING:
-    from reconciler.commands.incomplete import IncompleteReport
+    from reconciler.commands.acts.incomplete import IncompleteReport
 
 #: Exit code where the operator declined: nothing was changed.
 DECLINED = 4
@@ -58,8 +58,8 @@ def incomplete(
     next delivery runs the handler. --all shows the rows and asks first, unless --yes. A row that is younger than 15
     minutes is left, since its handler may still be at work. Exit code 4: a row was left, or would be (--dry-run).
     """
-    from reconciler.commands.incomplete import WantedEnding, end_incomplete
-    from reconciler.commands.operator_actions import operator
+    from reconciler.commands.acts.incomplete import WantedEnding, end_incomplete
+    from reconciler.commands.acts.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
     if bool(keys) == every_row:

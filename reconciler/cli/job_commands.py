@@ -30,7 +30,7 @@ def jobs_list(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """The newest jobs first."""
-    from reconciler.commands.jobs import job_document, list_jobs
+    from reconciler.commands.acts.jobs import job_document, list_jobs
     from reconciler.telling.ports.paging import LedgerFilter, all_rows
     from reconciler.wiring.connections import Connections
 
@@ -49,9 +49,9 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
 
     Exit code 1: it failed; 4: it was cancelled, or keys did not end well; 2: no job has this id.
     """
-    from reconciler.commands.business_ids import business_ids_of
-    from reconciler.commands.jobs import find_job, job_document
-    from reconciler.commands.repair import RepairLine
+    from reconciler.commands.acts.jobs import find_job, job_document
+    from reconciler.commands.acts.repair import RepairLine
+    from reconciler.commands.asking.business_ids import business_ids_of
     from reconciler.wiring.connections import Connections
 
     with Connections.for_one_answer(read_settings(config)) as connections:
@@ -81,8 +81,8 @@ def jobs_cancel(job_id: JobArgument, config: ConfigOption = None, output: Output
 
     Exit code 4: it had ended by itself; 2: no job has this id.
     """
-    from reconciler.commands.jobs import cancel_job, job_document
-    from reconciler.commands.operator_actions import operator
+    from reconciler.commands.acts.jobs import cancel_job, job_document
+    from reconciler.commands.acts.operator_actions import operator
     from reconciler.telling.ports.jobs import ENDED_JOBS
     from reconciler.wiring.connections import Connections
 

@@ -123,7 +123,7 @@ def list_rows(
 
     Exit code 3: nothing ever ran with the environment of the settings.
     """
-    from reconciler.commands.business_ids import business_ids_of
+    from reconciler.commands.asking.business_ids import business_ids_of
     from reconciler.commands.list import list_rows
     from reconciler.telling.ports.paging import LedgerFilter  # slow to load
     from reconciler.wiring.connections import Connections

@@ -8,8 +8,14 @@ from functools import cache
 from typing import Literal
 
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, facts_of_away
+from reconciler.commands.asking.business_ids import (
+    BusinessMessages,
+    key_shaped,
+    messages_of,
+    other_case_note,
+    require_name,
+)
 from reconciler.commands.asking.environment import never_run
-from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, other_case_note, require_name
 from reconciler.contract.answers import NO_TOPIC
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import coded

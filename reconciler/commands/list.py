@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from reconciler.commands.asking.business_ids import keys_named
 from reconciler.commands.asking.environment import never_run
-from reconciler.commands.business_ids import keys_named
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import RepairState

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 
 from reconciler.clock import Clock
-from reconciler.commands.business_ids import business_ids_of
+from reconciler.commands.asking.business_ids import business_ids_of
 from reconciler.commands.status.report import StatusReport
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Fact

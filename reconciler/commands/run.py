@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.commands.hold import ENDS_SECONDS, lift_ended
-from reconciler.commands.job_worker import working_on_jobs
+from reconciler.commands.acts.hold import ENDS_SECONDS, lift_ended
+from reconciler.commands.acts.job_worker import working_on_jobs
 from reconciler.commands.metrics import measuring, status_reading
 from reconciler.commands.notices import telling
 from reconciler.commands.safety import require_own_identities, require_safe_redis

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from reconciler.clock import Clock
-from reconciler.commands.hold import lift_hold, place_hold
+from reconciler.commands.acts.hold import lift_hold, place_hold
 from reconciler.commands.topics import create_topics
 from reconciler.contract.tables import Rung
 from reconciler.demo.audit_step import AuditAnswer, audit, is_closed, window_of

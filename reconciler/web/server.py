@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from reconciler.clock import Clock
-from reconciler.commands.job_worker import working_on_jobs
+from reconciler.commands.acts.job_worker import working_on_jobs
 from reconciler.commands.notices import telling, telling_audits
 from reconciler.contract.urls import address_of
 from reconciler.instrumentation.listening import address_refused, host_and_port

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from reconciler.commands.job_worker import working_on_jobs
+from reconciler.commands.acts.job_worker import working_on_jobs
 from reconciler.settings.file import load_settings
 from reconciler.wiring.connections import Connections
 

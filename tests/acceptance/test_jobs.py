@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.jobs import find_job, place_rebuild, place_repair
+from reconciler.commands.acts.jobs import find_job, place_rebuild, place_repair
 from reconciler.contract.tables import JobState
 from reconciler.settings.file import load_settings
 from reconciler.telling.ports.jobs import Job

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from jsonschema import Draft202012Validator
 
-from reconciler.commands.jobs import find_job
+from reconciler.commands.acts.jobs import find_job
 from reconciler.contract.tables import JobState
 from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import Job

@@ -54,7 +54,7 @@ def server(own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(renamed_group, "PAGE_ROWS", 2)
     monkeypatch.setattr(renamed_group, "COUNTED_ROWS", 2)
     monkeypatch.setattr(incomplete_rows, "ROWS_READ", 2)
-    monkeypatch.setattr("reconciler.commands.incomplete.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("reconciler.commands.acts.incomplete.ROWS_AT_ONCE", 2)
     yield own_server
     own_server.thaw()
 

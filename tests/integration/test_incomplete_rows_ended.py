@@ -15,7 +15,7 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxAnswer
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 from reconciler.cli.app import run
-from reconciler.commands.incomplete import WantedEnding, end_incomplete
+from reconciler.commands.acts.incomplete import WantedEnding, end_incomplete
 from reconciler.contract.least_rights import INCOMPLETE, RUN, grants
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Ending

@@ -46,7 +46,7 @@ NO_SENTENCE = {
     "reconciler/audit/statement/document.py statement_document": "names of members",
     "reconciler/channels/answers.py secret_parts": "the header of a login",
     "reconciler/commands/run.py still_safe_redis": "an outage's reason is a closed word",
-    "reconciler/commands/operator_actions.py recorded": "an error without words leaves no colon",
+    "reconciler/commands/acts/operator_actions.py recorded": "an error without words leaves no colon",
     "reconciler/contract/row_rules.py use_of": "a kind of name in a list of names, as 0.2.0 keeps it",
     "reconciler/contract/row_rules.py held_again": "a person's words beside the same person's words: said twice or not",
     "reconciler/evidence/broker_answer.py and_elsewhere": "what two brokers said is told once if it is the same",

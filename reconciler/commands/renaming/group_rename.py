@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import utc_text
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.asking.availability import ask_ledger, require
-from reconciler.commands.operator_actions import recorded
 from reconciler.commands.renaming.group_on_brokers import GroupOnBrokers, GroupQueue, renamed_rows, sections_of
 from reconciler.commands.renaming.renamed_groups import LEASE_SECONDS, OnlyRename, only_rename, renames
 from reconciler.contract.kept_facts import ACT_GROUP_RENAME, ACT_GROUP_RENAME_UNDONE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from reconciler.commands.acknowledgement import acknowledged
+from reconciler.commands.acts.acknowledgement import acknowledged
 from reconciler.commands.asking.availability import (
     AWAY,
     BROKER_AWAY,

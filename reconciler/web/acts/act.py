@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.commands.acts.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import WEB_USER_PREFIX
 from reconciler.errors import InvalidValue
 from reconciler.web.exchange import WebRefusal, WebRequest

@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 from pydantic import Field
 
-from reconciler.commands.jobs import REASON_CHARACTERS_MAX
-from reconciler.commands.message_body import open_body
+from reconciler.commands.acts.jobs import REASON_CHARACTERS_MAX
+from reconciler.commands.acts.message_body import open_body
 from reconciler.errors import InvalidValue
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
 from reconciler.web.exchange import WebRefusal

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from reconciler.commands.hold import HELD_DAYS_MAX, end_of_hold, lift_hold, place_hold
-from reconciler.commands.jobs import REASON_CHARACTERS_MAX
+from reconciler.commands.acts.hold import HELD_DAYS_MAX, end_of_hold, lift_hold, place_hold
+from reconciler.commands.acts.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import HoldKind
 from reconciler.web.access.visitors import require_role
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct

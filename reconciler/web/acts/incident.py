@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from pydantic import Field
 
-from reconciler.commands.acknowledgement import acknowledge
+from reconciler.commands.acts.acknowledgement import acknowledge
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
 from reconciler.web.exchange import WebRefusal
 from reconciler.web.services import WebServices

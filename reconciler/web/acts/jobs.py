@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from pydantic import Field
 
-from reconciler.commands.jobs import cancel_job, job_document, place_rebuild
+from reconciler.commands.acts.jobs import cancel_job, job_document, place_rebuild
 from reconciler.web.acts.act import ActRequest, ActResult, NoFields, Reasoned, WebAct
 from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices

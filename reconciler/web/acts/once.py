@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from reconciler.commands.jobs import job_id_of
+from reconciler.commands.acts.jobs import job_id_of
 from reconciler.errors import DatabaseAway, ReconcilerError, TransientError
 from reconciler.telling.ports.idempotency import KeyAnswer, KeyedRequest, KeyUse
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct, name_on_record

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from reconciler.commands.dismiss import dismiss_keys, take_back_dismissals
-from reconciler.commands.jobs import LEFT_NAMED_MAX, REASON_CHARACTERS_MAX, job_document, place_repair
-from reconciler.commands.repair import (
+from reconciler.commands.acts.dismiss import dismiss_keys, take_back_dismissals
+from reconciler.commands.acts.jobs import LEFT_NAMED_MAX, REASON_CHARACTERS_MAX, job_document, place_repair
+from reconciler.commands.acts.repair import (
     REPAIR_KEYS_MAX,
     digest_of,
     failed_keys,

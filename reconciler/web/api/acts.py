@@ -8,8 +8,8 @@ from dataclasses import fields
 from http import HTTPStatus
 from typing import Any
 
-from reconciler.commands.message_body import FOUND_IN
-from reconciler.commands.repair import RepairLine
+from reconciler.commands.acts.message_body import FOUND_IN
+from reconciler.commands.acts.repair import RepairLine
 from reconciler.contract.tables import HoldKind, RepairAct
 from reconciler.contract.unique_key import UNIQUE_KEY_PATTERN
 from reconciler.policy.open_halves import HalfState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reconciler.commands.jobs import find_job, job_document, list_jobs
+from reconciler.commands.acts.jobs import find_job, job_document, list_jobs
 from reconciler.commands.list import LISTINGS, list_page
 from reconciler.contract import tables
 from reconciler.contract.schema import Table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from reconciler.commands.jobs import RebuildRequest, RepairRequest, find_job, job_document, list_jobs
-from reconciler.commands.repair import RepairLine
+from reconciler.commands.acts.jobs import RebuildRequest, RepairRequest, find_job, job_document, list_jobs
+from reconciler.commands.acts.repair import RepairLine
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import MalformedInput

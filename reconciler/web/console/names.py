@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from reconciler.commands.business_ids import business_ids_of
+from reconciler.commands.asking.business_ids import business_ids_of
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRequest, WebResponse

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from markupsafe import Markup, escape
 
-from reconciler.commands import business_ids
+from reconciler.commands.asking import business_ids
 from reconciler.contract import verdicts
 from reconciler.contract.facts import Fact, Field
 from reconciler.contract.stored_facts import CODES, codes_of, fact_of

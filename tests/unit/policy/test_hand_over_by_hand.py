@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from reconciler.commands import hand_over as by_hand
-from reconciler.commands.hand_over import HANDED_OVER, HandOverResult
+from reconciler.commands.acts import hand_over as by_hand
+from reconciler.commands.acts.hand_over import HANDED_OVER, HandOverResult
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile

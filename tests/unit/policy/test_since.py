@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.commands.repair import ManualRepairReport, _repair
+from reconciler.commands.acts.repair import ManualRepairReport, _repair
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict, what_ends

@@ -16,8 +16,8 @@ from reconciler.cli.act_commands import _next_ms
 from reconciler.cli.app import run
 from reconciler.cli.options import seconds_of
 from reconciler.clock import SystemClock
-from reconciler.commands.hold import HELD_DAYS_MAX, lift_ended, lift_hold, place_hold
-from reconciler.commands.operator_actions import operator, recorded
+from reconciler.commands.acts.hold import HELD_DAYS_MAX, lift_ended, lift_hold, place_hold
+from reconciler.commands.acts.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings.schema import Settings

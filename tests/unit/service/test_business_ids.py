@@ -10,11 +10,17 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
-from reconciler.commands import business_ids
-from reconciler.commands.business_ids import NamedMessages, business_ids_of, keys_named, messages_of, require_name
+from reconciler.commands.acts.repair import _named
+from reconciler.commands.asking import business_ids
+from reconciler.commands.asking.business_ids import (
+    NamedMessages,
+    business_ids_of,
+    keys_named,
+    messages_of,
+    require_name,
+)
 from reconciler.commands.list import list_rows
 from reconciler.commands.notices import telling
-from reconciler.commands.repair import _named
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict

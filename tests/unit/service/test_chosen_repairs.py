@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from reconciler.commands import job_worker, repair
-from reconciler.commands.dismiss import ledger_rows
-from reconciler.commands.job_worker import JobWorker
-from reconciler.commands.jobs import find_job, place_repair
-from reconciler.commands.repair import RepairLine, failed_keys, repair_now
+from reconciler.commands.acts import job_worker, repair
+from reconciler.commands.acts.dismiss import ledger_rows
+from reconciler.commands.acts.job_worker import JobWorker
+from reconciler.commands.acts.jobs import find_job, place_repair
+from reconciler.commands.acts.repair import RepairLine, failed_keys, repair_now
 from reconciler.contract.outcomes import JUDGED_FIRST, WOULD_BE_OPENED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.cli.app import run
-from reconciler.commands.dismiss import DismissalLine, DismissalReport, dismiss_keys, take_back_dismissals
-from reconciler.commands.dismissed_halves import HalfLine
+from reconciler.commands.acts.dismiss import DismissalLine, DismissalReport, dismiss_keys, take_back_dismissals
+from reconciler.commands.acts.dismissed_halves import HalfLine
 from reconciler.contract import outcomes
 from reconciler.contract.outcomes import DISMISSAL_HAS_EFFECT, HALF_NONE
 from reconciler.contract.subscription import Shard, Subscription
@@ -213,7 +213,7 @@ def test_what_a_line_means_is_printed_above_the_table_and_is_bounded(
         for n in range(25)
     ]
     report = DismissalReport(keys=tuple(lines))
-    monkeypatch.setattr("reconciler.commands.dismiss.dismiss_keys", lambda *_args, **_options: report)
+    monkeypatch.setattr("reconciler.commands.acts.dismiss.dismiss_keys", lambda *_args, **_options: report)
     assert run(["dismiss", KEYS[0], "--reason", "paid", "--config", str(EXAMPLE)]) == 4
     told = capsys.readouterr().out
     assert "halves not looked at: 1; `reconciler dismiss KEY --dry-run` tells of each" in told
@@ -242,7 +242,7 @@ def test_the_way_back_is_told_and_walked_on_the_command_line(
     again = take_back_dismissals(connections, KEYS[:1], topic=None, group=None, reason="not paid", by="operator bert")
     assert [line.outcome for line in again.keys] == ["not dismissed", "taken back"]
     assert again.exit_code == 0
-    monkeypatch.setattr("reconciler.commands.dismiss.take_back_dismissals", lambda *_args, **_options: report)
+    monkeypatch.setattr("reconciler.commands.acts.dismiss.take_back_dismissals", lambda *_args, **_options: report)
     assert run(["dismiss", KEYS[0], "--take-back", "--reason", "not paid", "--config", str(EXAMPLE)]) == 0
     told = capsys.readouterr().out
     assert "halves not looked at" not in told

@@ -356,7 +356,7 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
     ],
 )
 def test_repair_code_is_4_for_what_is_left_and_2_for_what_is_unknown(lines: list[tuple[str, str]], code: int) -> None:
-    from reconciler.commands.repair import ManualRepairReport, RepairLine
+    from reconciler.commands.acts.repair import ManualRepairReport, RepairLine
 
     keys = tuple(
         RepairLine(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="")

@@ -17,10 +17,10 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.cli.output import print_json
 from reconciler.cli.report_commands import Listing
+from reconciler.commands.acts.dismiss import DismissalLine, DismissalReport
+from reconciler.commands.acts.hold import LiftedHolds
+from reconciler.commands.acts.repair import ManualRepairReport, RepairLine
 from reconciler.commands.diagnosis import Diagnosis, as_told
-from reconciler.commands.dismiss import DismissalLine, DismissalReport
-from reconciler.commands.hold import LiftedHolds
-from reconciler.commands.repair import ManualRepairReport, RepairLine
 from reconciler.commands.topics import CreatedTopic
 from reconciler.contract.outcomes import KEY_FAILED
 from reconciler.contract.schema import Column, Table
@@ -197,7 +197,7 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
     config: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr("reconciler.commands.repair.repair_now", lambda *_args, **_options: repaired())
+    monkeypatch.setattr("reconciler.commands.acts.repair.repair_now", lambda *_args, **_options: repaired())
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert run(["repair", "--all", "--config", str(config)]) == 4
     assert "Repair this message? [y/N]: " in shown(capsys)

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from reconciler.cli.app import run
 from reconciler.clock import SystemClock
-from reconciler.commands.job_worker import LINES_MAX, JobWorker, working_on_jobs
-from reconciler.commands.jobs import (
+from reconciler.commands.acts.job_worker import LINES_MAX, JobWorker, working_on_jobs
+from reconciler.commands.acts.jobs import (
     REASON_CHARACTERS_MAX,
     cancel_job,
     find_job,
@@ -22,7 +22,7 @@ from reconciler.commands.jobs import (
     place_rebuild,
     place_repair,
 )
-from reconciler.commands.repair import REPAIR_KEYS_MAX, RepairLine
+from reconciler.commands.acts.repair import REPAIR_KEYS_MAX, RepairLine
 from reconciler.contract.outcomes import KEY_FAILED
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobState

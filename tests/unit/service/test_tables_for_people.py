@@ -143,7 +143,7 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     rows = [tuple(map(value, columns))] * 2
     listed = LedgerListing(columns=columns, rows=rows, notes=[OTHER_TOPIC(topic="SHOES")])
     monkeypatch.setattr("reconciler.commands.list.list_rows", lambda *_args, **_options: listed)
-    monkeypatch.setattr("reconciler.commands.business_ids.business_ids_of", lambda *_: {KEYS[0]: "order-7"})
+    monkeypatch.setattr("reconciler.commands.asking.business_ids.business_ids_of", lambda *_: {KEYS[0]: "order-7"})
     assert run(["list", what.value, "--limit", "1"]) == 0
     note, more, _title, *lines = printed(capsys)
     assert note == "note: no [[subscriptions]] section has the topic 'SHOES'"

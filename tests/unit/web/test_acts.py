@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from jsonschema import Draft202012Validator
 
 from reconciler.clock import SystemClock
-from reconciler.commands import repair
-from reconciler.commands.acknowledgement import acknowledged
-from reconciler.commands.jobs import RepairRequest, find_job
-from reconciler.commands.repair import RepairLine, digest_of, keys_changed, seen_now
+from reconciler.commands.acts import repair
+from reconciler.commands.acts.acknowledgement import acknowledged
+from reconciler.commands.acts.jobs import RepairRequest, find_job
+from reconciler.commands.acts.repair import RepairLine, digest_of, keys_changed, seen_now
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, JobState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict

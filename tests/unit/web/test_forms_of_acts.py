@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from reconciler.clock import utc_text
+from reconciler.commands.acts.jobs import cancel_job, find_job, place_rebuild, place_repair
+from reconciler.commands.acts.repair import ManualRepairReport
 from reconciler.commands.explain import Explanation
-from reconciler.commands.jobs import cancel_job, find_job, place_rebuild, place_repair
-from reconciler.commands.repair import ManualRepairReport
 from reconciler.contract.tables import HoldKind, JobState
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.sql.tables import idempotency_key

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.commands import explain
-from reconciler.commands.business_ids import BusinessMessages
+from reconciler.commands.asking.business_ids import BusinessMessages
 from reconciler.commands.explain import Explanation
 from reconciler.contract.facts import Code, Fact, FieldValue
 from reconciler.contract.reasons import TAG_COMPARED

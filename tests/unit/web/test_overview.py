@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.commands.acknowledgement import ACKNOWLEDGED
+from reconciler.commands.acts.acknowledgement import ACKNOWLEDGED
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.verdicts import Verdict

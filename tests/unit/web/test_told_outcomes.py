@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.commands.dismissed_halves import HalfLine
-from reconciler.commands.jobs import place_repair
-from reconciler.commands.repair import ManualRepairReport, RepairLine, digest_of
+from reconciler.commands.acts.dismissed_halves import HalfLine
+from reconciler.commands.acts.jobs import place_repair
+from reconciler.commands.acts.repair import ManualRepairReport, RepairLine, digest_of
 from reconciler.contract.kept_facts import ANSWERED_WITH
 from reconciler.contract.outcomes import HELD_FIRST, JUDGED_FIRST, NOT_LOOKED_AT
 from reconciler.contract.subscription import Shard, Subscription

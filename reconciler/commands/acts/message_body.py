@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.commands.business_ids import key_shaped
-from reconciler.commands.operator_actions import recorded
+from reconciler.commands.acts.operator_actions import recorded
+from reconciler.commands.asking.business_ids import key_shaped
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE
 from reconciler.errors import InvalidValue
 from reconciler.policy.evidence import StoredMessage

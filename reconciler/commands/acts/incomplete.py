@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.asking.availability import ask_ledger, require
-from reconciler.commands.business_ids import HINTS_MAX, other_case_note
-from reconciler.commands.operator_actions import recorded
+from reconciler.commands.asking.business_ids import HINTS_MAX, other_case_note
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Ending

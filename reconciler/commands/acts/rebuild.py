@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reconciler.clock import utc_text
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.asking.availability import ask_databases, ask_ledger, ask_redis, require
-from reconciler.commands.operator_actions import recorded
 from reconciler.errors import InvalidValue
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
 from reconciler.clock import utc_text
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.asking.brokers import groups_reading
-from reconciler.commands.operator_actions import recorded
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import END_UNKNOWN, MUST_STAY, NOT_LOOKED_AT, NOT_LOOKED_FOR
 from reconciler.errors import ReconcilerError

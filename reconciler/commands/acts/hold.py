@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from reconciler.clock import utc_text
-from reconciler.commands.operator_actions import recorded
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.ports.ledger import HeldTopic

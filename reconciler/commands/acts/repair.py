@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from reconciler.clock import utc_text
+from reconciler.commands.acts.hand_over import brakes_of, cancel, changed_meanwhile, hand_over, nothing_of_dismissed
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.asking.availability import require_all_dependencies
-from reconciler.commands.business_ids import NamedMessages, keys_named
-from reconciler.commands.hand_over import brakes_of, cancel, changed_meanwhile, hand_over, nothing_of_dismissed
-from reconciler.commands.operator_actions import recorded
+from reconciler.commands.asking.business_ids import NamedMessages, keys_named
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import (
     HAS_CHANGED,

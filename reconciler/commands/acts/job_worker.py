@@ -16,10 +16,9 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.clock import Clock
-from reconciler.commands.asking.availability import require_all_dependencies
-from reconciler.commands.jobs import RebuildRequest, RepairRequest, damaged_job
-from reconciler.commands.rebuild import put_back
-from reconciler.commands.repair import (
+from reconciler.commands.acts.jobs import RebuildRequest, RepairRequest, damaged_job
+from reconciler.commands.acts.rebuild import put_back
+from reconciler.commands.acts.repair import (
     REPAIR_KEYS_MAX,
     RepairLine,
     keys_by_subscription,
@@ -27,6 +26,7 @@ from reconciler.commands.repair import (
     open_loss_keys,
     repair_key,
 )
+from reconciler.commands.asking.availability import require_all_dependencies
 from reconciler.contract.outcomes import KEY_FAILED, UNHEARD
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from reconciler.commands.dismiss import ledger_rows
+from reconciler.commands.acts.dismiss import ledger_rows
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import (
     BY_VERDICT,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from reconciler.commands.operator_actions import recorded
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.tables import WEB_USER_PREFIX, NoticeKind
 from reconciler.errors import ChangedMeanwhile

@@ -1,4 +1,4 @@
-"""Jobs as people ask for them: place, look, cancel. What does them: reconciler/commands/job_worker.py."""
+"""Jobs as people ask for them: place, look, cancel. What does them: reconciler/commands/acts/job_worker.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from reconciler.commands.acts.operator_actions import recorded
+from reconciler.commands.acts.rebuild import require_past
+from reconciler.commands.acts.repair import REPAIR_KEYS_MAX
 from reconciler.commands.asking.availability import ask_ledger, require
-from reconciler.commands.operator_actions import recorded
-from reconciler.commands.rebuild import require_past
-from reconciler.commands.repair import REPAIR_KEYS_MAX
 from reconciler.contract.row_rules import is_storable
 from reconciler.contract.tables import JobKind
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 
+from reconciler.commands.acts.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
+from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.asking.availability import ask_ledger, require
-from reconciler.commands.business_ids import HINTS_MAX, other_case_note
-from reconciler.commands.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
-from reconciler.commands.operator_actions import recorded
+from reconciler.commands.asking.business_ids import HINTS_MAX, other_case_note
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import DISMISSAL_TAKEN_BACK, TAKEN_BACK_NEVER_SENT
 from reconciler.contract.row_rules import is_storable
