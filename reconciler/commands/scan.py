@@ -250,7 +250,7 @@ def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None,
     stands = sorted({half.copy.broker for half in halves} & standing)
     if stands:
         return MEND_CHECK_SERVICE(broker=stands[0])
-    if all(half.questions_left is None for half in halves):
+    if all(half.asked_until_ms is None for half in halves):
         return NOBODY_ASKS(kept_until_ms=oldest.kept_until_ms or 0)
     until_ms = min(half.asked_until_ms or 0 for half in halves)
     group = oldest.copy.producer_group

@@ -135,7 +135,8 @@ OF_SCAN = (
         why="which half messages were ended; without GET all of them are read",
     ),
     _topic("TRANS_CHECK_MAX_TIME_TOPIC", "SUB", why="half messages that the broker has given up"),
-    _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="how many half messages are in RocksDB, from 5.4 on"),
+    _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="half messages are read, from 5.4 on"),
+    _topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", "SUB", why="which of these were ended, from 5.4 on"),
     _topic(
         BUSINESS_TOPIC,
         "SUB",

@@ -95,6 +95,33 @@ def unnamed_halves(
         yield replace(asked_on(copy, rules, state), is_looked_up=in_topic is not None)
 
 
+def uncounted_halves(
+    copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
+) -> Iterator[Half]:
+    """States of halves in RocksDB that nothing ended: after the last question the broker deletes its record of them
+    without a trace, and an END still works (TransactionalMessageRocksDBService)."""
+    for copy in copies:
+        in_topic = delivered.get(copy.identity)
+        until_ms = copy.born_ms + round((copy.left_alone_seconds + rules.asked_for_seconds) * 1000)
+        kept_ms = copy.store_ms + round(rules.retention_seconds * 1000)
+        is_asked = now_ms <= until_ms
+        if now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000:
+            if in_topic:
+                continue
+            state = HalfFate.FRESH
+        elif in_topic:
+            state = HalfFate.DELIVERED if is_asked else HalfFate.GIVEN_UP_DELIVERED
+        else:
+            state = HalfFate.OPEN if is_asked else HalfFate.GIVEN_UP
+        yield Half(
+            copy=copy,
+            state=state,
+            asked_until_ms=until_ms if is_asked else None,
+            kept_until_ms=kept_ms,
+            is_looked_up=in_topic is not None,
+        )
+
+
 def walked_halves(copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int) -> Iterator[Half]:
     """States of halves whose outcome is not in the log (up to 4.2, where no broker asks)."""
     for copy in copies:

@@ -1,6 +1,10 @@
-"""Offsets of ended halves: one bit each, in blocks that are made where there is one."""
+"""Ended halves: one bit an offset, in blocks that are made where there is one; or eight bytes a place in the log."""
 
 from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.properties import whole_number
@@ -39,6 +43,20 @@ class OffsetBits:
         block = self._blocks.get(offset >> _BLOCK_BITS)
         place = offset & _IN_BLOCK
         return block is not None and bool(block[place >> 3] & 1 << (place & 7))
+
+
+class Places:
+    """A set of places in a log: eight bytes each."""
+
+    def __init__(self, places: Iterable[int]) -> None:
+        self._sorted = array("q", sorted(array("q", places)))
+
+    def __contains__(self, place: int) -> bool:
+        index = bisect_left(self._sorted, place)
+        return index < len(self._sorted) and self._sorted[index] == place
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sorted)
 
 
 def ended_offsets(body: bytes, tags: str | None) -> list[int]:

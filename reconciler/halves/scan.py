@@ -22,13 +22,14 @@ from reconciler.halves.classify import (
     newest_of_each,
     open_halves,
     stands_seconds,
+    uncounted_halves,
     unnamed_halves,
     walked_halves,
 )
-from reconciler.halves.ended import OffsetBits
+from reconciler.halves.ended import OffsetBits, Places
 from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, ReadingRate, half_copy
 from reconciler.halves.log_walk import LogHalves, LogWalk, places_of_queues
-from reconciler.halves.outcomes import HalfPlaces
+from reconciler.halves.outcomes import HalfPlaces, property_of
 from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.families import Families
@@ -40,6 +41,7 @@ from reconciler.rocketmq.wire.codes import (
     HALF_TOPIC,
     OP_TOPIC,
     ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
     SystemFlag,
 )
 
@@ -49,7 +51,7 @@ IN_NO_QUEUE = Code("scan.in-no-queue", version=Field.NAME)
 BEFORE_FIRST_ROUND = Code("scan.before-first-round", number=Field.NUMBER)
 WITHOUT_SAVED_OFFSET = Code("scan.without-saved-offset", why=Field.TEXT)
 WITHOUT_ENDED = Code("scan.without-ended")
-IN_ROCKSDB = Code("scan.in-rocksdb", number=Field.NUMBER)
+IN_ROCKSDB = Code("scan.in-rocksdb", since_ms=Field.TIME)
 ROCKSDB_UNREAD = Code("scan.rocksdb-unread", why=Field.TEXT)
 GIVEN_UP_UNREAD = Code("scan.given-up-unread", why=Field.TEXT)
 MORE_GIVEN_UP = Code("scan.more-given-up", number=Field.NUMBER, shown=Field.NUMBER)
@@ -165,7 +167,7 @@ class BrokerScan:
         found.halves = tuple(self._classified(look, list(still.values())))
         found.halves += tuple(given_up(parked.values(), rules=rules, delivered=self._looked_up(parked)))
         if facts.may_keep_halves_in_rocksdb:
-            self._count_rocksdb()
+            found.halves += tuple(self._in_rocksdb(rules))
         found.halves = self._with_producers(found.halves)
         if self._is_counting:
             self._count_outcomes(look, bounds)
@@ -323,15 +325,40 @@ class BrokerScan:
                 places.add_committed(head.prepared_transaction_offset)
             self._show(head.queue_offset - begin, end - begin)
 
-    def _count_rocksdb(self) -> None:
-        """Halves that the broker keeps in RocksDB are told, by their number."""
+    def _in_rocksdb(self, rules: CheckRules) -> Iterator[Half]:
+        """Halves that the broker keeps in RocksDB, of the time that was asked for, else of a day.
+
+        They are never put back and nothing counts their questions, so that "given up" is a matter of age. Each END has
+        an OP record, which names the place of its half.
+        """
+        since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         try:
             bounds = self._queues.bounds(ROCKSDB_HALF_TOPIC)
+            if bounds is None or bounds[0] == bounds[1]:
+                return
+            self.findings.note(IN_ROCKSDB(since_ms=since_ms))
+            ended, until = self._ended_in_rocksdb(since_ms - _MARGIN_MS, 0)
+            begin = self._queues.at_time(ROCKSDB_HALF_TOPIC, since_ms, otherwise=bounds[0])
+            left: dict[int, HalfCopy] = {}
+            for record in self._queues.records(ROCKSDB_HALF_TOPIC, max(bounds[0], begin), bounds[1]):
+                if record.physical_offset not in ended:
+                    left[record.physical_offset] = half_copy(record, timeout_seconds=rules.timeout_seconds)
+                self._show(record.queue_offset - begin, bounds[1] - begin)
+            for place in self._ended_in_rocksdb(0, until)[0]:
+                left.pop(place, None)
         except ReconcilerError as error:
             self.findings.note(ROCKSDB_UNREAD(why=str(error)))
             return
-        if bounds is not None and bounds[1] > bounds[0]:
-            self.findings.note(IN_ROCKSDB(number=bounds[1] - bounds[0]))
+        delivered = self._looked_up({copy.identity: copy for copy in left.values()})
+        yield from uncounted_halves(left.values(), rules=rules, now_ms=self._clock.now_ms(), delivered=delivered)
+
+    def _ended_in_rocksdb(self, since_ms: int, begin: int) -> tuple[Places, int]:
+        """Places of ended halves, and where the topic of their OP records ends."""
+        first, end = self._queues.bounds(ROCKSDB_OP_TOPIC) or (0, 0)
+        begin = max(begin, first, self._queues.at_time(ROCKSDB_OP_TOPIC, since_ms, otherwise=first))
+        heads = self._queues.heads(ROCKSDB_OP_TOPIC, 0, begin, end)
+        texts = (property_of(head.properties, b"TRANS_OFFSET\x01") for head in heads)
+        return Places(int(text) for text in texts if text.isdigit()), end
 
     # ----------------------------------------------------------------- what is asked of brokers about halves
 

@@ -132,6 +132,23 @@ def test_up_to_4_2_a_walk_names_exactly_those_that_are_open(version: str, new_ro
         assert {half.copy.unique_key for half in report.halves} == keys(still_open)
 
 
+@pytest.mark.parametrize(
+    "version", [pytest.param(one, marks=[*marks(one), pytest.mark.nightly]) for one in ("5.4.0", "5.5.0")]
+)
+def test_halves_in_rocksdb_are_named_too(version: str, new_rocketmq_cluster: ClusterFactory) -> None:
+    in_rocksdb = {"transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false"}
+    # 17 intervals of 2 s and two time-outs after its birth a half counts as given up.
+    cluster = new_rocketmq_cluster(version, properties={**in_rocksdb, "transactionCheckMax": "15"})
+    with patient_instance(cluster.name_servers) as instance:
+        sender = Sender(cluster, instance)
+        old = sender.halves(15)
+        eventually(lambda: sender.states() == {"given-up": keys(old)}, within_seconds=90)
+        sender.end(sender.halves(60), EndDecision.COMMIT)
+        sender.end(sender.halves(10), EndDecision.ROLLBACK)
+        young = sender.halves(40)
+        eventually(lambda: sender.states() == {"given-up": keys(old), "open": keys(young)}, within_seconds=30)
+
+
 @pytest.mark.parametrize("version", [*releases()])
 def test_it_leaves_no_trace(version: str, new_rocketmq_cluster: ClusterFactory) -> None:
     cluster = new_rocketmq_cluster(version, properties={"transactionCheckInterval": "3600000"})

@@ -213,6 +213,8 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 #: Halves of a broker from 5.4 on with transRocksDBEnable and without transWriteOriginTransHalfEnable, in queue 0, too
 #: (TransactionalMessageBridge.parseHalfMessageInner).
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+#: One record an END of such a half; its property TRANS_OFFSET is the half's place in the log.
+ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 HALF_TOPICS = frozenset({HALF_TOPIC, ROCKSDB_HALF_TOPIC})
 #: Halves that the broker gave up (4.5.2 and newer).
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"

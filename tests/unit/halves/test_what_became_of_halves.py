@@ -14,9 +14,10 @@ from reconciler.halves.classify import (
     newest_of_each,
     open_halves,
     stands_seconds,
+    uncounted_halves,
     unnamed_halves,
 )
-from reconciler.halves.ended import OffsetBits, ended_offsets
+from reconciler.halves.ended import OffsetBits, Places, ended_offsets
 from reconciler.halves.scan import check_rules
 from reconciler.halves.values import CheckRules, HalfCopy, HalfFate
 from reconciler.rocketmq.wire.broker_facts import facts_of
@@ -106,6 +107,28 @@ def test_without_op_records_a_half_is_open_when_two_rounds_had_the_time_to_pass_
     assert [half.state for half in halves] == states
 
 
+@pytest.mark.parametrize(
+    ("age_seconds", "delivered", "state"),
+    [
+        (3, False, HalfFate.FRESH),
+        (3, True, None),
+        (4, True, HalfFate.DELIVERED),
+        (6 + 6 + 17 * 30, False, HalfFate.OPEN),
+        (6 + 6 + 17 * 30 + 1, False, HalfFate.GIVEN_UP),
+        (6 + 6 + 17 * 30 + 1, True, HalfFate.GIVEN_UP_DELIVERED),
+        (6 + 6 + 17 * 30 + 1, None, HalfFate.GIVEN_UP),
+    ],
+)
+def test_a_half_in_rocksdb_is_given_up_when_it_is_older_than_all_questions_take(
+    age_seconds: int, delivered: bool | None, state: HalfFate | None
+) -> None:
+    at_ms = NOW_MS - 1000 * age_seconds
+    copy = replace(FIRST, born_ms=at_ms, store_ms=at_ms)
+    found = list(uncounted_halves([copy], rules=RULES, now_ms=NOW_MS, delivered={copy.identity: delivered}))
+    assert [half.state for half in found] == [one for one in (state,) if one is not None]
+    assert [half.asked_until_ms is None for half in found] == [age_seconds > 6 + 6 + 17 * 30 for _ in found]
+
+
 def test_a_half_that_was_given_up_counts_once_and_is_lost_only_while_its_message_is_nowhere() -> None:
     newest = newest_of_each([SECOND, FIRST, OTHER])
     assert newest == {SECOND.identity: SECOND, OTHER.identity: OTHER}
@@ -153,6 +176,12 @@ def test_an_op_record_names_offsets_of_halves(body: bytes, tags: str | None, off
 def test_an_op_record_with_something_else_is_no_end() -> None:
     with pytest.raises(ProtocolViolation):
         ended_offsets(b"1,-2", "d")
+
+
+def test_places_in_a_log_are_found_whatever_their_order() -> None:
+    places = Places([30, 10, 20])
+    assert [place in places for place in (9, 10, 11, 20, 30, 31)] == [False, True, False, True, True, False]
+    assert list(places) == [10, 20, 30]
 
 
 def test_ends_cost_memory_only_where_halves_are() -> None:
