@@ -20,6 +20,7 @@ from reconciler.rocketmq.wire.codes import (
     CLIENT_VERSION,
     HALF_TOPIC,
     OP_TOPIC,
+    MQVersion,
     RequestCode,
     ResponseCode,
     pop_retry_topics,
@@ -99,6 +100,21 @@ def test_an_offset_far_beyond_the_end(steps: Steps, probe: RemotingProbe) -> Non
     steps.pass_index()  # the report would be in its queue by now
     after = steps.instance.offsets.maximum(steps.target.broker, steps.queue(MOVED_TOPIC))
     assert after - before == (1 if steps.expect.reports_moved_offsets else 0)
+
+
+def test_entries_of_a_queue_are_listed(steps: Steps, probe: RemotingProbe) -> None:
+    if steps.expect.version < MQVersion.V4_1_0:
+        return  # it knows no such request, and may not answer
+    topic = steps.target.new_topic("entries")
+    send(probe, topic)
+    steps.until_delivered(topic, 1)
+    fields = {"topic": topic, "queueId": "0", "index": "0", "count": "10", "consumerGroup": ""}
+    answer = probe.ask(RequestCode.QUERY_CONSUME_QUEUE, fields, version=CLIENT_VERSION)
+    assert answer.code == ResponseCode.SUCCESS
+    found = json.loads(answer.body)
+    assert (len(found.get("queueData") or ()), found["maxQueueIndex"]) == (
+        (1, 1) if steps.expect.lists_queue_entries else (0, 0)
+    )
 
 
 def test_a_refusal_says_where_to_read_on(steps: Steps, probe: RemotingProbe) -> None:

@@ -124,6 +124,8 @@ def query_consume_queue(broker: BrokerServices, _channel: Channel, request: Comm
     queue = broker.store.queues.find(topic, queue_id)
     if queue is None:
         return Reply(ResponseCode.SYSTEM_ERROR, f"{queue_id} not exist in {topic}")
+    if not broker.family.lists_queue_entries:
+        return Reply(body=b'{"maxQueueIndex":0,"minQueueIndex":0}')
     body: dict[str, object] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
     group = request.fields.get("consumerGroup")
     subscription = None

@@ -63,6 +63,8 @@ class BrokerFacts:
     indexes_committed: bool
     #: An offset inside a record is answered with an error of its own.
     exact_record_lookup: bool
+    #: QUERY_CONSUME_QUEUE answers with the entries; else with a body that was written before they were found.
+    lists_queue_entries: bool
 
     # -- sending
     has_batch_send: bool
@@ -148,6 +150,7 @@ def facts_of(version: int) -> BrokerFacts:
         indexes_unique_key=since(MQVersion.V3_4_9),  # IndexService.buildIndex
         indexes_committed=since(MQVersion.V3_4_9),
         exact_record_lookup=since(MQVersion.V5_0_0),  # EndTransactionProcessor: "Find prepared ..."
+        lists_queue_entries=since(MQVersion.V4_7_0),  # AdminBrokerProcessor.queryConsumeQueue
         has_batch_send=since(MQVersion.V4_1_0),  # SendMessageProcessor, code 320
         max_message_bytes=(4 * 1024 if since(MQVersion.V3_4_9) else 512) * 1024,  # MessageStoreConfig.maxMessageSize
         bad_queue_code=int(ResponseCode.INVALID_PARAMETER if since(MQVersion.V5_3_2) else ResponseCode.SYSTEM_ERROR),

@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 
 from reconciler.cli.app import run
-from reconciler.clock import SystemClock
+from reconciler.clock import ManualClock, SystemClock
 from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.contract.facts import Fact
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.embedded.settings import BrokerSettings
 from reconciler.halves.scan import BrokerScan
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.wiring.half_scan import ScanRequest
+from reconciler.wiring.half_scan import ScanRequest, scan_halves
+from tests.polling import eventually
 from tests.unit.embedded.check_back_stage import Stage, stage
-from tests.unit.embedded.raw_client import GROUP, TOPIC
+from tests.unit.embedded.raw_client import GROUP, TOPIC, RawClient
 
 #: Between rounds that the broker begins by itself.
 ROUNDS_BY_HAND_SECONDS = 10_000.0
@@ -183,6 +187,65 @@ def test_how_all_halves_ended_is_counted_where_it_is_asked_for(play: Stage) -> N
     play.clock.advance(7_200)
     assert scanned(play, is_counting=True, since_seconds=3_600).outcomes == []
     assert scanned(play).outcomes == []
+
+
+def test_where_no_op_record_can_be_read_a_half_is_open_once_two_rounds_had_the_time_to_pass_it() -> None:
+    """4.3 to 4.6; up to 4.5.1 a half is given up in silence."""
+    with stage("4.4", check_interval_seconds=60.0) as play:
+        play.half("given-up")
+        for _ in range(5):
+            play.round()
+        play.end(play.half("committed"))
+        play.end(play.half("rolled-back"), 12)
+        play.half("open")
+        assert states(scanned(play)) == {"given-up": "given-up", "rolled-back": "fresh", "open": "fresh"}
+        play.round()
+        play.broker.faults.fail_check_rounds()  # or a round would give it up
+        play.clock.advance(120)
+        report = scanned(play)
+        assert states(report) == {"given-up": "given-up", "open": "open"}
+        assert "scan.without-ended" in {told_of(note) for note in report.notes()}
+
+
+def told_of(note: Fact) -> str:
+    told = note.fields.get("told")
+    return told.code.name if isinstance(told, Fact) else note.code.name
+
+
+def test_a_half_on_one_broker_whose_message_is_on_another_is_not_lost() -> None:
+    """A send that was tried again, or a half that an acting master has sent on."""
+    clock = ManualClock()
+    with (
+        EmbeddedBroker(is_broker=False) as names,
+        EmbeddedBroker(settings=BrokerSettings(broker_name="a"), name_servers=names.address, clock=clock) as first,
+        EmbeddedBroker(settings=BrokerSettings(broker_name="b"), name_servers=names.address, clock=clock) as second,
+        RawClient(first.address) as at_first,
+        RawClient(second.address) as at_second,
+    ):
+        one, other = Stage(first, at_first, clock), Stage(second, at_second, clock)
+        one.half("K1")
+        one.half("K2")
+        other.end(other.half("K1"))
+        other.broker.call(lambda broker: broker.transactions.write_finished_batch())
+        clock.advance(60)
+        request = ScanRequest(name_servers=names.address, clock=clock)
+        eventually(lambda: len(scan_halves(request, progress=lambda *_: None)) == 2, within_seconds=30)
+        report = run_scan(request, older_than_seconds=60.0, topic=None, progress=lambda *_: None)
+        assert states(report) == {"K1": "delivered", "K2": "open"}
+
+
+def test_a_scan_that_is_stopped_tells_what_it_knows(play: Stage) -> None:
+    play.half("K1")
+    play.round()
+    play.clock.advance(60)
+
+    def stop(_broker: str, _read: int, _of: int) -> None:
+        raise KeyboardInterrupt
+
+    report = scanned(play, progress=stop)
+    assert report.exit_code == 130
+    assert [(half.copy.unique_key, half.is_looked_up) for half in report.halves] == [("K1", False)]
+    assert {note.code.name for note in report.notes()} == {"scan.stopped-early", "scan.not-looked-up"}
 
 
 def test_up_to_4_2_it_says_that_halves_cannot_be_read() -> None:
