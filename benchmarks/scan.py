@@ -1,0 +1,186 @@
+"""What a scan of many halves costs: processor time of this process, against bare pulls of the same three topics.
+
+`python -m benchmarks.scan` loads a real broker with HALVES halves, of which OPEN are open and one of a hundred was
+rolled back, and waits until its check service has come past those that were ended. The default mode reads what is open;
+its goal is 5 s of processor time. `--classify` reads everything; its goal is 3.5 times what bare pulls of the half
+topic, the OP topic and the real topic take in the same run, with as many under way, and 100 MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.halves.half_topic import IN_FLIGHT, TOOLS_GROUP
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest
+from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.wiring.half_scan import ScanRequest
+from tests.services.patient_instance import patient_instance
+from tests.services.rocketmq import RocketMQCluster
+from tests.services.topics import create_topic
+
+TOPIC, GROUP, QUEUES = "SCANNED", "PG_scanned", 4
+#: Of so many halves one is rolled back.
+_ROLLED_BACK_EACH = 100
+_LOADERS = 8
+_GOAL_SECONDS, _GOAL_RATIO, _GOAL_MIB = 5.0, 3.5, 100
+
+
+def main() -> int:
+    """Prints one JSON document; 1: a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--halves", type=int, default=1_000_000)
+    parser.add_argument("--open", type=int, default=1_000)
+    parser.add_argument("--broker", default="5.3.3")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--measure", nargs=2, metavar=("NAME_SERVERS", "BROKER"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.measure is not None:
+        return _measure(*chosen.measure, halves=chosen.halves, left_open=chosen.open, out=chosen.out)
+    # The log of a million halves and their copies is some 800 MB.
+    properties = {
+        "transactionCheckInterval": "5000",
+        "transactionTimeOut": "6000",
+        "transactionCheckMax": "10000",
+        "transactionOpBatchInterval": "1000",
+        "mappedFileSizeCommitLog": str(1 << 28),
+        "mappedFileSizeConsumeQueue": "6000000",
+    }
+    with RocketMQCluster(chosen.broker, properties=properties) as cluster:
+        broker = cluster.broker()
+        create_topic(broker.port, TOPIC, queues=QUEUES, name_server_port=cluster.name_server.port)
+        with patient_instance(cluster.name_servers) as instance:
+            _load(instance, broker.address, halves=chosen.halves, left_open=chosen.open)
+        # A process that has loaded nothing, so that its memory is that of scans.
+        command = [sys.executable, "-m", "benchmarks.scan", "--measure", cluster.name_servers, broker.name]
+        command += ["--halves", str(chosen.halves), "--open", str(chosen.open)]
+        command += ["--out", str(chosen.out)] if chosen.out is not None else []
+        return subprocess.run(command, check=False).returncode
+
+
+def _measure(name_servers: str, broker: str, *, halves: int, left_open: int, out: Path | None) -> int:
+    _settle(name_servers, left_open=left_open)
+    with patient_instance(name_servers) as instance:
+        (address,) = instance.cluster_addresses()
+        bare = _measured(lambda: _bare_pulls(instance, address, broker))
+    default = _measured(lambda: _scan(name_servers))
+    classified = _measured(lambda: _scan(name_servers, is_counting=True))
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    report: ScanReport = default["result"]
+    ((_, _, outcome),) = classified["result"].outcomes
+    document = {
+        "halves": halves,
+        "default": {**_figures(default), "open": len(report.halves), "goal_cpu_seconds": _GOAL_SECONDS},
+        "bare_pulls": {**_figures(bare), "records": bare["result"]},
+        "classify": {
+            **_figures(classified),
+            "committed": outcome.committed,
+            "rolled_back": outcome.rolled_back,
+            "ratio_to_bare_pulls": round(classified["cpu"] / bare["cpu"], 2),
+            "goal_ratio": _GOAL_RATIO,
+        },
+        "peak_mib": round(peak_mib),
+        "goal_peak_mib": _GOAL_MIB,
+    }
+    text = json.dumps(document, indent=2)
+    sys.stdout.write(text + "\n")
+    if out is not None:
+        out.write_text(text + "\n")
+    is_exact = len(report.halves) == left_open and outcome.halves == halves
+    is_fast = default["cpu"] <= _GOAL_SECONDS and classified["cpu"] <= _GOAL_RATIO * bare["cpu"]
+    return int(not (is_exact and is_fast and peak_mib <= _GOAL_MIB))
+
+
+def _load(instance: ClientInstance, address: str, *, halves: int, left_open: int) -> None:
+    """The open ones are spread over all."""
+    each_open = halves // left_open if left_open else halves + 1
+    message = Message(topic=TOPIC, body=b"x" * 100)
+
+    def one(number: int) -> None:
+        half = instance.sender(GROUP).send(message, is_half=True)
+        if number % each_open == 0 and number // each_open < left_open:
+            return
+        decision = EndDecision.ROLLBACK if number % _ROLLED_BACK_EACH == 1 else EndDecision.COMMIT
+        request = EndRequest(
+            address=address,
+            producer_group=GROUP,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            decision=decision,
+            message_id=half.unique_key,
+            transaction_id=half.transaction_id,
+            from_transaction_check=True,
+        )
+        end_transaction(instance.client, request)
+
+    with ThreadPoolExecutor(_LOADERS) as pool:
+        for begin in range(0, halves, 10_000):
+            deque(pool.map(one, range(begin, min(begin + 10_000, halves))), maxlen=0)
+
+
+def _settle(name_servers: str, *, left_open: int) -> None:
+    """Until the check service has passed what was ended."""
+    for _ in range(600):
+        report = _scan(name_servers)
+        if len(report.halves) == left_open and report.findings[0].records_read <= 3 * left_open + 10_000:
+            return
+        time.sleep(1)
+    raise SystemExit(f"the check service is behind: {report.findings[0].records_read} records")
+
+
+def _scan(name_servers: str, *, is_counting: bool = False) -> ScanReport:
+    request = ScanRequest(
+        name_servers=name_servers,
+        request_timeout_seconds=30.0,
+        records_per_second=10_000_000.0,
+        is_counting=is_counting,
+    )
+    return run_scan(request, older_than_seconds=600.0, topic=TOPIC, progress=lambda *_: None)
+
+
+def _bare_pulls(instance: ClientInstance, address: str, broker: str) -> int:
+    """Answers that are waited for, and not looked into."""
+    topics = [(HALF_TOPIC, 0), (OP_TOPIC, 0), *((TOPIC, number) for number in range(QUEUES))]
+    pulled = 0
+    for topic, queue_id in topics:
+        queue = MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
+        end = instance.offsets.maximum(address, queue)
+        ahead: deque[Future[Command]] = deque()
+        for offset in range(0, end, 32):
+            request = PullRequest(queue=queue, offset=offset, group=TOOLS_GROUP)
+            ahead.append(instance.client.submit(address, request.as_command()))
+            if len(ahead) == IN_FLIGHT:
+                ahead.popleft().result()
+        while ahead:
+            ahead.popleft().result()
+        pulled += end
+    return pulled
+
+
+def _measured(work: Callable[[], Any]) -> dict[str, Any]:
+    cpu, wall = time.process_time(), time.monotonic()
+    result = work()
+    return {"cpu": time.process_time() - cpu, "wall": time.monotonic() - wall, "result": result}
+
+
+def _figures(measured: dict[str, Any]) -> dict[str, float]:
+    return {"cpu_seconds": round(measured["cpu"], 2), "wall_seconds": round(measured["wall"], 2)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
