@@ -216,10 +216,11 @@ def _ask_inboxes(
         _ask(inbox.source, inbox.selection, _without(_joined(wanted), known), rows.append)
         for one in rows:
             add(one)
-        found.append(_joined([known, *(one["key"] for one in rows)]))
+        if len(places) > 1:
+            found.append(pa.chunked_array([pc.unique(_joined([known, *(one["key"] for one in rows)]))]))
     if len(places) == 1:
         return _NO_EFFECTS
-    keys = pa.chunked_array([chunk for column in found for chunk in column.chunks], pa.binary())
+    keys = _joined(found)
     counted = pa.table({"key": keys}).group_by("key", use_threads=False).aggregate([([], "count_all")])
     counted = counted.rename_columns({"count_all": "effects"}).select(["key", "effects"]).sort_by("key")
     return counted.filter(pc.greater(counted["effects"], 1))
@@ -392,12 +393,12 @@ def _rows(found: Sequence[pa.Table], topic: str, columns: Sequence[str], group: 
 
 
 def _joined(keys: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    chunks = [chunk for column in keys for chunk in column.chunks]
-    return pa.chunked_array([pc.unique(pa.chunked_array(chunks, pa.binary()))])
+    return pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.binary())
 
 
 def _without(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=known)))
+    """Each once, in the order of their first places: most are known, and the few others are quickly made unique."""
+    return pa.chunked_array([pc.unique(keys.filter(pc.invert(pc.is_in(keys, value_set=known))))])
 
 
 def _ask(source: Source, selection: Selection, keys: pa.ChunkedArray, add: Callable[[pa.Table], None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +30,8 @@ def read_stream_file(
     if data is None:
         return None
     try:
-        table = pq.read_table(io.BytesIO(data), partitioning=None)
+        with pq.ParquetFile(pa.BufferReader(data)) as parquet:  # pq.read_table takes twice as long: files are small
+            table = parquet.read(use_threads=False)
         columns = [_column(table, column) for column in stream.columns]
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
         problems.append(f"{where}: has not the columns of {stream.name} that this audit knows: {error}")
