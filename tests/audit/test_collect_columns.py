@@ -18,6 +18,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE
 from reconciler.contract.unique_key import UNIQUE_KEY_PATTERN, member_of
 from reconciler.sql import tables
+from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services.postgres import PostgresServer
 
 SELECTION = Selection(
@@ -129,3 +130,38 @@ def test_keys_that_are_bytes_in_the_database_are_members(postgres_url: str) -> N
             b"ALTER TABLE reconciler_outbox ALTER COLUMN unique_key TYPE bytea USING decode(unique_key, 'hex')"
         )
     assert [one["key"] for one in read(postgres_url)] == [bytes(15) + b"\1"]
+
+
+#: Policies of the outbox, and whether a login that they hold for sees each row that is asked for.
+ROW_SECURITY = (
+    ("", False),
+    ("CREATE POLICY a ON {table} USING (length(tag) > 99)", False),
+    ("CREATE POLICY a ON {table} USING (topic = '%RETURNS')", False),
+    ("CREATE POLICY a ON {table} FOR UPDATE TO {login} USING (true)", False),
+    ("CREATE POLICY a ON {table} TO reconciler USING (true)", False),
+    ("CREATE POLICY a ON {table} USING (true); CREATE POLICY b ON {table} AS RESTRICTIVE USING (tag = '')", False),
+    ("CREATE POLICY a ON {table} USING (true); CREATE POLICY b ON {table} USING (tag = '')", True),
+    ("CREATE POLICY a ON {table} FOR SELECT TO {login} USING (producer_group LIKE '%orders')", True),
+    ("CREATE POLICY a ON {table} USING (EXISTS (SELECT FROM pg_class WHERE {table}.producer_group > ''))", True),
+    ("ALTER ROLE {login} BYPASSRLS", True),
+)
+
+
+def test_what_row_security_may_hide_is_no_evidence_and_what_it_shows_is_read_as_without_it(postgres_url: str) -> None:
+    with_outbox(postgres_url, [row(1), row(2, topic="ORDERS", tag="x")])
+    reader = login_of(postgres_url, "SELECT ON reconciler_outbox")
+    before = read(reader)
+    for policies, shows in ROW_SECURITY:
+        with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+            connection.execute(b"ALTER TABLE reconciler_outbox ENABLE ROW LEVEL SECURITY")
+            connection.execute(policies.format(table="reconciler_outbox", login=sa.make_url(reader).username).encode())
+        if shows:
+            assert read(reader) == before, policies
+        else:
+            with pytest.raises(AuditError, match="row security may hide rows of reconciler_outbox") as refused:
+                read(reader)
+            assert refused.value.reason == "inputs", policies
+        with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
+            connection.execute(
+                b"DROP POLICY IF EXISTS a ON reconciler_outbox; DROP POLICY IF EXISTS b ON reconciler_outbox"
+            )

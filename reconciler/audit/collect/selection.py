@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.collect.columns import table_of, table_of_csv
 from reconciler.audit.collect.database import column_types, pages, reading
+from reconciler.audit.collect.row_security import hides_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import open_folder
@@ -42,6 +44,12 @@ class Selection:
     among: tuple[tuple[str, tuple[str, ...]], ...] = ()
     #: Column, first and last + 1 (None: no end), milliseconds.
     since: tuple[str, int, int | None] | None = None
+
+    @property
+    def values(self) -> list[dict[str, str | int]]:
+        """What its rows may have in the columns that it names."""
+        among = [[(name, one) for one in values] for name, values in self.among]
+        return [dict((*self.equal, *chosen)) for chosen in product(*among)]
 
     def name_of(self, column: str) -> str:
         """A column of the layout as the table calls it."""
@@ -175,6 +183,12 @@ class _Question:
         have = column_types(connection, selection.table)
         if not have:
             raise AuditError("inputs", f"{source}: there is no table {selection.table} in this database")
+        if hides_rows(connection, selection.table, selection.values):
+            raise AuditError(
+                "inputs",
+                f"{source}: row security may hide rows of {selection.table} from this login, so what is missing there "
+                "proves nothing. Give it BYPASSRLS, or a policy FOR SELECT USING (true) and no restrictive one",
+            )
         self._columns: list[sa.ColumnElement[Any]] = []
         for column in selection.layout.columns:
             name = selection.name_of(column.name)

@@ -1,0 +1,52 @@
+"""Row security of PostgreSQL, which leaves rows out without an error: whether a login sees each row that it asks for.
+
+A policy that shows just what is asked for, as that of a group which sees its own inbox rows, hides nothing of it. What
+a view leaves out is not seen, nor what is hidden from a query of business effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, ProgrammingError
+
+_IS_ACTIVE = sa.text("SELECT row_security_active(to_regclass(:name)::oid)")
+#: Those for this login's SELECT: whether one of them is enough, and its condition.
+_POLICIES = sa.text(
+    "SELECT polpermissive, pg_get_expr(polqual, polrelid) FROM pg_catalog.pg_policy "
+    "WHERE polrelid = to_regclass(:name) AND polcmd IN ('r', '*') AND polqual IS NOT NULL AND (0 = ANY (polroles) "
+    "OR EXISTS (SELECT 1 FROM unnest(polroles) AS named (id) WHERE pg_has_role(named.id, 'USAGE')))"
+)
+
+
+def hides_rows(connection: sa.Connection, table: str, asked: Sequence[Mapping[str, str | int]]) -> bool:
+    """Whether a policy may hide rows with these values from the login; False where the server has no row security.
+
+    Asked in the transaction that reads the rows, behind a statement that keeps the table as it is.
+    """
+    if connection.dialect.name != "postgresql" or not asked:
+        return False
+    try:
+        if not connection.execute(_IS_ACTIVE, {"name": table}).scalar():
+            return False
+    except ProgrammingError:  # a server that is like PostgreSQL
+        connection.rollback()
+        return False
+    policies = connection.execute(_POLICIES, {"name": table}).all()
+    rows = sa.union_all(*(sa.select(*(sa.literal(one[name]).label(name) for name in one)) for one in asked))
+    holds = [(permits, _holds(connection, condition, rows.subquery(table))) for permits, condition in policies]
+    is_permitted = any(is_true for permits, is_true in holds if permits)
+    return not is_permitted or not all(is_true for permits, is_true in holds if not permits)
+
+
+def _holds(connection: sa.Connection, condition: str, rows: sa.Subquery) -> bool:
+    """Whether a policy's condition is true of every row that has these values, whatever its other columns hold."""
+    failing = sa.select(sa.func.count()).select_from(rows).where(sa.literal_column(f"({condition}) IS NOT TRUE"))
+    try:
+        with connection.begin_nested():
+            return connection.execute(failing).scalar() == 0
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return False  # it asks for another column
