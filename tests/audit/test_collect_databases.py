@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,13 +19,14 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect import collecting
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
-from reconciler.audit.collect.tasks import Answer, Task
+from reconciler.audit.collect.tasks import Answer, LookUpTask, Task
 from reconciler.audit.engines.engine import one_by_one
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError
 from reconciler.contract.unique_key import member_of
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
+from tests.audit.written_history import merge_away
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -111,6 +113,34 @@ def test_what_a_dead_attempt_of_a_task_left_is_no_evidence(sqlite: Databases, tm
     there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert there == {*json.loads((folder / "evidence.json").read_text())["files"], "evidence.json"}
     judge_here(folder)
+
+
+def test_what_is_merged_away_in_the_history_under_an_audit_is_read_from_the_merged_files(
+    sqlite: Databases, generated: Path, tmp_path: Path
+) -> None:
+    history = shutil.copytree(sqlite.history, tmp_path / "history")
+    lookups, judged_prefixes = 0, []
+
+    def run_after_a_merge(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+        nonlocal lookups
+        if isinstance(tasks[0], LookUpTask):
+            lookups += 1
+            if lookups == 1:
+                merge_away(history, sqlite.asked["environment"])
+        return one_by_one(function, tasks)
+
+    def merge_behind_the_first_prefix(done: int) -> None:
+        judged_prefixes.append(done)
+        if len(judged_prefixes) == 1:
+            merge_away(history, sqlite.asked["environment"])
+
+    folder = tmp_path / "evidence"
+    folder.mkdir()
+    collect(replace(sqlite, history=history).request(), folder, run_after_a_merge, quiet)
+    judged = judge_here(folder, progress=merge_behind_the_first_prefix)
+    assert (lookups, judged_prefixes.count(1)) == (2, 2), "each was asked a second time"
+    planted = json.loads((generated / "planted.json").read_text())
+    assert {name: judged.classes[name] for name in planted} == {name: len(keys) for name, keys in planted.items()}
 
 
 def test_an_effect_of_a_message_that_was_committed_long_before_is_no_phantom(sqlite: Databases, tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
 
+from reconciler.audit.history.chain import read_chain
 from reconciler.contract.history_row import HISTORY_STREAMS, prefix_of
 from reconciler.contract.manifest import HistoryFile, ManifestEntry, digest_of, entry_name, manifest_folder
 from reconciler.contract.schema import Table
@@ -106,6 +109,26 @@ class WrittenHistory:
             first_ms=min(row["at_ms"] for row in rows),
             last_ms=max(row["at_ms"] for row in rows),
         )
+
+
+def merge_away(folder: Path, environment: str) -> None:
+    """Each file with keys is another one from now on, as after a merge, and has been deleted."""
+    chain = read_chain(LocalFileSystem(), str(folder), environment)
+    before = [file for file in chain.files.values() if file.prefix is not None]
+    merged = [replace(file, path=file.path.replace(".parquet", "-merged.parquet")) for file in before]
+    for old, new in zip(before, merged, strict=True):
+        (folder / old.path).rename(folder / new.path)
+    entry = ManifestEntry(
+        environment=environment,
+        sequence=chain.sequence + 1,
+        previous=chain.digest,
+        action="compact",
+        writer="test",
+        written_at_ms=chain.sequence,
+        added=tuple(merged),
+        removed=tuple(file.path for file in before),
+    )
+    (folder / manifest_folder(environment) / entry_name(entry.sequence)).write_bytes(entry.encoded())
 
 
 def round_row(shard: int, generation: int, at_ms: int, **fields: Any) -> dict[str, Any]:

@@ -35,7 +35,13 @@ from reconciler.audit.collect.tasks import (
 )
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
+from reconciler.audit.history.check import (
+    CHAIN_READINGS_MAX,
+    DAY_MS,
+    HistoryState,
+    check_history,
+    without_history,
+)
 from reconciler.audit.result.documents import canonical
 from reconciler.audit.result.not_judged import TIME_COLUMNS, RowsOf
 from reconciler.audit.result.values import AuditedSubscription
@@ -96,17 +102,15 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
             for one in answers:
                 not_asked.update(one.not_asked)
             remove_rests(folder, files)
-    lookups = _lookups(request, folder, history, files)
-    if lookups:
-        progress("asking for single keys")
-        answers = run(answer, lookups)
-        # Effects are written again, one row a key.
-        files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
-        files.update(files_of(answers))
-        for one in answers:
-            undated.update(one.undated)
-        _require_rows(request, earliest(one.lacking for one in answers), run)
-        remove_rests(folder, files)  # only now: no task writes into the folder any more
+    progress("asking for single keys")
+    answers = _looked_up(request, folder, history, files, run)
+    # Effects are written again, one row a key.
+    files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
+    files.update(files_of(answers))
+    for one in answers:
+        undated.update(one.undated)
+    _require_rows(request, earliest(one.lacking for one in answers), run)
+    remove_rests(folder, files)  # only now: no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
@@ -291,6 +295,21 @@ def _counts(request: Request) -> Iterator[Task]:
 def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[str, str]]) -> Iterator[Task]:
     for file in export_files(source, selection) if source.kind != "database" else (None,):
         yield CountTask(table=CountedTable(source=source, selection=selection, asked=asked, file=file))
+
+
+def _looked_up(
+    request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile], run: Runner
+) -> list[Answer]:
+    """What the look-ups answer; they are asked again if a file of the history was merged into another one, and deleted,
+    before it was read."""
+    for _ in range(CHAIN_READINGS_MAX):
+        answers = run(answer, _lookups(request, folder, history, files))
+        if all(one.reason is None for one in answers):
+            break
+        before, history = history, _trusted_history(request)
+        if before.paths <= history.paths:
+            break
+    return answers
 
 
 def _lookups(request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile]) -> list[Task]:

@@ -23,6 +23,7 @@ from reconciler.audit.evidence.document import EVIDENCE_JSON
 from reconciler.audit.evidence.folder import Evidence, load_evidence
 from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.history.chain import HistoryChain
+from reconciler.audit.history.check import CHAIN_READINGS_MAX
 from reconciler.audit.judge.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
 from reconciler.audit.judge.prefix import judge_prefix
 from reconciler.audit.places import place_of
@@ -37,6 +38,8 @@ _TASKS_MIN = 16
 _TASKS_A_CORE = 8
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+#: Answers of all prefixes.
+Answers = Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]
 
 
 def judge_on_spark(
@@ -56,16 +59,20 @@ def judge_on_spark(
     64, from another thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
     Spark said.
     """
-    evidence = load_evidence(
-        evidence_dir,
-        history=history,
-        findings_a_prefix=findings_a_prefix(findings_max),
-        rows_at_once_max=rows_at_once_max,
-        after=after,
-    )
-    one_of = {file.root: file.path for files in evidence.files.values() for file in files}
-    require_seen(spark, [(place_of(str(evidence_dir)), EVIDENCE_JSON), *one_of.items()])
-    return judged_by(evidence, spark_answers(spark, progress), findings_max)
+
+    def load() -> Evidence:
+        evidence = load_evidence(
+            evidence_dir,
+            history=history,
+            findings_a_prefix=findings_a_prefix(findings_max),
+            rows_at_once_max=rows_at_once_max,
+            after=after,
+        )
+        one_of = {file.root: file.path for files in evidence.files.values() for file in files}
+        require_seen(spark, [(place_of(str(evidence_dir)), EVIDENCE_JSON), *one_of.items()])
+        return evidence
+
+    return _judged(load, spark_answers(spark, progress), findings_max)
 
 
 def judge_here(
@@ -78,19 +85,34 @@ def judge_here(
     progress: Progress | None = None,
 ) -> JudgedWindow:
     """The same answer without Spark, one prefix after the other in this process."""
-    evidence = load_evidence(
+    load = partial(
+        load_evidence,
         evidence_dir,
         history=history,
         findings_a_prefix=findings_a_prefix(findings_max),
         rows_at_once_max=rows_at_once_max,
         after=after,
     )
-    return judged_by(evidence, partial(_answers_here, progress), findings_max)
+    return _judged(load, partial(_answers_here, progress), findings_max)
+
+
+def _judged(load: Callable[[], Evidence], answers: Answers, findings_max: int) -> JudgedWindow:
+    """The answer; once more from the start if a file of the history was merged into another one, and deleted, before it
+    was read. Raises AuditError."""
+    evidence = load()
+    for _ in range(CHAIN_READINGS_MAX):
+        try:
+            return judged_by(evidence, answers, findings_max)
+        except AuditError:
+            before, evidence = evidence, load()
+            if before.history.paths <= evidence.history.paths:
+                raise
+    return judged_by(evidence, answers, findings_max)
 
 
 def judged_by(
     evidence: Evidence,
-    answers: Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table],
+    answers: Answers,
     findings_max: int,
 ) -> JudgedWindow:
     """Asks for all prefixes and puts the answers together."""
@@ -103,9 +125,7 @@ def findings_a_prefix(findings_max: int) -> int:
     return max(1, -(-2 * findings_max // PREFIXES))
 
 
-def spark_answers(
-    spark: SparkSession, progress: Progress | None
-) -> Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]:
+def spark_answers(spark: SparkSession, progress: Progress | None) -> Answers:
     """Answers of all prefixes, by one Spark job."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:

@@ -75,6 +75,11 @@ class HistoryState:
         """Files of a stream and prefix."""
         return self.files.get(stream, {}).get(prefix, ())
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """All its files. One that a later reading lacks was merged into another one meanwhile, or has grown too old."""
+        return frozenset(file.path for by in self.files.values() for of in by.values() for file in of)
+
 
 def check_history(
     path: str | Path,
