@@ -41,6 +41,8 @@ _FIRST = ("unique key", "verdict", "outcome")
 WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
 #: Year of a time of day, as it is parsed.
 _YEAR_OF_NO_DATE = 1900
+#: Messages of a `dismiss --all` of which it is shown before what would come of them.
+PREVIEWED_MAX = 100
 #: Sentences on the lines of one dismissal.
 _SENTENCES_MAX = 20
 
@@ -125,12 +127,7 @@ def _ask_first(
     if not preview.keys:
         return preview.seen
     print_table("Would be repaired", *named(preview), first=_FIRST, to_people=True)
-    answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
-    if answer is None:
-        raise InvalidValue(every, True, "the question got no answer: give --yes, or name keys")
-    if not answer:
-        remark("nothing was changed")
-        raise typer.Exit(DECLINED)
+    _require_yes(f"Repair {_counted(preview)}?", every)
     return preview.seen
 
 
@@ -138,12 +135,15 @@ def _counted(preview: ManualRepairReport) -> str:
     """Messages, and subscriptions where they are more: a message may be lost for several groups."""
     messages = len({(key.topic, key.unique_key) for key in preview.keys})
     lines = len(preview.keys)
-    text = "this message" if messages == 1 else f"these {messages} messages"
+    text = _messages(messages)
     return text if lines == messages else f"{text}, lost for {lines} subscriptions together"
 
 
 def dismiss(
-    keys: Annotated[list[str], typer.Argument(help="Unique keys.", show_default=False)],
+    keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
+    all_waiting: Annotated[
+        bool, typer.Option("--all", help="Everything that waits for a person, 500 messages at most.")
+    ] = False,
     reason: Annotated[
         str, typer.Option("--reason", help="What was done instead; kept with the verdict.", show_default=False)
     ] = "",
@@ -165,47 +165,103 @@ def dismiss(
             "--take-back", help="Take a dismissal back instead: the keys wait for a person again, nothing is sent."
         ),
     ] = False,
+    yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
 
     A group that has its effect stays as it is. A broker may still deliver a half that is open: the output tells until
-    when, --dry-run before the act. --take-back is the way back; after it `repair` sends what is lost. Exit code 5: a
-    key has changed since it was read or has its effect, and stays, or a half that was to be closed was committed; 4:
+    when, --dry-run before the act. --all, of a topic and group if given, shows what it would do and asks first, unless
+    --yes; what comes meanwhile is left. --take-back is the way back; after it `repair` sends what is lost. Exit code 5:
+    a key has changed since it was shown or has its effect, and stays, or a half that was to be closed was committed; 4:
     the reconciler still works on one, which stays, or a half that was to be closed may be open still; 2: a key is
     unknown.
     """
-    from reconciler.commands.acts.dismiss import dismiss_keys, take_back_dismissals
+    from reconciler.commands.acts.dismiss import dismiss_keys, preview_of_all, take_back_dismissals
     from reconciler.commands.acts.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
-    if take_back and (dry_run or roll_back_half):
-        raise InvalidValue("--take-back", True, "give it without --dry-run and --roll-back-half: nothing is sent")
+    _require_one_errand(
+        keys, all_waiting=all_waiting, is_with_half=roll_back_half, take_back=take_back, dry_run=dry_run
+    )
     if not (reason.strip() or dry_run):
         raise InvalidValue("--reason", reason, "say why" if take_back else "say what was done instead")
-    wanted = [require_key(key) for key in keys]
+    wanted = [require_key(key) for key in keys or []]
+    preview = None
     with Connections.for_one_answer(read_settings(config)) as connections:
+        named = partial(_named_rows, connections)
         act = (
             take_back_dismissals if take_back else partial(dismiss_keys, dry_run=dry_run, roll_back_half=roll_back_half)
         )
-        report = act(connections, wanted, topic=topic, group=group, reason=reason, by=operator())
-        table = None if output is Output.JSON else _named_rows(connections, report)
+        act = partial(act, topic=topic, group=group, reason=reason, by=operator())
+        if all_waiting:
+            shown_max = 0 if yes and not dry_run else PREVIEWED_MAX
+            preview = preview_of_all(connections, topic=topic, group=group, looked_at_max=shown_max)
+            if not (dry_run or yes):
+                _ask_to_dismiss(preview, named)
+        if preview is None:
+            report = act(connections, wanted)
+        else:
+            report = preview if dry_run else act(connections, list(preview.seen), seen=preview.seen)
+        table = None if output is Output.JSON else named(report)
+    if preview is not None and len(preview.waiting) > len(preview.seen):
+        remark(
+            f"{len(preview.waiting) - len(preview.seen)} more wait for a person: {len(preview.seen)} at once are closed"
+        )
     if table is None:
         print_json(report.as_dict())
     else:
-        say(*(half.sentence for half in report.halves))
-        if report.halves_left_out and not take_back:
-            say(f"halves not looked at: {report.halves_left_out}; `reconciler dismiss KEY --dry-run` tells of each")
-        if report.dismissed:
-            say(WAY_BACK)
-        told = [line.sentence for line in report.keys if line.told]
-        say(*told[:_SENTENCES_MAX])
-        if len(told) > _SENTENCES_MAX:
-            say(f"{len(told) - _SENTENCES_MAX} more are told with --output json")
+        _tell_dismissal(report, take_back=take_back)
         title = "Would be dismissed" if dry_run else "Taken back" if take_back else "Dismissals"
         print_table(title, *table, first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
+
+
+def _require_one_errand(
+    keys: Sequence[str] | None, *, all_waiting: bool, is_with_half: bool, take_back: bool, dry_run: bool
+) -> None:
+    """Raises InvalidValue for options that do not go together."""
+    if bool(keys) is all_waiting:
+        raise InvalidValue("KEYS", keys or [], "name keys, or give --all, not both")
+    if take_back and (dry_run or is_with_half):
+        raise InvalidValue("--take-back", True, "give it without --dry-run and --roll-back-half: nothing is sent")
+    if all_waiting and (take_back or is_with_half):
+        raise InvalidValue("--all", True, "give it without --take-back and --roll-back-half, which are of named keys")
+
+
+def _tell_dismissal(report: DismissalReport, *, take_back: bool) -> None:
+    say(*(half.sentence for half in report.halves))
+    if report.halves_left_out and not take_back:
+        say(f"halves not looked at: {report.halves_left_out}; `reconciler dismiss KEY --dry-run` tells of each")
+    if report.dismissed:
+        say(WAY_BACK)
+    told = [line.sentence for line in report.keys if line.told]
+    say(*told[:_SENTENCES_MAX])
+    if len(told) > _SENTENCES_MAX:
+        say(f"{len(told) - _SENTENCES_MAX} more are told with --output json")
+
+
+def _ask_to_dismiss(preview: DismissalReport, named: Callable[[DismissalReport], Table]) -> None:
+    """Returns if the person says yes, or nothing waits."""
+    if not preview.seen:
+        return
+    print_table("Would be dismissed", *named(preview), first=("unique key", "outcome"), to_people=True)
+    _require_yes(f"Dismiss {_messages(len(preview.seen))}?", "--all")
+
+
+def _require_yes(question: str, every: str) -> None:
+    """Returns if the person says yes; raises Exit for a no, InvalidValue where nobody answers."""
+    answer = ask(f"{question} [y/N]: ")
+    if answer is None:
+        raise InvalidValue(every, True, "the question got no answer: give --yes, or name keys")
+    if not answer:
+        remark("nothing was changed")
+        raise typer.Exit(DECLINED)
+
+
+def _messages(number: int) -> str:
+    return "this message" if number == 1 else f"these {number} messages"
 
 
 def hold(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 from reconciler.commands.acts.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
+from reconciler.commands.acts.hand_over import ledger_rows
 from reconciler.commands.acts.operator_actions import recorded
+from reconciler.commands.acts.repair import REPAIR_KEYS_MAX, seen_now, waiting_keys
 from reconciler.commands.asking.availability import ask_ledger, require
 from reconciler.commands.asking.business_ids import HINTS_MAX, other_case_note
 from reconciler.contract.facts import Fact
@@ -41,6 +43,8 @@ from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said
 
+#: Keys of one dismissal of all.
+DISMISSED_MAX = 500
 #: Keys of one command whose halves are told although nobody asked: each costs several questions to every broker.
 HALVES_TOLD_MAX = 20
 
@@ -94,6 +98,8 @@ class DismissalReport:
     roll_back_half: bool = False
     #: Of a dry run: key -> what it saw, which a dismissal can be compared with.
     seen: Mapping[str, str] = field(default_factory=dict)
+    #: Of a preview of all: every key that waits for a person, seen or not.
+    waiting: tuple[str, ...] = ()
 
     columns = ("topic", "group", "unique key", "outcome")
 
@@ -173,6 +179,26 @@ def dismiss_keys(
         roll_back_half=roll_back_half,
         seen={key: life.seen for key, life in keys.items()} if dry_run else {},
     )
+
+
+def preview_of_all(
+    connections: Connections,
+    *,
+    topic: str | None,
+    group: str | None,
+    verdict: Verdict | None = None,
+    looked_at_max: int,
+    roll_back_half: bool = False,
+) -> DismissalReport:
+    """What would come of what waits for a person: told of the first `looked_at_max`, the only ones whose halves and
+    effects are looked for; `seen` has DISMISSED_MAX of them. Raises as dismiss_keys.
+    """
+    keys = waiting_keys(connections, topic=topic, group=group, verdict=verdict, limit=REPAIR_KEYS_MAX)
+    told = keys[:looked_at_max]
+    preview = partial(dismiss_keys, reason="", by="", dry_run=True, roll_back_half=roll_back_half)
+    report = preview(connections, told, topic=topic, group=group)
+    more = seen_now(connections, keys[len(told) : DISMISSED_MAX])
+    return replace(report, seen={**report.seen, **more}, waiting=tuple(keys))
 
 
 def take_back_dismissals(
@@ -374,11 +400,6 @@ def _dismissed(outcomes: Mapping[str, str]) -> Collection[str]:
 
 def _read(connections: Connections, unique_key: str, topic: str) -> KeyInLedger:
     return _by_topic(ledger_rows(connections, unique_key), topic=topic).get(topic, KeyInLedger())
-
-
-def ledger_rows(connections: Connections, unique_key: str) -> LedgerLife:
-    """What the ledger holds of a key. Raises DatabaseAway."""
-    return connections.ledger.reports.life(connections.settings.environment, unique_key)
 
 
 def _now(connections: Connections, unique_key: str, topic: str) -> Mapping[str, object]:

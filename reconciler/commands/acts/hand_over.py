@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from reconciler.commands.acts.dismiss import ledger_rows
 from reconciler.contract.facts import Fact
 from reconciler.contract.outcomes import (
     BY_VERDICT,
@@ -39,6 +38,7 @@ from reconciler.policy.ports.closing import KeyAsRead
 from reconciler.policy.ports.ledger import Repair
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
+from reconciler.telling.ports.reports import LedgerLife
 from reconciler.wiring.connections import Connections
 
 #: A group that is judged so has passed the message, or will not be given it.
@@ -190,6 +190,11 @@ def brakes_of(settings: Settings, holds: Collection[HoldKind]) -> tuple[str, ...
 
 def _row(repairs: Sequence[Repair], scope: str) -> Repair | None:
     return next((row for row in repairs if row.scope == scope), None)
+
+
+def ledger_rows(connections: Connections, unique_key: str) -> LedgerLife:
+    """What the ledger holds of a key. Raises DatabaseAway."""
+    return connections.ledger.reports.life(connections.settings.environment, unique_key)
 
 
 def _as_read(connections: Connections, subscription: Subscription, unique_key: str) -> KeyAsRead:

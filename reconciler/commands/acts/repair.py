@@ -388,9 +388,9 @@ def open_loss_keys(
 def waiting_keys(
     connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None, limit: int
 ) -> list[str]:
-    """Keys that wait for a person, as open_loss_keys."""
+    """Keys that wait for a person, each once, as open_loss_keys."""
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.QUARANTINED)
-    return _keys_of(connections, only, limit)
+    return list(dict.fromkeys(_keys_of(connections, only, limit)))
 
 
 def _keys_of(connections: Connections, only: LedgerFilter, limit: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from reconciler.commands.acts.dismiss import dismiss_keys, take_back_dismissals
+from reconciler.commands.acts.dismiss import DISMISSED_MAX, dismiss_keys, preview_of_all, take_back_dismissals
 from reconciler.commands.acts.jobs import LEFT_NAMED_MAX, REASON_CHARACTERS_MAX, job_document, place_repair
 from reconciler.commands.acts.repair import (
     REPAIR_KEYS_MAX,
@@ -17,7 +17,6 @@ from reconciler.commands.acts.repair import (
     failed_keys,
     open_loss_keys,
     repair_now,
-    seen_now,
     waiting_keys,
 )
 from reconciler.contract.tables import RepairAct
@@ -34,8 +33,6 @@ from reconciler.web.services import WebServices
 REPAIRED_AT_ONCE_MAX = 5
 #: Messages of one preview; each is judged by asking brokers and databases.
 PREVIEWED_MAX = 100
-#: Keys of one dismissal.
-DISMISSED_MAX = 500
 #: Lines of what has changed in the sentence of a refusal, which has all of them as data.
 LINES_TOLD = 3
 
@@ -222,7 +219,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         dry_run=fields.dry_run,
         by=asked.by,
         reason=fields.reason,
-        verdict=Verdict(fields.verdict) if fields.verdict else None,
+        verdict=_verdict(fields),
         is_failed=fields.failed,
         judged_max=PREVIEWED_MAX if fields.all else None,
         seen=fields.seen or None,
@@ -251,8 +248,7 @@ def _matching(services: WebServices, fields: RepairFields, limit: int) -> list[s
     connections, topic, group = services.connections, fields.topic, fields.group
     if fields.failed:
         return failed_keys(connections, topic=topic, group=group, limit=limit)
-    verdict = Verdict(fields.verdict) if fields.verdict else None
-    return open_loss_keys(connections, topic=topic, group=group, verdict=verdict, limit=limit)
+    return open_loss_keys(connections, topic=topic, group=group, verdict=_verdict(fields), limit=limit)
 
 
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
@@ -289,10 +285,10 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         raise InvalidValue("keys", len(fields.keys), "name messages, or set all, not both")
     if fields.verdict and not fields.all:
         raise InvalidValue("verdict", fields.verdict, "it narrows what all takes")
-    matching = _waiting(services, fields) if fields.all else ()
-    keys = (
-        matching[:PREVIEWED_MAX] if fields.all and fields.dry_run else list(fields.seen) if fields.all else fields.keys
-    )
+    if fields.all and fields.dry_run:
+        return _preview_of_all(services, fields)
+    waiting = _waiting(services, fields) if fields.all else ()
+    keys = list(fields.seen) if fields.all else fields.keys
     if (fields.dry_run or fields.roll_back_half) and len(keys) > PREVIEWED_MAX:
         raise InvalidValue("keys", len(keys), f"the halves of {PREVIEWED_MAX} keys at most are looked for")
     if len(keys) > DISMISSED_MAX:
@@ -319,28 +315,45 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
         raise ChangedMeanwhile(about, now=report.as_dict(), told=_few([line.sentence for line in report.changed]))
     chosen = {"all": fields.all, "topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
     more: dict[str, object] = {"chosen": chosen, "exit_code": report.exit_code}
-    if fields.all and fields.dry_run:
-        seen = seen_now(services.connections, matching[PREVIEWED_MAX:DISMISSED_MAX])
-        more |= {"seen": dict(report.seen) | seen, "messages": len(matching)}
-        more["digest"] = digest_of(dict(report.seen) | seen)
-    elif fields.all:
-        left = [key for key in matching if key not in fields.seen]
+    if fields.all:
+        left = [key for key in waiting if key not in fields.seen]
         more |= {"left": left[:LEFT_NAMED_MAX], "left_number": len(left)}
     return ActResult(document=report.as_dict() | more)
 
 
 def _waiting(services: WebServices, fields: DismissalFields) -> list[str]:
-    """What waits for a person, and all takes now. Raises InvalidValue without a preview, WebRefusal for nothing."""
-    if not fields.dry_run:
-        if not fields.seen:
-            raise InvalidValue("seen", "{}", "look at them first: give seen and digest as a dry run of all told them")
-        _require_preview(fields)
-    verdict = Verdict(fields.verdict) if fields.verdict else None
-    connections, of = services.connections, {"topic": fields.topic, "group": fields.group}
-    found = list(dict.fromkeys(waiting_keys(connections, **of, verdict=verdict, limit=REPAIR_KEYS_MAX)))
-    if not found and fields.dry_run:
+    """What waits for a person, and all takes now. Raises InvalidValue without a preview."""
+    if not fields.seen:
+        raise InvalidValue("seen", "{}", "look at them first: give seen and digest as a dry run of all told them")
+    _require_preview(fields)
+    return waiting_keys(
+        services.connections,
+        topic=fields.topic,
+        group=fields.group,
+        verdict=_verdict(fields),
+        limit=REPAIR_KEYS_MAX,
+    )
+
+
+def _preview_of_all(services: WebServices, fields: DismissalFields) -> ActResult:
+    """Raises WebRefusal where nothing waits."""
+    report = preview_of_all(
+        services.connections,
+        topic=fields.topic,
+        group=fields.group,
+        verdict=_verdict(fields),
+        looked_at_max=PREVIEWED_MAX,
+        roll_back_half=fields.roll_back_half,
+    )
+    if not report.waiting:
         raise WebRefusal(HTTPStatus.CONFLICT, "nothing waits for a person: there is nothing to dismiss", kind="not-now")
-    return found
+    chosen = {"all": True, "topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
+    more = {"chosen": chosen, "exit_code": report.exit_code, "messages": len(report.waiting)}
+    return ActResult(document=report.as_dict() | more | {"digest": digest_of(report.seen)})
+
+
+def _verdict(fields: RepairFields | DismissalFields) -> Verdict | None:
+    return Verdict(fields.verdict) if fields.verdict else None
 
 
 REPAIR = WebAct(

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.commands.acts import job_worker, repair
-from reconciler.commands.acts.dismiss import ledger_rows
+from reconciler.commands.acts.hand_over import ledger_rows
 from reconciler.commands.acts.job_worker import JobWorker
 from reconciler.commands.acts.jobs import find_job, place_repair
 from reconciler.commands.acts.repair import RepairLine, failed_keys, repair_now

@@ -251,6 +251,50 @@ def test_the_way_back_is_told_and_walked_on_the_command_line(
     assert run(["dismiss", KEYS[0], "--take-back", "--config", str(EXAMPLE)]) == 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "more", "code", "left"),
+    [
+        (None, ("--reason", "paid"), 2, 3),
+        (False, ("--reason", "paid"), 4, 3),
+        (True, ("--reason", "paid"), 0, 1),
+        (None, ("--reason", "paid", "--yes"), 0, 0),
+        (None, ("--dry-run",), 0, 3),
+        (None, ("--reason", "paid", "--yes", "--group", "nobody"), 2, 3),
+        (None, ("--reason", "paid", "--yes", "--take-back"), 2, 3),
+        (None, ("--reason", "paid", "--yes", "--roll-back-half"), 2, 3),
+        (None, ("--reason", "paid", "--yes", KEYS[0]), 2, 3),
+        (None, ("--yes",), 2, 3),
+    ],
+)
+def test_all_that_waits_is_dismissed_after_a_look_and_what_comes_meanwhile_is_left(
+    connections: Connections,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bool | None,
+    more: Sequence[str],
+    code: int,
+    left: int,
+) -> None:
+    give_up(connections, KEYS[:2])
+    questions: list[str] = []
+
+    def asked(question: str) -> bool | None:
+        questions.append(question)
+        give_up(connections, KEYS[2:3])
+        return answer
+
+    if "--yes" in more or "--dry-run" in more:
+        give_up(connections, KEYS[2:3])
+    monkeypatch.setattr("reconciler.cli.act_commands.ask", asked)
+    monkeypatch.setattr("reconciler.cli.act_commands.read_settings", lambda _: connections.settings)
+    assert run(["dismiss", "--all", *more]) == code
+    told = capsys.readouterr()
+    waiting = [key for key in KEYS[:3] if CandidateState.QUARANTINED in states(connections, key).values()]
+    assert len(waiting) == left, told
+    assert questions == (["Dismiss these 2 messages? [y/N]: "] if more == ("--reason", "paid") else [])
+    assert ("Would be dismissed" in told.err) is bool(questions)
+
+
 @pytest.mark.parametrize("verdict", sorted(QUARANTINING - {Verdict.QUARANTINED}))
 def test_after_a_dismissal_of_what_is_never_repaired_is_taken_back_no_repair_is_promised(
     connections: Connections, verdict: Verdict
