@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.demo.job import LATE_AFTER_SECONDS, DemoJob
 from reconciler.demo.processes import Child, Children, DemoFailed
-from reconciler.demo.truth import connect
+from reconciler.demo.truth import REFERENCE, connect
 from reconciler.instrumentation.console import remark
 
 #: Exit codes with which the audit has an answer.
@@ -33,10 +33,24 @@ class AuditAnswer:
 
 
 def window_of(job: DemoJob) -> tuple[int, int]:
-    """From the first row of the outbox to the last one, in milliseconds."""
+    """From the first key's time to the last one's, in milliseconds, as the audit reckons it.
+
+    A commit that was seen late counts when it was seen.
+    """
     with closing(connect(job.files.outbox)) as db:
-        first, last = db.execute("SELECT min(created_at_ms), max(created_at_ms) FROM reconciler_outbox").fetchone()
-    return int(first), int(last) + 1
+        written = dict(db.execute("SELECT unique_key, created_at_ms FROM reconciler_outbox").fetchall())
+    seen: dict[str, int] = {}
+    for database, query in (
+        (job.files.ledger, "SELECT unique_key, first_seen_ms FROM reconciler_candidate"),
+        (job.files.inbox(REFERENCE), "SELECT unique_key, applied_at_ms FROM reconciler_inbox"),
+    ):
+        with closing(connect(database)) as db:
+            for key, at_ms in db.execute(query):
+                seen[key] = min(at_ms, seen.get(key, at_ms))
+    late_ms = round(LATE_AFTER_SECONDS * 1000)
+    # Of a rolled back one nothing is seen.
+    times = [max(at_ms, seen.get(key, at_ms) - late_ms) for key, at_ms in written.items()]
+    return min(written.values()), max(times) + 1
 
 
 def is_closed(job: DemoJob, end_ms: int) -> bool:
