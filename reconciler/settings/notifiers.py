@@ -94,6 +94,10 @@ class NotifierSettings(Section):
     notices: Annotated[list[NoticeKind], Field(min_length=1), BeforeValidator(no_duplicates)] | None = Field(
         default=None, description="What is told; unset: everything."
     )
+    business_ids: bool = Field(
+        default=True,
+        description="false: messages of this notifier have no business ids, which may be order numbers of people.",
+    )
     interval_minutes: Annotated[float, Field(ge=0, le=1_440)] = Field(
         default=15.0, description="Of one trouble, one topic and one group, the shortest time between two messages."
     )
@@ -110,7 +114,9 @@ class NotifierSettings(Section):
     )
 
 
-_OF_MESSAGES = frozenset({"console_url", "notices", "interval_minutes", "reminder_hours", "patience_minutes"})
+_OF_MESSAGES = frozenset(
+    {"console_url", "notices", "business_ids", "interval_minutes", "reminder_hours", "patience_minutes"}
+)
 _OF_TEXTS = _OF_MESSAGES | {"language", "zone"}
 #: Fields that not every kind has.
 _OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {

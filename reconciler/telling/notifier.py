@@ -65,6 +65,8 @@ class Listener:
     channel: NoticeChannel
     #: Between two messages, of all processes together as a rule: more at once the receiver would refuse.
     gap_seconds: float = 0.0
+    #: Whether its messages have business ids.
+    tells_business_ids: bool = True
 
 
 class NoticeService:
@@ -338,7 +340,8 @@ class NoticeService:
         name = listener.name
         about = {"notifier": name, "kind": notice.kind.value, "topic": notice.topic, "notice_id": notice.notice_id}
         try:
-            named = self._name_of(notice.detail) if is_unique_key(notice.detail) else ""
+            is_named = listener.tells_business_ids and is_unique_key(notice.detail)
+            named = self._name_of(notice.detail) if is_named else ""
             listener.channel.send(replace(notice, business_id=named), at_ms=self._clock.now_ms())
         except ChannelRefused as error:
             failure = _Failure(str(error), REFUSED_SECONDS, is_refused=True)

@@ -48,6 +48,7 @@ def listeners_of(settings: Settings) -> Sequence[Listener]:
             pace=pace_of(one),
             channel=make_channel(one, public_url=settings.web.public_url),
             gap_seconds=GAP_SECONDS.get(one.kind, 0.0),
+            tells_business_ids=one.business_ids,
         )
         for one in settings.notifiers
         if one.kind is not NotifierKind.PING

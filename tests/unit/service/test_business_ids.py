@@ -92,10 +92,13 @@ def test_keys_are_named_by_the_outboxes_that_answer(database_url: str, tmp_path:
         assert business_ids_of(connections, []) == {}
 
 
-def test_a_notice_of_a_key_has_the_business_id_that_an_outbox_tells(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "told"), [({}, "order-1"), ({"business_ids": False}, None)])
+def test_a_notice_of_a_key_has_the_business_id_that_an_outbox_tells_unless_its_receiver_is_to_see_none(
+    database_url: str, tmp_path: Path, more: dict[str, bool], told: str | None
+) -> None:
     written(database_url, (1, "order-1", 1))
     with receiving() as receiver:
-        notifier = {"name": "on-call", "kind": "webhook", "url": receiver.url, "notices": ["QUARANTINED"]}
+        notifier = {"name": "on-call", "kind": "webhook", "url": receiver.url, "notices": ["QUARANTINED"], **more}
         nowhere = f"sqlite:///{tmp_path}/nowhere/outbox.db"
         settings = settings_of(tmp_path, nowhere, database_url, notifiers=json.dumps([notifier]))
         of = Subscription(environment=settings.environment, topic="ORDERS", group="billing")
@@ -108,7 +111,7 @@ def test_a_notice_of_a_key_has_the_business_id_that_an_outbox_tells(database_url
         with telling(settings, clock=SystemClock()):
             eventually(lambda: receiver.received, within_seconds=60)
     data = json.loads(receiver.received[0].body)["data"]
-    assert (data["kind"], data["detail"], data["business_id"]) == ("QUARANTINED", key(1), "order-1")
+    assert (data["kind"], data["detail"], data["business_id"]) == ("QUARANTINED", key(1), told)
 
 
 def test_all_messages_of_a_business_id_are_there_the_newest_first_and_the_rest_is_counted(
