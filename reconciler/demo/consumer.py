@@ -1,4 +1,4 @@
-"""A consumer process of the demo: `python -m reconciler.demo.consumer JOB.json GROUP NUMBER`.
+"""A consumer process of the demo: `main`, in a forked process.
 
 A transactional handler on the push consumer, as a service would have it. Two things are the demo's own: some
 processes kill themselves between effect and acknowledgement, and the lagging group stops until it is released.
@@ -7,7 +7,6 @@ processes kill themselves between effect and acknowledgement, and the lagging gr
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -75,7 +74,7 @@ class LaggingHandler(TransactionalHandler):
         return super().__call__(message)
 
 
-def main(job_path: str, group: str, number: int) -> int:
+def main(job_path: str, group: str, number: str) -> int:
     """Consumes until SIGTERM; returns 0."""
     del number  # only names the process
     stop = threading.Event()
@@ -100,7 +99,3 @@ def main(job_path: str, group: str, number: int) -> int:
                 pass
     engine.dispose()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

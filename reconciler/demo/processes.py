@@ -1,7 +1,13 @@
-"""Child processes of the demo: started with their output in a file, watched, stopped by pid."""
+"""Child processes of the demo: started with their output in a file, watched, stopped by pid.
+
+Producers and consumers, which are killed and started again all the time, are forked from a process that has everything
+imported: each would need seconds of a processor for that.
+"""
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,8 +15,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from reconciler.clock import Clock
@@ -22,6 +30,10 @@ from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 STOP_SECONDS = 90.0
 #: How long all that is left may take in the end, when nothing is judged any more.
 LEFT_SECONDS = 20.0
+#: What is forked.
+FORKED = ("reconciler.demo.producer", "reconciler.demo.consumer")
+_FORKING = multiprocessing.get_context("forkserver")
+_FORKING.set_forkserver_preload([*FORKED])
 #: Stopped last: everything else needs them.
 INFRASTRUCTURE = frozenset({"broker", "redis"})
 
@@ -32,12 +44,45 @@ class DemoFailed(ReconcilerError):
     exit_code = 1
 
 
+class _Forked:
+    """A process of the fork server, with what is used of Popen."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self._process = process
+
+    def poll(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Nothing if it has ended."""
+        if self._process.pid is not None and self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """As Popen's."""
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
+        return code
+
+
 @dataclass(slots=True)
 class Child:
     """One running process."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | _Forked
     log: Path
 
     @property
@@ -82,6 +127,16 @@ class Children:
         """Starts `python -m module` with this interpreter."""
         return self.start(name, [sys.executable, "-P", "-m", module, *arguments])
 
+    def fork(self, name: str, module: str, *arguments: str | Path) -> Child:
+        """Starts the `main` of a module of FORKED with these arguments, as start_module would, in less time."""
+        log = self.files.log(name)
+        place = (str(log), str(self.files.folder), module, [str(one) for one in arguments])
+        process = _FORKING.Process(target=_become, name=name, args=place)
+        process.start()
+        child = Child(name=name, process=_Forked(process), log=log)
+        self._children.append(child)
+        return child
+
     def stop(self, child: Child, *, expected: Sequence[int] = (0,)) -> None:
         """SIGTERM, then SIGKILL after STOP_SECONDS; DemoFailed if it ended in another way than expected."""
         if child.exit_code is None:
@@ -124,6 +179,17 @@ class Children:
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
+
+
+def _become(log: str, folder: str, module: str, arguments: Sequence[str]) -> None:
+    """The forked process: its output goes to the log, and it ends with what `main` returns."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("RECONCILER_")]:
+        del os.environ[name]
+    sys.exit(importlib.import_module(module).main(*arguments))
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A producer process of the demo: `python -m reconciler.demo.producer JOB.json NUMBER`.
+"""A producer process of the demo: `main`, in a forked process.
 
 It sends its share of the plan through producers.TransactionalProducer. A message that is to get lost has its
 END_TRANSACTION dropped on the way out, and the broker's check-backs for it on the way in, by two functions that sit in
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 import threading
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -133,9 +132,9 @@ def _change_mind(planned: PlannedMessage) -> None:
         raise RolledBackOnPurpose
 
 
-def main(job_path: str, number: int) -> int:
+def main(job_path: str, producer_number: str) -> int:
     """Runs one process; 0 when its share is sent."""
-    job = DemoJob.read(Path(job_path))
+    job, number = DemoJob.read(Path(job_path)), int(producer_number)
     with ExitStack() as stack:
         transport = LossyTransport(job.files.truth)
         stack.callback(transport.close)
@@ -157,7 +156,3 @@ def main(job_path: str, number: int) -> int:
         truth = stack.enter_context(closing(connect(job.files.truth)))
         DemoProducer(job, number, producer, announcements).run(truth, engine)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))

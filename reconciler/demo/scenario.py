@@ -222,9 +222,7 @@ class Scenario:
     # ----------------------------------------------------------------- tending processes
 
     def _start_producer(self, number: int) -> Child:
-        return self._children.start_module(
-            f"producer-{number}", "reconciler.demo.producer", self._job.path, str(number)
-        )
+        return self._children.fork(f"producer-{number}", "reconciler.demo.producer", self._job.path, str(number))
 
     def _tend_producers(self, producers: dict[int, Child], task: TaskID) -> bool:
         self._tend_consumers()
@@ -250,7 +248,7 @@ class Scenario:
 
     def _start_consumer(self, group: str, number: int) -> None:
         name = f"consumer-{group}-{number}"
-        self._consumers[name] = self._children.start_module(
+        self._consumers[name] = self._children.fork(
             name, "reconciler.demo.consumer", self._job.path, group, str(number)
         )
 

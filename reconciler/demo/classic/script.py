@@ -144,7 +144,7 @@ def _play(folder: Path, family: str, redis_url: str, clock: Clock) -> _Played:
         )
         with BrokerView(job, clock) as broker:
             _prepare(job, broker)
-            children.start_module("consumer", "reconciler.demo.consumer", job.path, REFERENCE, "0")
+            children.fork("consumer", "reconciler.demo.consumer", job.path, REFERENCE, "0")
             for producer in [_producer(children, job, number) for number in range(PRODUCERS)]:
                 _ended(children, producer, wait)
             wait(partial(_is_consumed, job, broker), "the group has read everything")
@@ -158,7 +158,7 @@ def _play(folder: Path, family: str, redis_url: str, clock: Clock) -> _Played:
 
 
 def _producer(children: Children, job: DemoJob, number: int) -> Child:
-    return children.start_module(f"producer-{number}", "reconciler.demo.producer", job.path, str(number))
+    return children.fork(f"producer-{number}", "reconciler.demo.producer", job.path, str(number))
 
 
 def _prepare(job: DemoJob, broker: BrokerView) -> None:
