@@ -49,7 +49,7 @@ def window_of(job: DemoJob) -> tuple[int, int]:
                 seen[key] = min(at_ms, seen.get(key, at_ms))
     late_ms = round(LATE_AFTER_SECONDS * 1000)
     # Of a rolled back one nothing is seen.
-    times = [max(at_ms, seen.get(key, at_ms) - late_ms) for key, at_ms in written.items()]
+    times = [max(at_ms, seen[key] - late_ms) if key in seen else at_ms for key, at_ms in written.items()]
     return min(written.values()), max(times) + 1
 
 
