@@ -178,7 +178,7 @@ def dismiss(
     the reconciler still works on one, which stays, or a half that was to be closed may be open still; 2: a key is
     unknown.
     """
-    from reconciler.commands.acts.dismiss import dismiss_keys, preview_of_all, take_back_dismissals
+    from reconciler.commands.acts.dismiss import dismiss_keys, take_back_dismissals
     from reconciler.commands.acts.operator_actions import operator
     from reconciler.wiring.connections import Connections
 
@@ -188,27 +188,16 @@ def dismiss(
     if not (reason.strip() or dry_run):
         raise InvalidValue("--reason", reason, "say why" if take_back else "say what was done instead")
     wanted = [require_key(key) for key in keys or []]
-    preview = None
     with Connections.for_one_answer(read_settings(config)) as connections:
-        named = partial(_named_rows, connections)
         act = (
             take_back_dismissals if take_back else partial(dismiss_keys, dry_run=dry_run, roll_back_half=roll_back_half)
         )
         act = partial(act, topic=topic, group=group, reason=reason, by=operator())
         if all_waiting:
-            shown_max = 0 if yes and not dry_run else PREVIEWED_MAX
-            preview = preview_of_all(connections, topic=topic, group=group, looked_at_max=shown_max)
-            if not (dry_run or yes):
-                _ask_to_dismiss(preview, named)
-        if preview is None:
-            report = act(connections, wanted)
+            report = _all_dismissed(connections, act, topic=topic, group=group, dry_run=dry_run, yes=yes)
         else:
-            report = preview if dry_run else act(connections, list(preview.seen), seen=preview.seen)
-        table = None if output is Output.JSON else named(report)
-    if preview is not None and len(preview.waiting) > len(preview.seen):
-        remark(
-            f"{len(preview.waiting) - len(preview.seen)} more wait for a person: {len(preview.seen)} at once are closed"
-        )
+            report = act(connections, wanted)
+        table = None if output is Output.JSON else _named_rows(connections, report)
     if table is None:
         print_json(report.as_dict())
     else:
@@ -242,12 +231,27 @@ def _tell_dismissal(report: DismissalReport, *, take_back: bool) -> None:
         say(f"{len(told) - _SENTENCES_MAX} more are told with --output json")
 
 
-def _ask_to_dismiss(preview: DismissalReport, named: Callable[[DismissalReport], Table]) -> None:
-    """Returns if the person says yes, or nothing waits."""
-    if not preview.seen:
-        return
-    print_table("Would be dismissed", *named(preview), first=("unique key", "outcome"), to_people=True)
-    _require_yes(f"Dismiss {_messages(len(preview.seen))}?", "--all")
+def _all_dismissed(
+    connections: Connections,
+    act: Callable[..., DismissalReport],
+    *,
+    topic: str | None,
+    group: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> DismissalReport:
+    """What waits for a person, after a look at it; raises Exit where the person declines."""
+    from reconciler.commands.acts.dismiss import preview_of_all
+
+    shown_max = 0 if yes and not dry_run else PREVIEWED_MAX
+    preview = preview_of_all(connections, topic=topic, group=group, looked_at_max=shown_max)
+    if preview.seen and not (dry_run or yes):
+        table = _named_rows(connections, preview)
+        print_table("Would be dismissed", *table, first=("unique key", "outcome"), to_people=True)
+        _require_yes(f"Dismiss {_messages(len(preview.seen))}?", "--all")
+    if left := len(preview.waiting) - len(preview.seen):
+        remark(f"{left} more wait for a person: {len(preview.seen)} at once are closed")
+    return preview if dry_run else act(connections, list(preview.seen), seen=preview.seen)
 
 
 def _require_yes(question: str, every: str) -> None:

@@ -56,6 +56,8 @@ ONE_PLACE = {
     r"\b1 when a person must look": "docs/reference/operations.md",
     r"again\s+from `%DLQ%": "docs/how-to/troubleshooting.md",
     r"CONFIG SET maxmemory": "docs/runbooks/RedisDown.md",
+    r"becomes MEMORY_LOST when Redis comes back empty": "docs/how-to/troubleshooting.md",
+    r"close the outage row": "docs/explanation/how-it-works.md",
     r"sign of life is later than": "docs/reference/databases.md",
 }
 
