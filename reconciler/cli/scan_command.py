@@ -17,6 +17,7 @@ from reconciler.instrumentation.console import people, remark, say
 
 if TYPE_CHECKING:
     from reconciler.commands.scan import ScanReport
+    from reconciler.wiring.commit_queries import Business
     from reconciler.wiring.half_scan import AclCredentials, Progress, TlsSettings
 
 #: Rows of halves in a table; the other forms have all.
@@ -45,6 +46,14 @@ SinceOption = Annotated[
 WalkOption = Annotated[
     bool,
     typer.Option("--walk", help="Walk the logs of brokers up to 4.2, a request a record of any topic: up to hours."),
+]
+CommitQueryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--commit-query",
+        metavar="FILE",
+        help="TOML file with a query a topic: which of them your tables call committed.",
+    ),
 ]
 AccessKeyOption = Annotated[
     str | None, typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on.")
@@ -79,6 +88,7 @@ def scan(
     ] = False,
     since: SinceOption = None,
     walk: WalkOption = False,
+    commit_query: CommitQueryOption = None,
     access_key: AccessKeyOption = None,
     secret_key_file: SecretKeyOption = None,
     tls: Annotated[bool, typer.Option("--tls", help="TLS on every connection.")] = False,
@@ -96,7 +106,8 @@ def scan(
     """Find stuck transactional messages: which, why, until when brokers still ask, which were given up. Reads only.
 
     Needs the address of a name server, and no settings, Redis or database. It leaves nothing at the brokers: no group,
-    no topic, no offset. Exit code 1: a half that was not delivered is older than --older-than; 3: halves of a broker
+    no topic, no offset. With --commit-query it says of each stuck half whether your own tables call it committed. Exit
+    code 1: a half that was not delivered, and may be committed, is older than --older-than; 3: halves of a broker
     could not be read; 130: it was stopped (SIGINT), and shows what is known so far.
     """
     from reconciler.commands.scan import run_scan
@@ -117,6 +128,7 @@ def scan(
         since_seconds=None if since is None else seconds_of("--since", since),
         is_counting=classify,
         walks=walk,
+        business=None if commit_query is None else _business(commit_query),
     )
     while True:
         with _progress() as progress:
@@ -129,6 +141,13 @@ def scan(
         except KeyboardInterrupt:
             break
     raise typer.Exit(report.exit_code)
+
+
+def _business(file: Path) -> Business:
+    from reconciler.clock import SystemClock
+    from reconciler.wiring.commit_queries import Business, read_commit_queries
+
+    return Business(read_commit_queries(file), clock=SystemClock())
 
 
 def _credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
@@ -223,12 +242,20 @@ def _print_tables(report: ScanReport) -> None:
     from reconciler.commands.scan import GROUP_COLUMNS, HALF_COLUMNS, age_text
     from reconciler.words import said
 
+    is_asked = report.proved() is not None
+
+    def columns(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if is_asked or name != "business")
+
+    def states(*found: StrEnum | None) -> tuple[str, ...]:
+        return tuple("" if one is None else one.value for one in (found if is_asked else found[:1]))
+
     say("")
     groups = [
         (
             one.topic,
             one.producer_group,
-            one.state.value,
+            *states(one.state, one.business),
             one.keys,
             age_text(report.scanned_at_ms - one.oldest_born_ms),
             "-".join(str(times) for times in sorted(set(one.asked))),
@@ -240,13 +267,13 @@ def _print_tables(report: ScanReport) -> None:
         )
         for one in report.groups
     ]
-    print_table("By topic and producer group", GROUP_COLUMNS, groups, first=GROUP_COLUMNS[:4])
+    print_table("By topic and producer group", columns(GROUP_COLUMNS), groups, first=columns(GROUP_COLUMNS[:5]))
     halves = [half.copy for half in report.halves[:_SHOWN_MAX]]
     rows = [
         (
             copy.topic,
             copy.unique_key,
-            half.state.value,
+            *states(half.state, half.business_state),
             age_text(report.scanned_at_ms - copy.born_ms),
             copy.asked,
             copy.broker,
@@ -256,7 +283,7 @@ def _print_tables(report: ScanReport) -> None:
         for half, copy in zip(report.halves, halves, strict=False)
     ]
     say("")
-    print_table("Halves", HALF_COLUMNS, rows, first=HALF_COLUMNS[:3])
+    print_table("Halves", columns(HALF_COLUMNS), rows, first=columns(HALF_COLUMNS[:4]))
     if len(report.halves) > _SHOWN_MAX:
         say(f"only the first {_SHOWN_MAX} of {len(report.halves)}: --output json has all")
 

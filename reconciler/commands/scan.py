@@ -11,6 +11,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.halves.outcomes import HalfOutcomes
 from reconciler.halves.scan import Progress
 from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfFate
+from reconciler.policy.commit_query import BusinessState
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 
@@ -26,6 +27,13 @@ LOOK_AGAIN = Code("scan.look-again")
 NOTHING_LOST = Code("scan.nothing-lost")
 ROLLED_BACK_UNSEEN = Code("scan.rolled-back-unseen")
 DECIDE_GIVEN_UP = Code("scan.decide-given-up", kept_until_ms=Field.TIME)
+LOST = Code("scan.lost", kept_until_ms=Field.TIME)
+COMMITTED_AND_STUCK = Code("scan.committed-and-stuck", next=Field.FACT)
+COMMITTED_UNSEEN = Code("scan.committed-unseen", kept_until_ms=Field.TIME)
+ROLLED_BACK_THERE = Code("scan.rolled-back-there")
+NO_ROW_THERE = Code("scan.no-row-there")
+NOT_KNOWN_THERE = Code("scan.not-known-there", why=Field.FACT, next=Field.FACT)
+PROVED = Code("scan.proved", lost=Field.NUMBER, stuck=Field.NUMBER, harmless=Field.NUMBER, unknown=Field.NUMBER)
 STANDS = Code("scan.stands", broker=Field.NAME, minutes=Field.NUMBER)
 STOPPED_EARLY = Code("scan.stopped-early", broker=Field.NAME)
 OF_BROKER = Code("scan.of-broker", broker=Field.NAME, told=Field.FACT)
@@ -48,6 +56,7 @@ GROUP_COLUMNS = (
     "topic",
     "producer group",
     "state",
+    "business",
     "halves",
     "oldest",
     "asked",
@@ -58,16 +67,17 @@ GROUP_COLUMNS = (
     "next",
 )
 OUTCOME_COLUMNS = ("topic", "producer group", "halves", "committed", "rolled back", "committed again")
-HALF_COLUMNS = ("topic", "unique key", "state", "age", "asked", "broker", "queue offset", "message id")
+HALF_COLUMNS = ("topic", "unique key", "state", "business", "age", "asked", "broker", "queue offset", "message id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfGroup:
-    """Halves of one topic and producer group in one state."""
+    """Halves of one topic and producer group in one state, of which the business says one thing."""
 
     topic: str
     producer_group: str
     state: HalfFate
+    business: BusinessState | None
     halves: tuple[Half, ...]
     #: Clients that any of their brokers could ask now. None: a broker did not tell.
     producers: int | None
@@ -113,6 +123,8 @@ class ScanReport:
     older_than_seconds: float
     findings: Sequence[BrokerFindings]
     groups: Sequence[HalfGroup]
+    #: What is to be noted of commit queries.
+    query_notes: Sequence[Fact] = ()
 
     @property
     def outcomes(self) -> list[tuple[str, str, HalfOutcomes]]:
@@ -131,13 +143,14 @@ class ScanReport:
 
     @property
     def exit_code(self) -> int:
-        """130: it was stopped; 3: halves of a broker could not be read; 1: one that was not delivered is too old."""
+        """130: it was stopped; 3: halves of a broker could not be read; 1: one that was not delivered is too old, and
+        the business does not say that nothing was committed."""
         if not self.is_finished:
             return 130
         if any(one.unread is not None for one in self.findings):
             return 3
         limit_ms = self.scanned_at_ms - round(self.older_than_seconds * 1000)
-        return int(any(half.state in UNDELIVERED and half.copy.born_ms < limit_ms for half in self.halves))
+        return int(any(may_be_lost(half) and half.copy.born_ms < limit_ms for half in self.halves))
 
     @property
     def is_finished(self) -> bool:
@@ -158,8 +171,29 @@ class ScanReport:
             delivered=count(HalfFate.DELIVERED, HalfFate.GIVEN_UP_DELIVERED),
         )
 
+    def proved(self) -> Fact | None:
+        """What the business's tables say, in one sentence. None: nobody asked them."""
+        asked = {half.copy.identity: half for half in self.halves if half.business is not None}.values()
+        if not asked:
+            return None
+
+        def count(*states: BusinessState, given_up: bool | None = None) -> int:
+            return sum(
+                half.business_state in states and given_up in (None, half.state is HalfFate.GIVEN_UP) for half in asked
+            )
+
+        return PROVED(
+            lost=count(BusinessState.COMMITTED, given_up=True),
+            stuck=count(BusinessState.COMMITTED, given_up=False),
+            harmless=count(BusinessState.ROLLED_BACK, BusinessState.NO_ROW),
+            unknown=count(BusinessState.UNKNOWN),
+        )
+
     def notes(self) -> Iterator[Fact]:
-        """What stands still, and what could not be seen, broker by broker."""
+        """What the business says, what stands still, and what could not be seen, broker by broker."""
+        if (proved := self.proved()) is not None:
+            yield proved
+        yield from self.query_notes
         for one in self.findings:
             if one.stands_seconds is not None:
                 yield STANDS(broker=one.broker, minutes=round(one.stands_seconds / 60))
@@ -201,10 +235,13 @@ def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | No
         for one in findings:
             one.halves = tuple(half for half in one.halves if half.copy.topic == topic)
             one.outcomes = {pair: outcome for pair, outcome in (one.outcomes or {}).items() if pair[0] == topic}
-    return report_of(findings, clock=request.clock, older_than_seconds=older_than_seconds)
+    notes = () if request.business is None else request.business.notes
+    return report_of(findings, clock=request.clock, older_than_seconds=older_than_seconds, query_notes=notes)
 
 
-def report_of(findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float) -> ScanReport:
+def report_of(
+    findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float, query_notes: Sequence[Fact] = ()
+) -> ScanReport:
     """The report of what was found."""
     standing = {one.broker for one in findings if one.stands_seconds is not None}
     halves = [half for one in findings for half in one.halves]
@@ -213,15 +250,16 @@ def report_of(findings: Sequence[BrokerFindings], *, clock: Clock, older_than_se
         older_than_seconds=older_than_seconds,
         findings=findings,
         groups=list(_groups(halves, standing)),
+        query_notes=query_notes,
     )
 
 
 def _groups(halves: Iterable[Half], standing: set[str]) -> Iterator[HalfGroup]:
-    rows: dict[tuple[int, str, str], list[Half]] = {}
+    rows: dict[tuple[int, str, str, str], list[Half]] = {}
     for half in halves:
-        key = (_ORDER.index(half.state), half.copy.topic, half.copy.producer_group)
+        key = (_ORDER.index(half.state), half.copy.topic, half.copy.producer_group, half.business_state or "")
         rows.setdefault(key, []).append(half)
-    for (order, topic, group), members in sorted(rows.items()):
+    for (order, topic, group, _), members in sorted(rows.items()):
         told = {half.copy.broker: half.producers for half in members}
         counts = [number for number in told.values() if number is not None]
         producers = None if len(counts) < len(told) else sum(counts)
@@ -229,10 +267,39 @@ def _groups(halves: Iterable[Half], standing: set[str]) -> Iterator[HalfGroup]:
             topic=topic,
             producer_group=group,
             state=_ORDER[order],
+            business=members[0].business_state,
             halves=tuple(members),
             producers=producers,
-            next_step=next_step(_ORDER[order], members, producers=producers, standing=standing),
+            next_step=_next(_ORDER[order], members, producers=producers, standing=standing),
         )
+
+
+def may_be_lost(half: Half) -> bool:
+    """Not delivered, and the business does not say that nothing was committed."""
+    if half.business_state is BusinessState.COMMITTED:
+        return True
+    return half.state in UNDELIVERED and half.business_state in (None, BusinessState.UNKNOWN)
+
+
+def _next(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
+    """What to do, by what the business says of them all."""
+    business = halves[0].business
+    kept_until_ms = min((half.kept_until_ms or 0 for half in halves), default=0)
+    by_itself = next_step(state, halves, producers=producers, standing=standing)
+    match None if business is None else business.state:
+        case BusinessState.ROLLED_BACK:
+            return ROLLED_BACK_THERE()
+        case BusinessState.NO_ROW:
+            return NO_ROW_THERE()
+        case BusinessState.UNKNOWN if business is not None and business.why is not None:
+            return NOT_KNOWN_THERE(why=business.why, next=by_itself)
+        case BusinessState.COMMITTED if state is HalfFate.GIVEN_UP:
+            return LOST(kept_until_ms=kept_until_ms)
+        case BusinessState.COMMITTED if state is HalfFate.ENDED:
+            return COMMITTED_UNSEEN(kept_until_ms=kept_until_ms)
+        case BusinessState.COMMITTED:
+            return COMMITTED_AND_STUCK(next=by_itself)
+    return by_itself
 
 
 def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
@@ -286,6 +353,9 @@ def half_row(half: Half) -> dict[str, Any]:
         "producer_group": copy.producer_group,
         "unique_key": copy.unique_key,
         "state": half.state.value,
+        "business": None if half.business_state is None else half.business_state.value,
+        "business_why": None if half.business is None or half.business.why is None else _told(half.business.why),
+        "business_key": copy.business_key or None,
         "born_at_ms": copy.born_ms,
         "stored_at_ms": copy.store_ms,
         "asked": copy.asked,
@@ -306,6 +376,7 @@ def _group(group: HalfGroup) -> dict[str, Any]:
         "topic": group.topic,
         "producer_group": group.producer_group,
         "state": group.state.value,
+        "business": None if group.business is None else group.business.value,
         "halves": group.keys,
         "oldest_born_at_ms": group.oldest_born_ms,
         "asked_min": fewest,

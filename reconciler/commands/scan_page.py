@@ -12,6 +12,7 @@ from reconciler.clock import utc_text
 from reconciler.commands.scan import HalfGroup, ScanReport, age_text
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.halves.values import Half, HalfFate
+from reconciler.policy.commit_query import BusinessState
 from reconciler.words import LANGUAGES, said
 
 PAGE_TITLE = Code("scan.page-title")
@@ -33,11 +34,19 @@ FATES = {
     HalfFate.ENDED: Code("scan.fate-ended"),
     HalfFate.GIVEN_UP_DELIVERED: Code("scan.fate-given-up-delivered"),
 }
+#: What the business's own tables say.
+BUSINESS = {
+    BusinessState.COMMITTED: Code("scan.business-committed"),
+    BusinessState.ROLLED_BACK: Code("scan.business-rolled-back"),
+    BusinessState.NO_ROW: Code("scan.business-no-row"),
+    BusinessState.UNKNOWN: Code("scan.business-unknown"),
+}
 #: Headings of columns.
 HEADS = {
     "topic": Code("scan.head-topic"),
     "group": Code("scan.head-group"),
     "state": Code("scan.head-state"),
+    "business": Code("scan.head-business"),
     "halves": Code("scan.head-halves"),
     "age": Code("scan.head-age"),
     "oldest": Code("scan.head-oldest"),
@@ -51,9 +60,9 @@ HEADS = {
     "broker": Code("scan.head-broker"),
 }
 _GROUP_HEADS = (
-    "topic", "group", "state", "halves", "oldest", "asked", "producers", "left", "last", "kept", "next",
+    "topic", "group", "state", "business", "halves", "oldest", "asked", "producers", "left", "last", "kept", "next",
 )  # fmt: skip
-_HALF_HEADS = ("topic", "key", "state", "age", "asked", "broker")
+_HALF_HEADS = ("topic", "key", "state", "business", "age", "asked", "broker")
 #: Halves in the table of the page.
 HALVES_MAX = 1_000
 #: Upper bounds of the bars, in seconds, with what stands below each.
@@ -112,14 +121,23 @@ def _section(report: ScanReport, language: str) -> Iterator[str]:
         return
     heads = {name: tell(HEADS[name]()) for name in HEADS}
     fates = {fate: tell(FATES[fate]()) for fate in FATES}
+    told = {state: tell(BUSINESS[state]()) for state in BUSINESS}
+    is_asked = report.proved() is not None
+
+    def states(fate: HalfFate, business: BusinessState | None) -> list[str]:
+        return [fates[fate], *([told[business] if business else ""] if is_asked else [])]
+
+    def headings(names: Sequence[str]) -> list[str]:
+        return [heads[name] for name in names if is_asked or name != "business"]
+
     yield f"<h2>{tell(PAGE_AGES())}</h2>{_picture(report, fates, others=tell(PAGE_OTHERS()))}"
     yield f"<h2>{tell(PAGE_GROUPS())}</h2>"
-    rows = (_group_cells(one, report, fates[one.state], tell(one.next_step)) for one in report.groups)
-    yield from _table([heads[name] for name in _GROUP_HEADS], rows)
+    rows = (_group_cells(one, report, states(one.state, one.business), tell(one.next_step)) for one in report.groups)
+    yield from _table(headings(_GROUP_HEADS), rows)
     yield f"<h2>{tell(PAGE_HALVES())}</h2>"
     shown = halves[:HALVES_MAX]
-    cells = (_half_cells(half, report, fates[half.state]) for half in shown)
-    yield from _table([heads[name] for name in _HALF_HEADS], cells)
+    cells = (_half_cells(half, report, states(half.state, half.business_state)) for half in shown)
+    yield from _table(headings(_HALF_HEADS), cells)
     if len(shown) < len(halves):
         yield f"<p>{tell(PAGE_SHOWN(shown=len(shown), number=len(halves)))}</p>"
 
@@ -131,7 +149,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
     yield "</tbody></table></div>"
 
 
-def _group_cells(one: HalfGroup, report: ScanReport, fate: str, told: str) -> list[str]:
+def _group_cells(one: HalfGroup, report: ScanReport, states: Sequence[str], told: str) -> list[str]:
     fewest, most = one.asked
     times = [None if at is None else utc_text(at) for at in (one.asked_until_ms, one.kept_until_ms)]
     values = [
@@ -142,13 +160,13 @@ def _group_cells(one: HalfGroup, report: ScanReport, fate: str, told: str) -> li
         *times,
     ]
     shown = ["" if value is None else str(value) for value in values]
-    return [escape(one.topic), escape(one.producer_group), fate, str(one.keys), *shown, told]
+    return [escape(one.topic), escape(one.producer_group), *states, str(one.keys), *shown, told]
 
 
-def _half_cells(half: Half, report: ScanReport, fate: str) -> list[str]:
+def _half_cells(half: Half, report: ScanReport, states: Sequence[str]) -> list[str]:
     copy = half.copy
     age = age_text(report.scanned_at_ms - copy.born_ms)
-    return [escape(copy.topic), escape(copy.unique_key), fate, age, str(copy.asked), escape(copy.broker)]
+    return [escape(copy.topic), escape(copy.unique_key), *states, age, str(copy.asked), escape(copy.broker)]
 
 
 def _picture(report: ScanReport, fates: Mapping[HalfFate, str], *, others: str) -> str:

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 
 from reconciler.clock import Clock
 from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds
 from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.stored_message import real_topic
+from reconciler.halves.business_key import business_key
 from reconciler.halves.classify import Identity
 from reconciler.halves.ended import ended_offsets
 from reconciler.halves.values import HalfCopy
@@ -33,6 +35,8 @@ from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 #: Every broker knows it from its start, so that a pull makes nothing (MixAll.TOOLS_CONSUMER_GROUP).
 TOOLS_GROUP = "TOOLS_CONSUMER"
+#: Nobody asks for keys of the business.
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 #: Look-ups and single records that are under way at once.
 IN_FLIGHT = 16
 #: Entries of a queue in one answer (AdminBrokerProcessor.queryConsumeQueue).
@@ -200,13 +204,14 @@ def _pull_of(queue: MessageQueue, offset: int, end: int) -> Command:
     return PullRequest(queue=queue, offset=offset, group=TOOLS_GROUP, maximum=end - offset).as_command()
 
 
-def half_copy(record: MessageRecord, *, timeout_seconds: float) -> HalfCopy:
-    """The copy of a half in a record."""
+def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[str, str] = NO_KEYS) -> HalfCopy:
+    """The copy of a half in a record. `keys`: topic -> where the business's key stands."""
     properties = record.properties
+    topic = real_topic(record)
     asked = whole_number(properties.get("TRANSACTION_CHECK_TIMES", "")) or 0
     return HalfCopy(
         broker=record.broker_name,
-        topic=real_topic(record),
+        topic=topic,
         producer_group=properties.get("PGROUP", ""),
         unique_key=record.unique_key,
         queue_offset=record.queue_offset,
@@ -217,6 +222,8 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float) -> HalfCopy:
         is_put_back=asked > 0 or "TRAN_PREPARED_QUEUE_OFFSET" in properties,
         left_alone_seconds=unasked_seconds(properties, timeout_seconds),
         offset_message_id=record.offset_message_id,
+        tags=record.tags or "",
+        business_key=business_key(record, keys[topic]) if topic in keys else "",
     )
 
 
@@ -242,21 +249,27 @@ class DeliveredCopies:
         self._pace.read(0)
         return {copy.identity: is_there for copy, is_there in zip(copies, found, strict=True)}
 
+    def others_of(self, copies: Sequence[HalfCopy]) -> dict[Identity, bool | None]:
+        """Whether another message of the same topic, tag and key (KEYS) as each half is in the topic."""
+        return {copy.identity: self._any(copy, copy.business_key, by_unique_key=False) for copy in copies}
+
     def _one(self, copy: HalfCopy) -> bool | None:
-        if not copy.unique_key:
-            return None
-        answers = [self._at(broker, copy) for broker in self._masters]
+        return self._any(copy, copy.unique_key, by_unique_key=True) if copy.unique_key else None
+
+    def _any(self, copy: HalfCopy, key: str, *, by_unique_key: bool) -> bool | None:
+        answers = [self._at(broker, copy, key, by_unique_key=by_unique_key) for broker in self._masters]
         return True if True in answers else None if None in answers else False
 
-    def _at(self, broker: str, copy: HalfCopy) -> bool | None:
+    def _at(self, broker: str, copy: HalfCopy, key: str, *, by_unique_key: bool) -> bool | None:
         try:
-            ask = partial(query_messages, self._client, self._masters[broker], copy.topic, copy.unique_key)
-            hits = ask(by_unique_key=True, broker_name=broker)
+            ask = partial(query_messages, self._client, self._masters[broker], copy.topic, key)
+            hits = ask(by_unique_key=by_unique_key, broker_name=broker)
         except ReconcilerError as error:
             self.failures[broker] = str(error)
             return None
         kinds = (TransactionType.NONE, TransactionType.COMMIT)
         return any(
-            hit.topic == copy.topic and hit.unique_key == copy.unique_key and hit.transaction_type in kinds
+            (hit.unique_key == key if by_unique_key else key in hit.keys and (hit.tags or "") == copy.tags)
             for hit in hits
+            if hit.topic == copy.topic and hit.transaction_type in kinds
         )

@@ -15,7 +15,7 @@ from itertools import pairwise
 from queue import Empty, SimpleQueue
 
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.halves.half_topic import MasterQueues, ReadingRate, half_copy
+from reconciler.halves.half_topic import NO_KEYS, MasterQueues, ReadingRate, half_copy
 from reconciler.halves.outcomes import HalfOutcomes
 from reconciler.halves.values import HalfCopy
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -45,9 +45,10 @@ class LogHalves:
     Memory: one value a half whose outcome was not seen yet, one number an outcome whose half was not.
     """
 
-    def __init__(self, since_ms: int = 0) -> None:
-        """`since_ms`: halves that were stored before are left out."""
+    def __init__(self, since_ms: int = 0, *, keys: Mapping[str, str] = NO_KEYS) -> None:
+        """`since_ms`: halves that were stored before are left out; `keys`: as of half_copy()."""
         self._since_ms = since_ms
+        self._keys = keys
         self._open: dict[int, HalfCopy] = {}
         self._ended: dict[int, TransactionType] = {}
         self.outcomes: dict[Pair, HalfOutcomes] = {}
@@ -64,7 +65,7 @@ class LogHalves:
             else:
                 self._count((half.topic, half.producer_group), kind)
         elif record.store_timestamp_ms >= self._since_ms:
-            half = half_copy(record, timeout_seconds=0.0)
+            half = half_copy(record, timeout_seconds=0.0, keys=self._keys)
             pair = half.topic, half.producer_group
             self.outcomes.setdefault(pair, HalfOutcomes()).halves += 1
             ended = self._ended.pop(half.commit_log_offset, None)

@@ -27,7 +27,7 @@ from reconciler.halves.classify import (
     walked_halves,
 )
 from reconciler.halves.ended import OffsetBits, Places
-from reconciler.halves.half_topic import IN_FLIGHT, DeliveredCopies, MasterQueues, ReadingRate, half_copy
+from reconciler.halves.half_topic import IN_FLIGHT, NO_KEYS, DeliveredCopies, MasterQueues, ReadingRate, half_copy
 from reconciler.halves.log_walk import LogHalves, LogWalk, places_of_queues
 from reconciler.halves.outcomes import HalfPlaces, property_of
 from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
@@ -44,6 +44,7 @@ from reconciler.rocketmq.wire.codes import (
     ROCKSDB_OP_TOPIC,
     SystemFlag,
 )
+from reconciler.rocketmq.wire.record import MessageRecord
 
 NOT_REACHED = Code("scan.not-reached", why=Field.TEXT)
 REFUSED = Code("scan.refused", why=Field.TEXT)
@@ -97,10 +98,11 @@ class BrokerScan:
         since_ms: int | None = None,
         is_counting: bool = False,
         walks: bool = False,
+        keys: Mapping[str, str] = NO_KEYS,
     ) -> None:
         """`since_ms`: of halves that were given up, and of those that are counted, only those stored since.
         `is_counting`: how all halves ended is counted, which reads them all, and the queues of their topics.
-        `walks`: up to 4.2 the log is walked, record by record."""
+        `walks`: up to 4.2 the log is walked, record by record. `keys`: as of half_copy()."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
@@ -113,6 +115,7 @@ class BrokerScan:
         self._since_ms = since_ms
         self._is_counting = is_counting
         self._walks = walks
+        self._keys = keys
         #: While halves are read: what they are compared with, and what is left of them.
         self._reading: tuple[HalfLook, NotEnded] | None = None
         self.findings = BrokerFindings(broker=broker, address=self._address)
@@ -192,13 +195,13 @@ class BrokerScan:
         if first is not None and source.is_readable:
             self._read_ends(look, source.begin(first.store_timestamp_ms, self._clock.now_ms(), look.rules))
             if started_ms is not None and begin not in ends:
-                copy = half_copy(first, timeout_seconds=look.rules.timeout_seconds)
+                copy = self._copy(first, look.rules)
                 now_ms = self._clock.now_ms()
                 self.findings.stands_seconds = stands_seconds(copy, look.rules, now_ms=now_ms, started_ms=started_ms)
         not_ended = NotEnded(ends)
         self._reading = look, not_ended
         for record in self._queues.records(HALF_TOPIC, begin, end):
-            not_ended.add(half_copy(record, timeout_seconds=look.rules.timeout_seconds))
+            not_ended.add(self._copy(record, look.rules))
             self._show(record.queue_offset - begin, end - begin)
         if first is not None and source.is_readable:
             self._read_ends(look, source.read_until)
@@ -246,7 +249,7 @@ class BrokerScan:
         topics = self._admin.topics(self._address)
         places, before = places_of_queues(self._queues, topics, self._since_ms)
         begin = max(begin, before)
-        halves, walked, done_until = LogHalves(self._since_ms or 0), 0, begin
+        halves, walked, done_until = LogHalves(self._since_ms or 0, keys=self._keys), 0, begin
         while done_until < end:
             for record, size in walk.records(walk.starts(done_until, end, places), end):
                 halves.add(record)
@@ -278,7 +281,7 @@ class BrokerScan:
                 first = self._queues.at_time(DISCARD_TOPIC, self._since_ms, otherwise=first)
             begin = max(bounds[0], first, bounds[1] - GIVEN_UP_MAX)
             records = self._queues.records(DISCARD_TOPIC, begin, bounds[1])
-            found = newest_of_each(half_copy(record, timeout_seconds=rules.timeout_seconds) for record in records)
+            found = newest_of_each(self._copy(record, rules) for record in records)
         except ReconcilerError as error:
             self.findings.note(GIVEN_UP_UNREAD(why=str(error)))
             return {}
@@ -294,7 +297,7 @@ class BrokerScan:
         asked_out: dict[Identity, HalfCopy] = {}
         for record in self._queues.records(HALF_TOPIC, begin, until):
             if record.properties.get("TRANSACTION_CHECK_TIMES"):
-                copy = half_copy(record, timeout_seconds=rules.timeout_seconds)
+                copy = self._copy(record, rules)
                 if copy.asked >= rules.questions_max:
                     asked_out[copy.identity] = copy
             self._show(record.queue_offset - begin, until - begin)
@@ -342,7 +345,7 @@ class BrokerScan:
             left: dict[int, HalfCopy] = {}
             for record in self._queues.records(ROCKSDB_HALF_TOPIC, max(bounds[0], begin), bounds[1]):
                 if record.physical_offset not in ended:
-                    left[record.physical_offset] = half_copy(record, timeout_seconds=rules.timeout_seconds)
+                    left[record.physical_offset] = self._copy(record, rules)
                 self._show(record.queue_offset - begin, bounds[1] - begin)
             for place in self._ended_in_rocksdb(0, until)[0]:
                 left.pop(place, None)
@@ -379,6 +382,9 @@ class BrokerScan:
                 if None not in list(connected.values())[:-1]:
                     self.findings.note(PRODUCERS_UNKNOWN(why=str(error)))
         return tuple(replace(half, producers=connected.get(half.copy.producer_group)) for half in halves)
+
+    def _copy(self, record: MessageRecord, rules: CheckRules) -> HalfCopy:
+        return half_copy(record, timeout_seconds=rules.timeout_seconds, keys=self._keys)
 
     def _show(self, read: int, of: int, *, each: int = 1_000) -> None:
         self.findings.records_read = self._pace.records

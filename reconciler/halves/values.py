@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from reconciler.contract.facts import Fact
 from reconciler.halves.outcomes import HalfOutcomes
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState
 
 
 class HalfFate(StrEnum):
@@ -72,6 +73,9 @@ class HalfCopy:
     left_alone_seconds: float
     #: What the broker's tools call it.
     offset_message_id: str
+    tags: str = ""
+    #: Key of the business, where a commit query asks for it; empty: none, or more than one.
+    business_key: str = ""
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -96,6 +100,13 @@ class Half:
     kept_until_ms: int | None = None
     #: False: not every broker could be asked whether its message is in its topic.
     is_looked_up: bool = True
+    #: What the business's own tables say. None: nobody asked them.
+    business: BusinessAnswer | None = None
+
+    @property
+    def business_state(self) -> BusinessState | None:
+        """The same, without the reason."""
+        return None if self.business is None else self.business.state
 
 
 @dataclass(slots=True, kw_only=True)

@@ -293,6 +293,27 @@ class WitnessDatabase:
         with self._trusting_words(), reading(self.engine) as connection:
             return connection.execute(query).all()
 
+    def ask(self, sql: str, keys: Sequence[Any], *, rows_max: int) -> tuple[DatabaseRole, list[tuple[Any, ...]]]:
+        """Rows of a query of somebody else, with the keys in the place of `:keys`, and the server's role in the same
+        statement. Raises DatabaseAway, ConfigurationError, SQLAlchemyError for what is wrong with it."""
+        words = self._readable()
+        role_sql = sa.select(*_role_columns(words))
+        # The line's end: the query's last line may be a comment.
+        found_sql = f"SELECT 1 AS is_row, asked.* FROM ({sql}\n) AS asked LIMIT {rows_max}"  # noqa: S608  # keys are bound
+        statement = f"SELECT role.*, found.* FROM ({role_sql}) AS role LEFT JOIN ({found_sql}) AS found ON 1 = 1"  # noqa: S608  # as above
+
+        def answer(connection: sa.Connection) -> tuple[DatabaseRole, list[tuple[Any, ...]]]:
+            rows = connection.execute(*with_keys(statement, keys)).all()
+            width = len(_role_columns(words))
+            return _role_of(rows[0]), [tuple(row[width + 1 :]) for row in rows if row[width] is not None]
+
+        with self._trusting_words():
+            with reading(self.engine) as connection:
+                role, found = answer(connection)
+            if self._may_wait(words, role):
+                role, found = self._after_a_wait(answer) or (role, found)
+        return role, found
+
     def _probe(
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
@@ -544,15 +565,24 @@ def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
     )
 
 
+def with_keys(sql: str, keys: Sequence[Any]) -> tuple[sa.TextClause, dict[str, Any]]:
+    """A text of SQL with `:keys`, and its parameters: keys are always bound."""
+    return sa.text(sql).bindparams(sa.bindparam("keys", expanding=True)), {"keys": list(keys)}
+
+
 def _role(words: _Words) -> sa.Subquery:
+    return sa.select(*_role_columns(words)).subquery("role")
+
+
+def _role_columns(words: _Words) -> tuple[sa.Label[Any], ...]:
     is_primary = f"({words.is_primary}) AND {words.caught_up}" if words.caught_up else words.is_primary
-    return sa.select(
+    return (
         sa.literal_column(is_primary).label("is_primary"),
         sa.literal_column(words.swept_at_ms, sa.BigInteger()).label("swept_at_ms"),
         sa.literal_column(words.hides_rows).label("hides_rows"),
         sa.literal_column(words.identity, sa.Text()).label("identity"),
         sa.literal_column(words.is_node).label("is_node"),
-    ).subquery("role")
+    )
 
 
 def _role_of(row: Sequence[Any]) -> DatabaseRole:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.facts import Code
 from reconciler.errors import BrokerUnavailable
+from reconciler.halves.half_topic import NO_KEYS, DeliveredCopies, ReadingRate
 from reconciler.halves.scan import BrokerScan, Progress
 from reconciler.halves.values import BrokerFindings
 from reconciler.rocketmq.client.families import Families
@@ -14,6 +16,7 @@ from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
+from reconciler.wiring.commit_queries import Business
 
 __all__ = ["AclCredentials", "Progress", "ScanRequest", "TlsSettings", "scan_halves"]
 
@@ -37,6 +40,8 @@ class ScanRequest:
     is_counting: bool = False
     #: Logs of brokers up to 4.2 are walked, record by record.
     walks: bool = False
+    #: The business's own databases, which tell what was committed. None: nobody asks them.
+    business: Business | None = None
     request_timeout_seconds: float = 5.0
     clock: Clock = field(default_factory=SystemClock)
 
@@ -77,12 +82,22 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 since_ms=since_ms,
                 is_counting=request.is_counting,
                 walks=request.walks,
+                keys=NO_KEYS if request.business is None else request.business.keys,
             )
             for name in masters
         ]
         try:
             for scan in scans:
                 scan.run()
+            if request.business is not None:
+                pace = ReadingRate(request.clock, request.records_per_second)
+                _ask(request.business, [scan.findings for scan in scans], DeliveredCopies(client, masters, pace=pace))
         except KeyboardInterrupt:
             pass  # what is known so far is the answer
         return sorted([*found, *(scan.so_far() for scan in scans)], key=lambda one: one.broker)
+
+
+def _ask(business: Business, findings: Sequence[BrokerFindings], delivered: DeliveredCopies) -> None:
+    answers = business.ask([half for one in findings for half in one.halves], others=delivered.others_of)
+    for one in findings:
+        one.halves = tuple(replace(half, business=answers.get(half.copy.identity)) for half in one.halves)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +18,13 @@ from reconciler.commands.scan import ScanReport, run_scan
 from reconciler.contract.facts import Fact
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.errors import InvalidValue
 from reconciler.halves.scan import BrokerScan
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
+from reconciler.wiring.commit_queries import Business, read_commit_queries
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from tests.polling import eventually
 from tests.unit.embedded.check_back_stage import Stage, stage
@@ -343,3 +348,87 @@ def test_it_looks_again_until_it_is_stopped(
 @pytest.mark.parametrize("arguments", [["--access-key", "one"], ["--access-key", "one", "--secret-key-file", "/none"]])
 def test_half_a_user_is_no_user(arguments: list[str]) -> None:
     assert run(["scan", "-n", "127.0.0.1:1", *arguments]) == 2
+
+
+def test_a_commit_query_tells_what_is_lost_from_what_never_was(
+    play: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
+        shop.execute("INSERT INTO orders VALUES ('o1', 'PAID'), ('o2', 'CANCELLED'), ('o4', 'PAID'), ('twice', 'PAID')")
+    declared = tmp_path / "queries.toml"
+    declared.write_text(f"""
+        [[commit_queries]]
+        topic = "{TOPIC}"
+        database_url = "sqlite:///{tmp_path}/shop.db"
+        sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
+        key = "KEYS"
+        committed = ["PAID"]
+        rolled_back = ["CANCELLED"]
+        """)
+    for unique_key, key in (("K1", "o1"), ("K2", "o2"), ("K3", "o3")):
+        play.half(unique_key, KEYS=key)
+    for _ in range(5):
+        play.round()
+    play.half("K4", KEYS="o4")
+    play.half("first", KEYS="twice")
+    play.end(play.half("second", KEYS="twice"))
+    ends_are_written(play)
+    play.round(after_seconds=700.0)
+    request = ScanRequest(
+        name_servers=play.broker.address,
+        clock=play.clock,
+        business=Business(read_commit_queries(declared), clock=play.clock),
+    )
+    report = run_scan(request, older_than_seconds=60.0, topic=None, progress=lambda *_: None)
+    assert {
+        half.copy.unique_key: (half.state.value, half.business_state and half.business_state.value)
+        for half in report.halves
+    } == {
+        "K1": ("given-up", "committed"),
+        "K2": ("given-up", "rolled-back"),
+        "K3": ("given-up", "no-row"),
+        "K4": ("open", "committed"),
+        "first": ("open", "unknown"),  # the row is that of the second try, which was delivered
+    }
+    assert {group.next_step.code.name for group in report.groups} == {
+        "scan.lost", "scan.rolled-back-there", "scan.no-row-there", "scan.committed-and-stuck", "scan.not-known-there",
+    }  # fmt: skip
+    (proved, *_) = report.notes()
+    assert dict(proved.values) == {"lost": 1, "stuck": 1, "harmless": 2, "unknown": 1}
+    assert report.exit_code == 1
+    for form, shown in (("table", "committed"), ("html", "your database"), ("json", '"business": "rolled-back"')):
+        run(["scan", "-n", play.broker.address, "--commit-query", str(declared), "--output", form])
+        assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('sql = "SELECT a, b FROM t"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys); DROP TABLE t"', "sql"),
+        ('key = "body"', "key"),
+        ('key_type = "number"', "key_type"),
+        ("committed = []", "committed"),
+        ('rolled_back = ["PAID"]', "committed"),
+        ("longest_transaction_seconds = -1", "longest_transaction_seconds"),
+        ('database_url_file = "/nowhere"', "commit_queries[0]"),
+        ('outbox = "x"', "commit_queries[0]"),
+    ],
+)
+def test_a_query_that_cannot_be_asked_is_named_before_a_broker_is(tmp_path: Path, line: str, place: str) -> None:
+    good = {
+        "topic": '"ORDERS"',
+        "database_url": '"sqlite:///shop.db"',
+        "sql": '"SELECT a, b FROM t WHERE a IN (:keys)"',
+        "key": '"KEYS"',
+        "committed": '["PAID"]',
+    }
+    name, _, value = line.partition(" = ")
+    declared = tmp_path / "queries.toml"
+    declared.write_text(
+        "[[commit_queries]]\n" + "\n".join(f"{one} = {it}" for one, it in {**good, name: value}.items())
+    )
+    with pytest.raises(InvalidValue) as refused:
+        read_commit_queries(declared)
+    assert place in str(refused.value)

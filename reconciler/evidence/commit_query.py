@@ -1,0 +1,124 @@
+"""Asks a commit query: SELECT alone, in read-only transactions of 2 s, at most one statement a second, by the primary's
+word only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+
+from reconciler.clock import Clock
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.secret import Secret
+from reconciler.errors import ReconcilerError
+from reconciler.evidence.commit_query_inspection import Inspection, inspect_query
+from reconciler.policy.commit_query import BusinessAnswer, CommitQuery, KeyValue, judge_rows, unknown
+from reconciler.silence import NEVER
+from reconciler.sql.engines import driver_error, open_engine
+from reconciler.sql.witness_database import WitnessDatabase
+
+NO_ANSWER = Code("query.no-answer", why=Field.TEXT)
+RESTS = Code("query.rests", times=Field.NUMBER)
+NOT_THE_PRIMARY = Code("query.not-the-primary")
+
+#: A statement has so long, and the next one begins so much later, at least.
+STATEMENT_SECONDS = 2.0
+_BETWEEN_SECONDS = 1.0
+#: After so many statements without an answer, one behind the other, no more is asked for a while.
+_MISSES_MAX = 3
+_REST_SECONDS = 60.0
+_LOCK_SECONDS = 1.0
+#: What a query may do in SQLite, which has no logins; ATTACH and PRAGMA are none of it.
+_SQLITE_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+}
+#: Instructions of SQLite between two looks at the clock.
+_SQLITE_STEPS = 10_000
+
+
+class SqlCommitQuery:
+    """One query at one database. Confined to one thread."""
+
+    def __init__(self, query: CommitQuery, url: Secret, *, clock: Clock) -> None:
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        self._query = query
+        self._clock = clock
+        self._engine = open_engine(
+            url,
+            read_only=True,
+            must_exist=True,
+            lock_timeout_seconds=_LOCK_SECONDS,
+            statement_seconds=STATEMENT_SECONDS,
+            silence_pauses=NEVER,
+        )
+        self._deadline = 0.0
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", self._guard_sqlite)
+        # Of the words about a role only those of a server are read: its tables are not ours.
+        self._database = WitnessDatabase(self._engine, sa.Table("commit_query", sa.MetaData()), clock=clock)
+        self._next_at = 0.0
+        self._misses = 0
+
+    def ask(self, keys: Sequence[KeyValue]) -> dict[KeyValue, BusinessAnswer | None]:
+        """What it says of up to KEYS_MAX keys. None: the primary has no row. Raises nothing."""
+        now = self._clock.monotonic_seconds()
+        if self._misses >= _MISSES_MAX and now < self._next_at:
+            return dict.fromkeys(keys, unknown(RESTS(times=self._misses)))
+        try:
+            with self._statement():
+                role, rows = self._database.ask(self._query.sql, keys, rows_max=self._query.rows_max)
+        except (ReconcilerError, SQLAlchemyError) as error:
+            return dict.fromkeys(keys, unknown(_no_answer(error)))
+        if role.is_primary is not True:
+            return dict.fromkeys(keys, unknown(NOT_THE_PRIMARY()))
+        return judge_rows(self._query, set(keys), rows)
+
+    def inspect(self, keys: Sequence[KeyValue]) -> Inspection:
+        """What speaks against trusting it, seen with some keys of halves. Raises nothing."""
+        try:
+            with self._statement():
+                return inspect_query(self._engine, self._query, keys)
+        except (ReconcilerError, SQLAlchemyError) as error:
+            return Inspection(problems=(_no_answer(error),))
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _statement(self) -> Iterator[None]:
+        """One at a time, each on a connection of its own: a query may leave settings to its session."""
+        self._clock.sleep(self._next_at - self._clock.monotonic_seconds())
+        self._deadline = self._clock.monotonic_seconds() + STATEMENT_SECONDS
+        try:
+            yield
+        except (ReconcilerError, SQLAlchemyError):
+            self._misses += 1
+            raise
+        else:
+            self._misses = 0
+        finally:
+            pause = _REST_SECONDS if self._misses >= _MISSES_MAX else _BETWEEN_SECONDS
+            self._next_at = self._clock.monotonic_seconds() + pause
+            self._engine.dispose()
+
+    def _guard_sqlite(self, connection: Any, _record: object) -> None:
+        def allows(action: int, *_: object) -> int:
+            return sqlite3.SQLITE_OK if action in _SQLITE_ALLOWED else sqlite3.SQLITE_DENY
+
+        connection.set_authorizer(allows)
+        connection.set_progress_handler(lambda: self._clock.monotonic_seconds() > self._deadline, _SQLITE_STEPS)
+
+
+def _no_answer(error: Exception) -> Fact:
+    text = str(error if isinstance(error, ReconcilerError) else driver_error(error))
+    return NO_ANSWER(why=" ".join(text.split())[:300])

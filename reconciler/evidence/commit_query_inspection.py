@@ -1,0 +1,193 @@
+"""What speaks against a commit query: rights to write, a plan that reads too much, rows that are hidden, a copy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.policy.commit_query import COLUMNS_MAX, CommitQuery, KeyValue, columns
+from reconciler.sql.engines import reading
+from reconciler.sql.witness_database import with_keys
+
+MAY_WRITE = Code("query.may-write", what=Field.TEXT)
+READS_TOO_MUCH = Code("query.reads-too-much", table=Field.NAME, rows=Field.NUMBER)
+ROWS_MAY_HIDE = Code("query.rows-may-hide", table=Field.NAME)
+COPIED_TABLE = Code("query.copied-table", table=Field.NAME)
+LONG_TRANSACTION = Code("query.long-transaction", seconds=Field.NUMBER, declared=Field.NUMBER)
+
+#: Rows that one step of a plan may read.
+PLAN_ROWS_MAX = 10_000
+#: What MySQL and MariaDB may grant to a login that is to read.
+_READING = frozenset(
+    {
+        "USAGE",
+        "SELECT",
+        "SHOW VIEW",
+        "SHOW DATABASES",
+        "PROCESS",
+        "REPLICATION CLIENT",
+        "BINLOG MONITOR",
+        "SLAVE MONITOR",
+        "REPLICA MONITOR",
+    }
+)
+_GRANT = re.compile(r"GRANT (?P<what>.+?) ON (?P<place>.+?) TO ")
+_COLUMN_LIST = re.compile(r"\([^)]*\)")
+_SQLITE_SCAN = re.compile(r"SCAN (?:TABLE )?(?P<name>\S+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """Found before the first question."""
+
+    #: With one of these no answer counts.
+    problems: tuple[Fact, ...] = ()
+    notes: tuple[Fact, ...] = ()
+
+
+def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> Inspection:
+    """Asks the database, in one read-only transaction. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
+    with reading(engine) as connection:
+        head = f"SELECT * FROM ({query.sql}\n) AS asked LIMIT 0"  # noqa: S608  # the user's own statement, keys bound
+        number = len(connection.execute(*with_keys(head, keys)).keys())
+        if number != COLUMNS_MAX:
+            return Inspection(problems=(columns(number),))
+        if connection.dialect.name == "postgresql":
+            found = [*_postgres_rights(connection), *_postgres_plan(connection, query, keys)]
+        elif connection.dialect.name == "sqlite":
+            found = [*_sqlite_plan(connection, query, keys)]
+        else:
+            found = [*_mysql_rights(connection), *_mysql_plan(connection, query, keys)]
+        longest = _longest_seconds(connection)
+    problems = tuple(dict.fromkeys(found))
+    if longest is None or longest <= query.longest_transaction_seconds:
+        return Inspection(problems=problems)
+    note = LONG_TRANSACTION(seconds=round(longest), declared=round(query.longest_transaction_seconds))
+    return Inspection(problems=problems, notes=(note,))
+
+
+def may_write(what: str) -> Fact:
+    """That the login can do more than read."""
+    return MAY_WRITE(what=what)
+
+
+def _reads(table: str, rows: float) -> Iterator[Fact]:
+    if rows > PLAN_ROWS_MAX:
+        yield READS_TOO_MUCH(table=table, rows=round(rows))
+
+
+# --------------------------------------------------------------------- PostgreSQL
+
+# READ ONLY keeps a login from writing rows; not from what a superuser may do to files and programs of the host.
+_POSTGRES_WRITES = """
+SELECT 'SUPERUSER' FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper
+UNION ALL SELECT rolname::text FROM pg_catalog.pg_roles
+ WHERE rolname IN ('pg_write_server_files', 'pg_execute_server_program', 'pg_write_all_data')
+   AND pg_has_role(oid, 'USAGE')
+UNION ALL (SELECT 'a write to ' || n.nspname || '.' || c.relname
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p', 'v', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+   AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
+ LIMIT 1)
+"""
+_POSTGRES_TABLE = """
+SELECT c.reltuples, row_security_active(c.oid),
+       EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel WHERE srrelid = c.oid)
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = :schema AND c.relname = :table
+"""
+
+
+def _postgres_rights(connection: sa.Connection) -> Iterator[Fact]:
+    for what in connection.execute(sa.text(_POSTGRES_WRITES)).scalars().all()[:1]:
+        yield may_write(what)
+
+
+def _postgres_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
+    told = connection.execute(*with_keys(f"EXPLAIN (FORMAT JSON, VERBOSE) {query.sql}", keys)).scalar_one()
+    for node in _nodes(told[0]["Plan"]):
+        schema, table = node.get("Schema"), node.get("Relation Name")
+        if schema is None or table is None:
+            continue
+        asked = {"schema": schema, "table": table}
+        tuples, is_secured, is_copied = connection.execute(sa.text(_POSTGRES_TABLE), asked).one()
+        is_whole = node["Node Type"].endswith("Seq Scan") or (
+            node["Node Type"].startswith("Index") and "Index Cond" not in node
+        )
+        yield from _reads(table, max(tuples if is_whole else 0, node["Plan Rows"]))
+        if is_secured:
+            yield ROWS_MAY_HIDE(table=table)
+        if is_copied:
+            yield COPIED_TABLE(table=table)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+# --------------------------------------------------------------------- MySQL and MariaDB
+
+
+def _mysql_rights(connection: sa.Connection) -> Iterator[Fact]:
+    """The right to write a file of the host (FILE) is not stopped by a read-only transaction."""
+    for text in connection.execute(sa.text("SHOW GRANTS")).scalars():
+        granted = _GRANT.match(text)
+        if granted is None:
+            continue
+        words = {word.strip() for word in _COLUMN_LIST.sub("", granted["what"]).split(",")}
+        if more := sorted(words - _READING):
+            yield may_write(f"{', '.join(more)} ON {granted['place']}")
+            return
+
+
+def _mysql_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
+    for row in connection.execute(*with_keys(f"EXPLAIN {query.sql}", keys)).mappings():
+        yield from _reads(str(row["table"]), int(row["rows"] or 0))
+
+
+# --------------------------------------------------------------------- SQLite
+
+
+def _sqlite_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
+    """A scanned table is counted; what is no table is made of some that are."""
+    tables = set(connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
+    for row in connection.execute(*with_keys(f"EXPLAIN QUERY PLAN {query.sql}", keys)):
+        scanned = _SQLITE_SCAN.match(str(row[-1]))
+        if scanned is None:
+            continue
+        # Under another name it may be any of them.
+        for name in tables & {scanned["name"]} or _named(tables, query.sql):
+            quoted = connection.dialect.identifier_preparer.quote_identifier(name)
+            many = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted} LIMIT {PLAN_ROWS_MAX + 1}) AS counted"  # noqa: S608  # a table's own name
+            yield from _reads(name, connection.execute(sa.text(many)).scalar_one())
+
+
+def _named(tables: set[str], sql: str) -> set[str]:
+    return {name for name in tables if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)}
+
+
+# --------------------------------------------------------------------- transactions
+
+_LONGEST = {
+    "postgresql": "SELECT EXTRACT(EPOCH FROM max(now() - xact_start)) FROM pg_catalog.pg_stat_activity "
+    "WHERE backend_xid IS NOT NULL AND datname = current_database()",
+    "mysql": "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM information_schema.innodb_trx",
+}
+
+
+def _longest_seconds(connection: sa.Connection) -> float | None:
+    """Age of the oldest transaction that has written; None: there is none, or the login does not see others'."""
+    sql = _LONGEST.get("mysql" if connection.dialect.name == "mariadb" else connection.dialect.name)
+    try:
+        longest = None if sql is None else connection.execute(sa.text(sql)).scalar()
+    except DBAPIError:
+        return None  # MySQL: not without PROCESS
+    return None if longest is None else float(longest)

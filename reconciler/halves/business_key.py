@@ -1,0 +1,111 @@
+"""Where the key of the business stands in a half, and what the business's row of that key says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.errors import ReconcilerError
+from reconciler.halves.classify import Identity
+from reconciler.halves.values import Half, HalfCopy, HalfFate
+from reconciler.policy.commit_query import (
+    KEYS_MAX,
+    BusinessAnswer,
+    CommitQuery,
+    KeyValue,
+    is_committed,
+    unknown,
+    without_row,
+)
+from reconciler.rocketmq.wire.record import MessageRecord
+
+NO_KEY = Code("query.no-key", source=Field.NAME, type=Field.NAME)
+OTHER_DELIVERED = Code("query.other-delivered")
+OTHER_HALVES = Code("query.other-halves", number=Field.NUMBER)
+OTHERS_NOT_LOOKED_UP = Code("query.others-not-looked-up")
+
+#: UNIQ_KEY, KEYS, property:NAME, body:PATH, where PATH is names with dots between them.
+KEY_SOURCE = re.compile(r"UNIQ_KEY|KEYS|property:\S+|body:[^.\s]+(\.[^.\s]+)*")
+
+
+def business_key(record: MessageRecord, source: str) -> str:
+    """The text of the key; empty: there is none, or more than one."""
+    if source == "UNIQ_KEY":
+        return record.unique_key
+    if source == "KEYS":
+        return record.keys[0] if len(record.keys) == 1 else ""
+    kind, _, name = source.partition(":")
+    return record.properties.get(name, "") if kind == "property" else _in_body(record, name.split("."))
+
+
+def _in_body(record: MessageRecord, path: list[str]) -> str:
+    try:
+        value = json.loads(record.plain_body())
+    except (ReconcilerError, ValueError, RecursionError):  # a compression that is not installed, no JSON
+        return ""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else ""
+
+
+#: Halves that the business is asked about; the message of any other one is in its topic, or may still be.
+_ASKED = frozenset({HalfFate.OPEN, HalfFate.GIVEN_UP, HalfFate.ENDED})
+_DELIVERED = frozenset({HalfFate.DELIVERED, HalfFate.GIVEN_UP_DELIVERED})
+
+
+def judge_halves(
+    query: CommitQuery,
+    halves: Collection[Half],
+    *,
+    ask: Callable[[Sequence[KeyValue]], Mapping[KeyValue, BusinessAnswer | None]],
+    others: Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]],
+    now_ms: int,
+) -> dict[Identity, BusinessAnswer]:
+    """What the business's tables say of the halves of one topic that are stuck.
+
+    A row proves that some transaction of its key was committed. A try that failed leaves a half, too: so the row is
+    that of a half only where no other one of its key and tag is there, stuck or delivered. `others` finds delivered
+    ones by KEYS, which is what brokers have an index of.
+    """
+    answers: dict[Identity, BusinessAnswer] = {}
+    values: dict[HalfCopy, KeyValue] = {}
+    tries: dict[tuple[str, str], dict[Identity, HalfFate]] = {}
+    for half in halves:
+        copy = half.copy
+        tries.setdefault((copy.business_key, copy.tags), {})[copy.identity] = half.state
+        if half.state in _ASKED:
+            value = query.key_type.value_of(copy.business_key)
+            if value is None:
+                answers[copy.identity] = unknown(NO_KEY(source=query.key, type=query.key_type.value))
+            else:
+                values[copy] = value
+    keys = list(dict.fromkeys(values.values()))
+    rows: dict[KeyValue, BusinessAnswer | None] = {}
+    for start in range(0, len(keys), KEYS_MAX):
+        rows |= ask(keys[start : start + KEYS_MAX])
+    committed = [copy for copy, value in values.items() if is_committed(rows[value])]
+    delivered = others(committed) if query.key == "KEYS" else {}
+    for copy, value in values.items():
+        answer = rows[value]
+        if answer is None:
+            # The first copy of one that was put back is not at hand: its birth is the same.
+            stored_ms = copy.born_ms if copy.is_put_back else copy.store_ms
+            answer = without_row(query, stored_ms=stored_ms, now_ms=now_ms)
+        elif is_committed(answer):
+            doubt = _doubt(tries[copy.business_key, copy.tags], is_delivered=delivered.get(copy.identity, False))
+            answer = answer if doubt is None else unknown(doubt)
+        answers[copy.identity] = answer
+    return answers
+
+
+def _doubt(tries: Mapping[Identity, HalfFate], *, is_delivered: bool | None) -> Fact | None:
+    """Why a committed row may be that of another half."""
+    if is_delivered or not _DELIVERED.isdisjoint(tries.values()):
+        return OTHER_DELIVERED()
+    if len(tries) > 1:
+        return OTHER_HALVES(number=len(tries))
+    return OTHERS_NOT_LOOKED_UP() if is_delivered is None else None

@@ -1,0 +1,174 @@
+"""What a *commit query* says of halves: SQL on the business's own tables that gives two columns, key and state, for
+many keys at once. Pure.
+
+A half proves no commit, and a business key only that some transaction of it committed. So nothing is concluded from
+what is not exactly as declared: a row of another key or type, or too many of them, and no row of the statement counts;
+a state that is NULL, in no list, or different in two rows of one key, and that key is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+from uuid import UUID
+
+from reconciler.contract.facts import Code, Fact, Field
+
+NULL_STATE = Code("query.null-state")
+OTHER_STATE = Code("query.other-state", state=Field.TEXT)
+STATES_DIFFER = Code("query.states-differ")
+ROWS_TOO_MANY = Code("query.rows-too-many", keys=Field.NUMBER)
+COLUMNS = Code("query.columns", number=Field.NUMBER)
+KEY_NOT_ASKED = Code("query.key-not-asked", key=Field.TEXT)
+KEY_OF_OTHER_TYPE = Code("query.key-of-other-type", found=Field.NAME, declared=Field.NAME)
+YOUNG = Code("query.young", seconds=Field.NUMBER)
+
+#: Keys of one statement, as of the outbox.
+KEYS_MAX = 500
+#: Key and state.
+COLUMNS_MAX = 2
+#: More rows of a key are an error, not an answer.
+ROWS_A_KEY_MAX = 2
+_KEY_CHARACTERS_MAX = 255
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_INTEGER_MAX = 1 << 63
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+#: Of a word that a database returned, so much is shown.
+_SHOWN_CHARACTERS_MAX = 60
+
+#: A key as the database takes it.
+KeyValue: TypeAlias = str | int | UUID
+#: A state as it is declared. True is another one than 1.
+State: TypeAlias = str | int | bool
+
+
+class KeyType(StrEnum):
+    """What a key is in the database. It is converted before the database sees it: databases that convert by themselves
+    find 0 for 'order-x', and 17 for '17abc'."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    UUID = "uuid"
+
+    def value_of(self, text: str) -> KeyValue | None:
+        """The key that a text is; None: it is none of this type."""
+        match self:
+            case KeyType.TEXT:
+                return text if 0 < len(text) <= _KEY_CHARACTERS_MAX and "\0" not in text else None
+            case KeyType.INTEGER:
+                number = int(text) if _INTEGER.fullmatch(text) else None
+                return number if number is not None and -_INTEGER_MAX <= number < _INTEGER_MAX else None
+            case KeyType.UUID:
+                return UUID(text) if _UUID.fullmatch(text) else None
+
+    def returned(self, value: object) -> KeyValue | None:
+        """The key that a database returned; None: it is of another type."""
+        if self is KeyType.UUID:
+            return value if isinstance(value, UUID) else self.value_of(value) if isinstance(value, str) else None
+        if self is KeyType.INTEGER:
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return value if isinstance(value, str) else None
+
+
+class BusinessState(StrEnum):
+    """What the business's own tables say of a half."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled-back"
+    #: No row, and no transaction may be running that could still bring it.
+    NO_ROW = "no-row"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class BusinessAnswer:
+    """The state of one half, and why it is unknown."""
+
+    state: BusinessState
+    why: Fact | None = None
+
+
+def unknown(why: Fact) -> BusinessAnswer:
+    """Nothing is concluded."""
+    return BusinessAnswer(BusinessState.UNKNOWN, why)
+
+
+def is_committed(answer: BusinessAnswer | None) -> bool:
+    """Whether the row says so."""
+    return answer is not None and answer.state is BusinessState.COMMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuery:
+    """The query of one topic, as it is declared."""
+
+    topic: str
+    #: Has `:keys` once, behind IN.
+    sql: str
+    #: Where the key stands in a half: UNIQ_KEY, KEYS, property:NAME, or body:PATH.
+    key: str
+    key_type: KeyType
+    committed: Collection[State]
+    rolled_back: Collection[State]
+    #: A half that was stored since may have a transaction that still runs.
+    longest_transaction_seconds: float
+
+    @property
+    def rows_max(self) -> int:
+        """One more than a statement may return."""
+        return KEYS_MAX * ROWS_A_KEY_MAX + 1
+
+
+def judge_rows(
+    query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]
+) -> dict[KeyValue, BusinessAnswer | None]:
+    """What the rows of one statement say of each key that it asked for. None: it has no row."""
+    unfit = _unfit(query, asked, rows)
+    if unfit is not None:
+        return dict.fromkeys(asked, unknown(unfit))
+    answers: dict[KeyValue, BusinessAnswer | None] = dict.fromkeys(asked)
+    for found, state in rows:
+        key = query.key_type.returned(found)
+        if key is not None:
+            answer, before = _of_state(query, state), answers[key]
+            answers[key] = answer if before is None or before == answer else unknown(STATES_DIFFER())
+    return answers
+
+
+def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]) -> Fact | None:
+    """Why no row of the statement counts."""
+    if len(rows) > len(asked) * ROWS_A_KEY_MAX:
+        return ROWS_TOO_MANY(keys=len(asked))
+    for row in rows:
+        if len(row) != COLUMNS_MAX:
+            return columns(len(row))
+        key = query.key_type.returned(row[0])
+        if key is None:
+            return KEY_OF_OTHER_TYPE(found=type(row[0]).__name__, declared=query.key_type.value)
+        if key not in asked:  # a collation that takes texts for one another, a joined table, a wrong column
+            return KEY_NOT_ASKED(key=str(key)[:_SHOWN_CHARACTERS_MAX])
+    return None
+
+
+def _of_state(query: CommitQuery, state: object) -> BusinessAnswer:
+    if state is None:
+        return unknown(NULL_STATE())
+    for words, meant in ((query.committed, BusinessState.COMMITTED), (query.rolled_back, BusinessState.ROLLED_BACK)):
+        if any(type(word) is type(state) and word == state for word in words):
+            return BusinessAnswer(meant)
+    return unknown(OTHER_STATE(state=repr(state)[:_SHOWN_CHARACTERS_MAX]))
+
+
+def columns(number: int) -> Fact:
+    """That a query returns more or fewer columns."""
+    return COLUMNS(number=number)
+
+
+def without_row(query: CommitQuery, *, stored_ms: int, now_ms: int) -> BusinessAnswer:
+    """What it means that the primary has no row of a half that a broker stored then."""
+    if now_ms - stored_ms < query.longest_transaction_seconds * 1000:
+        return unknown(YOUNG(seconds=round(query.longest_transaction_seconds)))
+    return BusinessAnswer(BusinessState.NO_ROW)

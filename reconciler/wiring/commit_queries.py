@@ -1,0 +1,170 @@
+"""Commit queries in a file of their own: what is declared, and the databases that are asked."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reconciler.clock import Clock
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.secret import Secret
+from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
+from reconciler.errors import InvalidValue
+from reconciler.halves.business_key import KEY_SOURCE, judge_halves
+from reconciler.halves.classify import Identity
+from reconciler.halves.values import Half, HalfCopy
+from reconciler.policy.commit_query import KEYS_MAX, BusinessAnswer, CommitQuery, KeyType, KeyValue, State, unknown
+
+UNFIT = Code("query.unfit", why=Field.FACT)
+OF_TOPIC = Code("query.of-topic", topic=Field.NAME, told=Field.FACT)
+
+#: Name of the list in the file.
+_LIST = "commit_queries"
+_NAMES = frozenset(
+    {
+        "topic",
+        "database_url",
+        "database_url_file",
+        "sql",
+        "key",
+        "key_type",
+        "committed",
+        "rolled_back",
+        "longest_transaction_seconds",
+    }
+)
+_LONGEST_TRANSACTION_SECONDS = 600.0
+_KEYS_IN_BRACKETS = re.compile(r"\(\s*:keys\s*\)")
+_KEYS = re.compile(r"(?<![:\w]):keys\b")
+
+Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredQuery:
+    """A query and its database."""
+
+    query: CommitQuery
+    url: Secret = field(repr=False)
+
+
+def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
+    """What the file declares, a query a topic at most. Raises InvalidValue."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidValue("--commit-query", str(path), f"cannot be read as TOML: {error}") from None
+    listed = values.get(_LIST)
+    if not isinstance(listed, list) or not listed or values.keys() != {_LIST}:
+        raise InvalidValue("--commit-query", str(path), f"needs sections [[{_LIST}]], and nothing else")
+    found = tuple(_query(f"{_LIST}[{number}]", one) for number, one in enumerate(listed))
+    topics = [one.query.topic for one in found]
+    if len(set(topics)) < len(topics):
+        raise InvalidValue(_LIST, ", ".join(topics), "each topic has one query at most")
+    return found
+
+
+def _query(place: str, values: Any) -> ConfiguredQuery:
+    if not isinstance(values, dict) or values.keys() - _NAMES:
+        raise InvalidValue(place, "", f"takes {', '.join(sorted(_NAMES))}")
+
+    def text(name: str, otherwise: str | None = None) -> str:
+        value = values.get(name, otherwise)
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidValue(f"{place}.{name}", value, "expected a text")
+        return value.strip()
+
+    key, key_type = text("key"), text("key_type", KeyType.TEXT.value)
+    if KEY_SOURCE.fullmatch(key) is None:
+        raise InvalidValue(f"{place}.key", key, "expected UNIQ_KEY, KEYS, property:NAME or body:NAME.NAME")
+    if key_type not in [one.value for one in KeyType]:
+        raise InvalidValue(f"{place}.key_type", key_type, f"expected one of {', '.join(KeyType)}")
+    committed, rolled_back = (_states(f"{place}.{name}", values.get(name, [])) for name in ("committed", "rolled_back"))
+    if not committed or any(type(one) is type(other) and one == other for one in committed for other in rolled_back):
+        raise InvalidValue(f"{place}.committed", committed, "needs a state at least, and none that is in rolled_back")
+    seconds = values.get("longest_transaction_seconds", _LONGEST_TRANSACTION_SECONDS)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+        raise InvalidValue(f"{place}.longest_transaction_seconds", seconds, "expected a number of seconds")
+    query = CommitQuery(
+        topic=text("topic"),
+        sql=_sql(f"{place}.sql", text("sql")),
+        key=key,
+        key_type=KeyType(key_type),
+        committed=committed,
+        rolled_back=rolled_back,
+        longest_transaction_seconds=float(seconds),
+    )
+    return ConfiguredQuery(query, _url(place, values))
+
+
+def _sql(place: str, text: str) -> str:
+    """Raises InvalidValue for what cannot be one bound statement."""
+    sql = _KEYS_IN_BRACKETS.sub(" :keys ", text)
+    if ";" in sql:
+        raise InvalidValue(place, text, "holds a semicolon: one statement, without one at its end")
+    if len(_KEYS.findall(sql)) != 1:
+        raise InvalidValue(place, text, "needs :keys once, as in WHERE order_no IN (:keys)")
+    return sql
+
+
+def _states(place: str, values: Any) -> tuple[State, ...]:
+    if not isinstance(values, list) or not all(isinstance(one, (str, int)) for one in values):
+        raise InvalidValue(place, values, "expected a list of texts or whole numbers")
+    return tuple(values)
+
+
+def _url(place: str, values: Mapping[str, Any]) -> Secret:
+    given = [name for name in ("database_url", "database_url_file") if name in values]
+    if len(given) != 1 or not isinstance(values[given[0]], str):
+        raise InvalidValue(place, "", "needs database_url, or database_url_file with a file that holds it")
+    if given == ["database_url"]:
+        return str(values["database_url"])
+    try:
+        return read_secret_file(values["database_url_file"])
+    except UnreadableSecret as error:
+        raise InvalidValue(f"{place}.database_url_file", values["database_url_file"], str(error)) from None
+
+
+class Business:
+    """The databases that a scan asks. Confined to one thread."""
+
+    def __init__(self, configured: Collection[ConfiguredQuery], *, clock: Clock) -> None:
+        self._configured = configured
+        self._clock = clock
+        #: Topic -> where the business's key stands in its halves.
+        self.keys: Mapping[str, str] = {one.query.topic: one.query.key for one in configured}
+        #: What is to be noted of the queries since ask() was called last.
+        self.notes: list[Fact] = []
+
+    def ask(self, halves: Sequence[Half], *, others: Others) -> dict[Identity, BusinessAnswer]:
+        """What the business says of each half that is stuck. A query that its database or its plan speaks against is
+        not asked. Raises InvalidValue for a malformed URL, and MissingDependency."""
+        answers: dict[Identity, BusinessAnswer] = {}
+        self.notes = []
+        for one in self._configured:
+            found = [half for half in halves if half.copy.topic == one.query.topic]
+            if found:
+                answers |= self._ask_one(one, found, others)
+        return answers
+
+    def _ask_one(self, one: ConfiguredQuery, halves: Sequence[Half], others: Others) -> dict[Identity, BusinessAnswer]:
+        from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
+
+        query = one.query
+        keys = [value for half in halves if (value := query.key_type.value_of(half.copy.business_key)) is not None]
+        with closing(SqlCommitQuery(query, one.url, clock=self._clock)) as adapter:
+            inspection = adapter.inspect(keys[:KEYS_MAX])
+            for told in (*inspection.problems, *inspection.notes):
+                self.notes.append(OF_TOPIC(topic=query.topic, told=told))
+            ask = _refusing(inspection.problems[0]) if inspection.problems else adapter.ask
+            return judge_halves(query, halves, ask=ask, others=others, now_ms=self._clock.now_ms())
+
+
+def _refusing(why: Fact) -> Callable[[Sequence[KeyValue]], dict[KeyValue, BusinessAnswer | None]]:
+    answer = unknown(UNFIT(why=why))
+    return lambda keys: dict.fromkeys(keys, answer)

@@ -1,0 +1,222 @@
+"""Commit queries at real databases: what they say, and which mistakes say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from reconciler.clock import Clock, ManualClock, SystemClock
+from reconciler.evidence.commit_query import SqlCommitQuery
+from reconciler.policy.commit_query import KeyType, KeyValue
+from tests.services import postgres
+from tests.unit.policy.test_commit_query_rows import QUERY
+
+_NAMES = count(1)
+SECRET = "private"  # loopback, one test run
+#: Rows beside those that a test asks for.
+ROWS = 12_000
+SLOW = {
+    "postgresql": "SELECT number, status FROM orders, pg_sleep(20) WHERE number IN (:keys)",
+    "mysql": "SELECT number, status FROM orders WHERE number IN (:keys) AND SLEEP(20) = 0",
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT number, status FROM orders, n WHERE number IN (:keys) AND n.i < 0",
+}
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A database with a table of orders, by its owner and by a login that reads."""
+
+    owner: sa.Engine
+    reader_url: str
+
+    @property
+    def kind(self) -> str:
+        return {"mariadb": "mysql"}.get(self.owner.dialect.name, self.owner.dialect.name)
+
+    def write(self, *statements: str) -> None:
+        with self.owner.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    @contextmanager
+    def query(self, sql: str = "", *, clock: Clock | None = None, url: str = "", **changed: object) -> Iterator[Asked]:
+        text = (sql or "SELECT number, status FROM orders WHERE number IN (:keys)").replace("(:keys)", ":keys")
+        query = replace(QUERY, **{"sql": text, "committed": ("PAID",), **changed})  # type: ignore[arg-type]
+        found = SqlCommitQuery(query, url or self.reader_url, clock=clock or ManualClock())
+        with closing(found):
+            yield Asked(found)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query, with short names of its answers."""
+
+    query: SqlCommitQuery
+
+    def says(self, *keys: KeyValue) -> list[str]:
+        found = self.query.ask(keys)
+        return [
+            "none" if found[key] is None else one.why.code.name if one.why else one.state.value
+            for key in keys
+            if (one := found[key]) is None or one
+        ]
+
+    def problems(self, keys: Sequence[KeyValue] = ("A",)) -> list[str]:
+        return [problem.code.name for problem in self.query.inspect(keys).problems]
+
+
+def rows(table: str, values: Iterable[str]) -> str:
+    return f"INSERT INTO {table} VALUES {', '.join(values)}"
+
+
+@pytest.fixture
+def shop(new_database_url: Callable[[], str]) -> Iterator[Shop]:
+    owner = sa.create_engine(new_database_url())
+    made = Shop(owner, _reader_of(owner))
+    made.write(
+        "CREATE TABLE orders (number VARCHAR(40) PRIMARY KEY, status VARCHAR(20), customer VARCHAR(40))",
+        "CREATE TABLE parts (number VARCHAR(40), part INTEGER)",
+        "INSERT INTO orders VALUES ('A', 'PAID', 'Ann'), ('B', 'CANCELLED', 'Bob'), ('N', NULL, 'Nan'), "
+        "('17', 'PAID', 'Ann')",
+        rows("parts", (f"('A', {part})" for part in range(9))),
+    )
+    if made.kind != "sqlite":
+        name = make_url(made.reader_url).username
+        made.write(*(f"GRANT SELECT ON {table} TO {_login(made.kind, str(name))}" for table in ("orders", "parts")))
+    try:
+        yield made
+    finally:
+        if made.kind != "sqlite":
+            name = str(make_url(made.reader_url).username)
+            dropped = [f"DROP OWNED BY {name}", f"DROP ROLE {name}"] if made.kind == "postgresql" else []
+            made.write(*(dropped or [f"DROP USER {_login(made.kind, name)}"]))
+        owner.dispose()
+
+
+def _login(kind: str, name: str) -> str:
+    return name if kind == "postgresql" else f"'{name}'@'127.0.0.1'"
+
+
+def _reader_of(owner: sa.Engine) -> str:
+    url = owner.url.set(drivername=owner.url.get_backend_name())
+    if owner.dialect.name != "sqlite":
+        name = f"shop_reader_{next(_NAMES)}"
+        is_postgres = owner.dialect.name == "postgresql"
+        with owner.begin() as connection:
+            who = f"ROLE {name} LOGIN PASSWORD" if is_postgres else f"USER {_login('mysql', name)} IDENTIFIED BY"
+            connection.exec_driver_sql(f"CREATE {who} '{SECRET}'")
+        url = url.set(username=name, password=SECRET)
+    return url.render_as_string(hide_password=False)
+
+
+def test_it_says_what_is_committed_now(shop: Shop) -> None:
+    with shop.query() as asked:
+        assert asked.problems() == []
+        assert asked.says("A", "B", "N", "late") == ["committed", "rolled-back", "query.null-state", "none"]
+        shop.write("INSERT INTO orders VALUES ('late', 'PAID', 'Ann')", "UPDATE orders SET status = 'CANCELLED'")
+        assert asked.says("A", "late") == ["rolled-back", "rolled-back"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys", "expected"),
+    [
+        ("SELECT customer, status FROM orders WHERE number IN (:keys)", ("A",), "query.key-not-asked"),
+        ("SELECT number FROM orders WHERE number IN (:keys)", ("A",), "query.columns"),
+        ("SELECT number, gone FROM orders WHERE number IN (:keys)", ("A",), "query.no-answer"),
+        ("SELECT number, status FROM orders WHERE number IN (:keys) GROUP", ("A",), "query.no-answer"),
+        (
+            "SELECT o.number, status FROM orders o JOIN parts p ON p.number = o.number WHERE o.number IN (:keys)",
+            ("A",),
+            "query.rows-too-many",
+        ),
+        ("SELECT number, status FROM orders WHERE number IN (:keys) OR 1 = 1", ("A", "B"), "query.key-not-asked"),
+    ],
+)
+def test_a_query_that_is_wrong_says_nothing(shop: Shop, sql: str, keys: tuple[str, ...], expected: str) -> None:
+    with shop.query(sql) as asked:
+        assert set(asked.says(*keys)) == {expected}
+
+
+def test_a_key_of_another_type_than_the_column_says_nothing(shop: Shop) -> None:
+    with shop.query(key_type=KeyType.INTEGER) as asked:
+        (said,) = asked.says(17)
+    assert said == ("query.no-answer" if shop.kind == "postgresql" else "query.key-of-other-type")
+
+
+def test_a_collation_that_takes_keys_for_one_another_says_nothing(shop: Shop) -> None:
+    if shop.kind == "sqlite":
+        shop.write("DROP TABLE orders", "CREATE TABLE orders (number TEXT COLLATE NOCASE PRIMARY KEY, status TEXT)")
+        shop.write("INSERT INTO orders VALUES ('A', 'PAID')")
+    with shop.query() as asked:
+        assert asked.says("a", "none") == (
+            ["none", "none"] if shop.kind == "postgresql" else ["query.key-not-asked", "query.key-not-asked"]
+        )
+
+
+def test_a_plan_that_reads_the_whole_table_is_found_before_it_is_asked(shop: Shop) -> None:
+    shop.write(rows("orders", (f"('x{number}', 'PAID', 'c{number}')" for number in range(ROWS))))
+    shop.write("ANALYZE TABLE orders" if shop.kind == "mysql" else "ANALYZE")
+    with shop.query("SELECT customer, status FROM orders WHERE customer IN (:keys)") as asked:
+        assert asked.problems(["c1"]) == ["query.reads-too-much"]
+    with shop.query("SELECT o.customer, o.status FROM orders o WHERE o.customer IN (:keys)") as asked:
+        assert asked.problems(["c1"]) == ["query.reads-too-much"]
+    with shop.query() as asked:
+        assert asked.problems([f"x{number}" for number in range(500)]) == []
+        assert asked.says(*(f"x{number}" for number in range(500))) == ["committed"] * 500
+
+
+def test_a_login_that_can_write_is_not_asked_with(shop: Shop) -> None:
+    with shop.query(url=shop.owner.url.render_as_string(hide_password=False)) as asked:
+        assert asked.problems() == ([] if shop.kind == "sqlite" else ["query.may-write"])
+
+
+def test_a_query_that_is_slow_rests_after_three_times(shop: Shop) -> None:
+    with shop.query(SLOW[shop.kind], clock=SystemClock()) as asked:
+        assert [asked.says("A") for _ in range(4)] == [["query.no-answer"]] * 3 + [["query.rests"]]
+
+
+def test_a_lock_costs_two_seconds_and_says_nothing(shop: Shop) -> None:
+    lock = {
+        "postgresql": "LOCK TABLE orders",
+        "mysql": "LOCK TABLES orders WRITE",
+        "sqlite": "BEGIN EXCLUSIVE",
+    }
+    with shop.query(clock=SystemClock()) as asked:
+        with shop.owner.connect() as holder:
+            holder.exec_driver_sql(lock[shop.kind])
+            assert asked.says("A") == ["query.no-answer"]
+            if shop.kind == "mysql":
+                holder.exec_driver_sql("UNLOCK TABLES")
+            holder.rollback()
+        assert asked.says("A") == ["committed"]
+
+
+def test_sqlite_neither_attaches_nor_writes(new_database_url: Callable[[], str], shop: Shop) -> None:
+    if shop.kind != "sqlite":
+        pytest.skip("other databases have logins")
+    with shop.query("SELECT number, status FROM orders WHERE number IN (:keys) AND writefile('x', 'y')") as asked:
+        assert asked.says("A") == ["query.no-answer"]
+
+
+def test_a_standby_says_nothing(postgres_server: postgres.PostgresServer) -> None:
+    url = make_url(postgres_server.create_database())
+    owner = sa.create_engine(url)
+    shop = Shop(owner, url.set(drivername="postgresql").render_as_string(hide_password=False))
+    shop.write("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)", "INSERT INTO orders VALUES ('A', 'PAID')")
+    with postgres.PostgresStandby(postgres_server) as standby:
+        standby.catch_up()
+        standby.pause()
+        shop.write("UPDATE orders SET status = 'CANCELLED'")
+        there = url.set(drivername="postgresql", port=standby.port).render_as_string(hide_password=False)
+        with shop.query(url=there) as asked:
+            assert asked.says("A", "B") == ["query.not-the-primary"] * 2
+        with shop.query() as asked:
+            assert asked.says("A", "B") == ["rolled-back", "none"]
+    owner.dispose()
