@@ -3,7 +3,6 @@ word only."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,14 +32,6 @@ _BETWEEN_SECONDS = 1.0
 _MISSES_MAX = 3
 _REST_SECONDS = 60.0
 _LOCK_SECONDS = 1.0
-#: What a query may do in SQLite, which has no logins; ATTACH and PRAGMA are none of it.
-_SQLITE_ALLOWED = {
-    sqlite3.SQLITE_SELECT,
-    sqlite3.SQLITE_READ,
-    sqlite3.SQLITE_FUNCTION,
-    sqlite3.SQLITE_RECURSIVE,
-    sqlite3.SQLITE_TRANSACTION,
-}
 #: Instructions of SQLite between two looks at the clock.
 _SQLITE_STEPS = 10_000
 
@@ -62,7 +53,7 @@ class SqlCommitQuery:
         )
         self._deadline = 0.0
         if self._engine.dialect.name == "sqlite":
-            event.listen(self._engine, "connect", self._guard_sqlite)
+            event.listen(self._engine, "connect", self._end_sqlite_statements)
         # Of the words about a role only those of a server are read: its tables are not ours.
         self._database = WitnessDatabase(self._engine, sa.Table("commit_query", sa.MetaData()), clock=clock)
         self._next_at = 0.0
@@ -111,11 +102,8 @@ class SqlCommitQuery:
             self._next_at = self._clock.monotonic_seconds() + pause
             self._engine.dispose()
 
-    def _guard_sqlite(self, connection: Any, _record: object) -> None:
-        def allows(action: int, *_: object) -> int:
-            return sqlite3.SQLITE_OK if action in _SQLITE_ALLOWED else sqlite3.SQLITE_DENY
-
-        connection.set_authorizer(allows)
+    def _end_sqlite_statements(self, connection: Any, _record: object) -> None:
+        """There is no server that would."""
         connection.set_progress_handler(lambda: self._clock.monotonic_seconds() > self._deadline, _SQLITE_STEPS)
 
 
