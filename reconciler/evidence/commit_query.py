@@ -17,7 +17,6 @@ from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.commit_query_inspection import Inspection, inspect_query
 from reconciler.policy.commit_query import BusinessAnswer, CommitQuery, KeyValue, judge_rows, unknown
-from reconciler.silence import NEVER
 from reconciler.sql.engines import driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
@@ -49,7 +48,6 @@ class SqlCommitQuery:
             must_exist=True,
             lock_timeout_seconds=_LOCK_SECONDS,
             statement_seconds=STATEMENT_SECONDS,
-            silence_pauses=NEVER,
         )
         self._deadline = 0.0
         if self._engine.dialect.name == "sqlite":

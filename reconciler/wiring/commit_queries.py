@@ -12,9 +12,10 @@ from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.secret import Secret
+from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
-from reconciler.errors import InvalidValue
+from reconciler.contract.urls import HIDDEN, read_database_url
+from reconciler.errors import InvalidValue, MissingDependency
 from reconciler.halves.business_key import KEY_SOURCE, judge_halves
 from reconciler.halves.classify import Identity
 from reconciler.halves.values import Half, HalfCopy
@@ -122,18 +123,27 @@ def _url(place: str, values: Mapping[str, Any]) -> Secret:
     given = [name for name in ("database_url", "database_url_file") if name in values]
     if len(given) != 1 or not isinstance(values[given[0]], str):
         raise InvalidValue(place, "", "needs database_url, or database_url_file with a file that holds it")
-    if given == ["database_url"]:
-        return str(values["database_url"])
+    (name,) = given
     try:
-        return read_secret_file(values["database_url_file"])
+        url = values[name] if name == "database_url" else read_secret_file(values[name])
+        read_database_url(url)
     except UnreadableSecret as error:
-        raise InvalidValue(f"{place}.database_url_file", values["database_url_file"], str(error)) from None
+        raise InvalidValue(f"{place}.{name}", values[name], str(error)) from None
+    except ValueError as error:
+        raise InvalidValue(f"{place}.{name}", HIDDEN, str(error)) from None
+    return secret_text(url)
 
 
 class Business:
     """The databases that a scan asks. Confined to one thread."""
 
     def __init__(self, configured: Collection[ConfiguredQuery], *, clock: Clock) -> None:
+        """Raises MissingDependency for a driver that is not installed."""
+        from reconciler.sql.engines import missing_driver  # loads SQLAlchemy
+
+        for one in configured:
+            if (install := missing_driver(one.url)) is not None:
+                raise MissingDependency(install)
         self._configured = configured
         self._clock = clock
         #: Topic -> where the business's key stands in its halves.
@@ -143,7 +153,7 @@ class Business:
 
     def ask(self, halves: Sequence[Half], *, others: Others) -> dict[Identity, BusinessAnswer]:
         """What the business says of each half that is stuck. A query that its database or its plan speaks against is
-        not asked. Raises InvalidValue for a malformed URL, and MissingDependency."""
+        not asked. Raises nothing."""
         answers: dict[Identity, BusinessAnswer] = {}
         self.notes = []
         for one in self._configured:

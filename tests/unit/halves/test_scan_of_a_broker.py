@@ -413,6 +413,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
         ('rolled_back = ["PAID"]', "committed"),
         ("longest_transaction_seconds = -1", "longest_transaction_seconds"),
         ('database_url_file = "/nowhere"', "commit_queries[0]"),
+        ('database_url = "oracle://reader:private@db/shop"', "database_url"),
         ('outbox = "x"', "commit_queries[0]"),
     ],
 )
@@ -432,3 +433,4 @@ def test_a_query_that_cannot_be_asked_is_named_before_a_broker_is(tmp_path: Path
     with pytest.raises(InvalidValue) as refused:
         read_commit_queries(declared)
     assert place in str(refused.value)
+    assert "private" not in str(refused.value)
