@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 
 from reconciler.clock import Clock, ManualClock, SystemClock
 from reconciler.evidence.commit_query import SqlCommitQuery
-from reconciler.policy.commit_query import KeyType, KeyValue
+from reconciler.policy.commit_query import BusinessAnswer, KeyType, KeyValue
 from tests.services import postgres
 from tests.unit.policy.test_commit_query_rows import QUERY
 
@@ -61,15 +61,17 @@ class Asked:
     query: SqlCommitQuery
 
     def says(self, *keys: KeyValue) -> list[str]:
-        found = self.query.ask(keys)
-        return [
-            "none" if found[key] is None else one.why.code.name if one.why else one.state.value
-            for key in keys
-            if (one := found[key]) is None or one
-        ]
+        answers = self.query.ask(keys)
+        return [_short(answers[key]) for key in keys]
 
     def problems(self, keys: Sequence[KeyValue] = ("A",)) -> list[str]:
         return [problem.code.name for problem in self.query.inspect(keys).problems]
+
+
+def _short(answer: BusinessAnswer | None) -> str:
+    if answer is None:
+        return "none"
+    return answer.state.value if answer.why is None else answer.why.code.name
 
 
 def rows(table: str, values: Iterable[str]) -> str:
