@@ -20,12 +20,13 @@ from typing import Any
 import typer.main
 
 from reconciler.cli.app import app
+from reconciler.cli.report_commands import ListingName
 from reconciler.commands import scan
 from reconciler.commands.acts.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.acts.dismissed_halves import HalfLine
 from reconciler.commands.acts.incomplete import IncompleteReport
 from reconciler.commands.acts.repair import ManualRepairReport, RepairLine
-from reconciler.commands.list import LISTINGS
+from reconciler.commands.listings import LISTINGS
 from reconciler.commands.once import OnceReport
 from reconciler.commands.renaming.group_on_brokers import GroupQueue
 from reconciler.commands.renaming.group_rename import RenamedInbox, RenameReport
@@ -95,7 +96,7 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
         case "reconciler list":
             yield from ("`has_more`, `notes`, and the rows under the name of the listing:", "")
             yield from ("| listing | members of a row |", "|---|---|")
-            yield from (f"| `{what}` | {_names(columns.split())} |" for what, (columns, _) in LISTINGS.items())
+            yield from (f"| `{what}` | {_names(LISTINGS[what].names)} |" for what in ListingName)
         case "reconciler once":
             outer = _keys(OnceReport.as_dict)
             yield f"{_names(outer)}; of each subscription {_names(_keys(OnceReport._lines))}."

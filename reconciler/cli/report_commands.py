@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
 from reconciler.commands.docs import INDEX, find, ways_to
+from reconciler.commands.listings import LISTINGS, ListingFilter
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.telling.life_story import LifeStory
 
 
-class Listing(StrEnum):
+class ListingName(StrEnum):
     """What can be listed."""
 
     CANDIDATES = "candidates"
@@ -33,27 +34,6 @@ class Listing(StrEnum):
     ACTIONS = "actions"
 
 
-#: Filters that a listing understands; another one would be ignored, which looks like an empty answer.
-_FILTERS = {
-    Listing.CANDIDATES: frozenset({"--state", "--verdict", "--topic", "--group", "--key"}),
-    Listing.REPAIRS: frozenset({"--state", "--topic", "--key"}),
-    Listing.ROUNDS: frozenset({"--topic", "--group"}),
-    Listing.QUARANTINE: frozenset[str](),
-    Listing.OUTAGES: frozenset[str](),
-    Listing.FLOORS: frozenset({"--topic", "--group"}),
-    Listing.ACTIONS: frozenset({"--topic", "--group", "--key"}),
-}
-
-#: What a person looks for in a listing.
-_LOOKED_FOR = {
-    Listing.CANDIDATES: ("unique_key", "state", "verdict"),
-    Listing.REPAIRS: ("unique_key", "state", "rung"),
-    Listing.ROUNDS: ("stored_at_ms", "topic", "group"),
-    Listing.QUARANTINE: ("seen_at_ms", "reason"),
-    Listing.OUTAGES: ("started_at_ms", "reason"),
-    Listing.FLOORS: ("topic", "group"),
-    Listing.ACTIONS: ("started_at_ms", "command"),
-}
 #: What a person looks for in the tables of status; in tables not named here, topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
@@ -101,7 +81,7 @@ def status(
 
 
 def list_rows(
-    what: Annotated[Listing, typer.Argument(help="Which rows.")] = Listing.CANDIDATES,
+    what: Annotated[ListingName, typer.Argument(help="Which rows.")] = ListingName.CANDIDATES,
     state: Annotated[
         str | None,
         typer.Option("--state", help=f"Candidates: {', '.join(CandidateState)}; repairs: {', '.join(RepairState)}."),
@@ -130,16 +110,17 @@ def list_rows(
     from reconciler.words import said
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
+    listing = LISTINGS[what.value]
+    filters = {one.option: one for one in listing.filters}
+    values: dict[str, Any] = {}
     for name, value in given.items():
-        if value is not None and name not in _FILTERS[what]:
+        if value is None:
+            continue
+        # One that is ignored looks like an empty answer.
+        if name not in filters:
             raise InvalidValue(name, str(value), f"does not apply to {what.value}")
-    only = LedgerFilter(
-        topic=topic,
-        group=group,
-        candidate_state=_state(CandidateState, state) if what is Listing.CANDIDATES else None,
-        repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
-        verdict=verdict,
-    )
+        values |= _meaning(filters[name], value)
+    only = LedgerFilter(**values)
     with Connections.for_one_answer(read_settings(config)) as connections:
         found = list_rows(connections, what.value, only=only, limit=limit + 1, name=key)
         (columns, rows), has_more = found.texts, len(found.rows) > limit
@@ -154,7 +135,7 @@ def list_rows(
         remark(*lines)
     else:
         say(*lines)
-        _print_rows(what.value.capitalize(), columns, rows[:limit], first=_LOOKED_FOR[what])
+        _print_rows(what.value.capitalize(), columns, rows[:limit], first=listing.looked_for)
     raise typer.Exit(found.exit_code)
 
 
@@ -200,16 +181,11 @@ def _print_life(story: LifeStory) -> None:
     print_table(f"Life of {story.unique_key}", columns, rows, first=columns[:3])
 
 
-_S = TypeVar("_S", bound=StrEnum)
-
-
-def _state(kind: type[_S], text: str | None) -> _S | None:
-    if text is None:
-        return None
+def _meaning(of: ListingFilter, text: str) -> Mapping[str, Any]:
     try:
-        return kind(text.upper())
+        return of.meaning(text.upper() if of.words else text)
     except ValueError as error:
-        raise InvalidValue("--state", text, f"expected one of {', '.join(kind)}") from error
+        raise InvalidValue(of.option, text, f"expected one of {', '.join(of.words)}") from error
 
 
 def _evidence(evidence: Mapping[str, object]) -> str:

@@ -22,7 +22,7 @@ from reconciler.commands.asking.availability import (
 from reconciler.commands.asking.broker_rights import ask_rights
 from reconciler.commands.asking.check_services import check_services
 from reconciler.commands.asking.environment import other_clusters
-from reconciler.commands.list import outage_row, text_of
+from reconciler.commands.listings import LISTINGS, text_of
 from reconciler.commands.renaming.renamed_groups import told_of_renames
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
@@ -303,7 +303,7 @@ class StatusReport:
         yield (
             "outages",
             ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out"),
-            [outage_row(o) for o in self.outages],
+            list(map(LISTINGS["outages"].row, self.outages)),
         )
         yield (
             "history",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.commands.acts.jobs import find_job, job_document, list_jobs
-from reconciler.commands.list import LISTINGS, list_page
+from reconciler.commands.list import list_page
+from reconciler.commands.listings import JOB_FILTERS, LISTINGS, Listing, ListingFilter
 from reconciler.contract import tables
-from reconciler.contract.schema import Table
-from reconciler.contract.tables import CandidateState, JobKind, JobState, RepairState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import InvalidValue
 from reconciler.telling.ports.paging import LedgerFilter, Position
 from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor_of, position_of
@@ -45,10 +44,6 @@ from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
 LIMIT_MAX, LIMIT_DEFAULT = 1_000, 100
-TOPIC = Parameter(name="topic", doc="Only rows of this topic.", schema=NAME)
-GROUP = Parameter(name="group", doc="Only rows of this consumer group.", schema=NAME)
-KEY = Parameter(name="key", doc="Only rows of this unique key, or of this business id's newest messages.", schema=NAME)
-BY = Parameter(name="by", doc="Only what this person did: `ann` finds `web:ann` and `operator ann`, too.", schema=NAME)
 PAGED = (
     Parameter(
         name="limit",
@@ -71,38 +66,40 @@ NOTES: Mapping[str, Schema] = {
     "facts": coded("notes"),
 }
 ANSWERS = {200: "a page", **BAD_PARAMETER, 503: "the ledger is away"}
-#: Columns of listings that have another name in their table.
-_IN_TABLE = {"group": "consumer_group", "queue": "queue_id", "offset": "queue_offset"}
-#: Columns that are made for the listing.
-_MADE: Mapping[tuple[str, str], Schema] = {
-    ("repairs", "fact"): nullable({**FACT, "description": "What the answer says; null: somebody else's words."}),
-    ("rounds", "void"): {**FLAG, "description": "Redis fell back to a memory before it: it counts as never run."},
-    ("outages", "left_out"): {**TEXT, "description": "What the scan left out, and why."},
-}
+#: Values that are made for a listing.
+_MADE: Mapping[str, Schema] = {"text": TEXT, "flag": FLAG, "fact": nullable(FACT)}
+#: Floors of one answer: queues of all subscriptions.
+QUEUES_MAX = 10_000
 
 
-def _row(what: str, table: Table) -> Schema:
-    columns = {column.name: column for column in table.columns}
-    names = LISTINGS[what][0].split()
-    return record({name: _MADE.get((what, name)) or of_column(columns[_IN_TABLE.get(name, name)]) for name in names})
+def _row(listing: Listing) -> Schema:
+    columns = {column.name: column for column in listing.table.columns}
+    return record(
+        {
+            one.name: {**_MADE[one.kind], "description": one.doc}
+            if one.doc
+            else of_column(columns[one.in_table or one.name])
+            for one in listing.columns
+        }
+    )
 
 
-def filter_of(what: str, values: Mapping[str, Any]) -> LedgerFilter:
+def _parameters(filters: Sequence[ListingFilter], *, time: str) -> Sequence[Parameter]:
+    """Without a time all rows are one page."""
+    own = [Parameter(name=one.name, doc=one.doc, schema=_values(one)) for one in filters]
+    return [*own, *since_and_before(time), *PAGED] if time else own
+
+
+def _values(of: ListingFilter) -> Schema:
+    return FLAG if of.kind is bool else one_of(of.words) if of.words else NAME
+
+
+def filter_of(filters: Sequence[ListingFilter], values: Mapping[str, Any]) -> LedgerFilter:
     """The filter that parameters of a listing mean; those of its pages are left out."""
-    given = {name: value for name, value in values.items() if name not in ("limit", "cursor", "key")}
-    kinds: Mapping[str, tuple[str, Callable[[str], object]]] = {
-        "candidates": ("candidate_state", CandidateState),
-        "repairs": ("repair_state", RepairState),
-        "jobs": ("job_state", JobState),
-    }
-    if "state" in given:
-        name, kind = kinds[what]
-        given[name] = kind(given.pop("state"))
-    for name, word in (("verdict", Verdict), ("rung", Rung)):
-        if name in given:
-            given[name] = word(given[name])
-    if "has_loss" in given:
-        given["is_loss"] = given.pop("has_loss")
+    given = {name: values[name] for name in ("since_ms", "before_ms") if name in values}
+    for one in filters:
+        if one.name in values:
+            given |= one.meaning(values[one.name])
     since_ms, before_ms = given.get("since_ms"), given.get("before_ms")
     if since_ms is not None and before_ms is not None and since_ms >= before_ms:
         raise InvalidValue("before_ms", before_ms, f"later than since_ms, which is {since_ms}")
@@ -114,83 +111,36 @@ def after_of(what: str, values: Mapping[str, Any]) -> Position | None:
     return position_of(what, values["cursor"]) if "cursor" in values else None
 
 
-def _listing(what: str, table: Table, summary: str, filters: Sequence[Parameter], *, time: str) -> ApiEndpoint:
-    parameters = (*filters, *since_and_before(time), *PAGED)
+def _endpoint(listing: Listing) -> ApiEndpoint:
+    what, time = listing.name, listing.time
+    parameters = _parameters(listing.filters, time=time)
 
     def show(services: WebServices, request: WebRequest) -> WebResponse:
         values = values_of(parameters, request)
         found = list_page(
             services.connections,
             what,
-            only=filter_of(what, values),
-            limit=values.get("limit", LIMIT_DEFAULT),
+            only=filter_of(listing.filters, values),
+            limit=values.get("limit", LIMIT_DEFAULT) if time else QUEUES_MAX,
             name=values.get("key"),
             after=after_of(what, values),
         )
-        return json_response({"items": found.named(), "next_cursor": cursor_of(what, found.end), **found.told()})
+        further = {"next_cursor": cursor_of(what, found.end)} if time else {}
+        return json_response({"items": found.named(), **further, **found.told()})
 
-    answer = record({"items": listed(_row(what, table)), "next_cursor": NEXT_CURSOR, **NOTES})
-    more = f"The newest first, by `{time}`."
-    about = Description(summary=summary, answer=answer, parameters=parameters, statuses=ANSWERS, more=more)
+    answer = record({"items": listed(_row(listing)), **({"next_cursor": NEXT_CURSOR} if time else {}), **NOTES})
+    about = Description(
+        summary=listing.summary,
+        answer=answer,
+        parameters=parameters,
+        statuses=ANSWERS if time else _WHERE,
+        more=f"The newest first, by `{time}`." if time else "",
+    )
     return ApiEndpoint(handler=show, about=about)
 
 
-CANDIDATES = _listing(
-    "candidates",
-    tables.CANDIDATE,
-    "Messages that were due and verified, with their verdicts",
-    (
-        TOPIC,
-        GROUP,
-        Parameter(name="state", doc="Only rows in this state.", schema=one_of(CandidateState)),
-        Parameter(name="verdict", doc="Only rows with this verdict.", schema=one_of(Verdict)),
-        Parameter(name="has_loss", doc="true: only rows with a loss_verdict; false: only others.", schema=FLAG),
-        KEY,
-    ),
-    time="first_seen_ms",
-)
-REPAIRS = _listing(
-    "repairs",
-    tables.REPAIR,
-    "Repairs",
-    (
-        TOPIC,
-        Parameter(name="scope", doc="`*`, or the group of a hand-over.", schema=NAME),
-        Parameter(name="state", doc="Only rows in this state.", schema=one_of(RepairState)),
-        Parameter(name="rung", doc="Only rows that are repaired in this way.", schema=one_of(Rung)),
-        KEY,
-    ),
-    time="created_at_ms",
-)
-ROUNDS = _listing("rounds", tables.ROUND, "Rounds that ran", (TOPIC, GROUP), time="stored_at_ms")
-QUARANTINE = _listing("quarantine", tables.QUARANTINE, "Announcements that were refused", (), time="seen_at_ms")
-OUTAGES = _listing("outages", tables.OUTAGE, "Times without Redis, or without its memory", (), time="started_at_ms")
-ACTIONS = _listing(
-    "actions", tables.OPERATOR_ACTION, "What people did by hand", (TOPIC, GROUP, BY, KEY), time="started_at_ms"
-)
-
 _WHERE = ANSWERS | {200: "all of them"}
-_FLOORS = (TOPIC, GROUP)
-
-
-def _show_floors(services: WebServices, request: WebRequest) -> WebResponse:
-    """One a queue, all of them."""
-    only = filter_of("floors", values_of(_FLOORS, request))
-    found = list_page(services.connections, "floors", only=only, limit=QUEUES_MAX)
-    return json_response({"items": found.named(), **found.told()})
-
-
-#: Floors of one answer: queues of all subscriptions.
-QUEUES_MAX = 10_000
-FLOORS = ApiEndpoint(
-    handler=_show_floors,
-    about=Description(
-        summary="Where announcements would start again if Redis lost everything",
-        answer=record({"items": listed(_row("floors", tables.FLOOR)), **NOTES}),
-        parameters=_FLOORS,
-        statuses=_WHERE,
-    ),
-)
+ENDPOINTS: Mapping[str, ApiEndpoint] = {name: _endpoint(listing) for name, listing in LISTINGS.items()}
 
 
 def _show_holds(services: WebServices, request: WebRequest) -> WebResponse:
@@ -216,19 +166,14 @@ HOLDS = ApiEndpoint(
     ),
 )
 
-_JOBS = (
-    Parameter(name="state", doc="Only jobs in this state.", schema=one_of(JobState)),
-    BY,
-    *since_and_before("created_at_ms"),
-    *PAGED,
-)
+_JOBS = _parameters(JOB_FILTERS, time="created_at_ms")
 
 
 def _show_jobs(services: WebServices, request: WebRequest) -> WebResponse:
     values = values_of(_JOBS, request)
     found = list_jobs(
         services.connections,
-        only=filter_of("jobs", values),
+        only=filter_of(JOB_FILTERS, values),
         limit=values.get("limit", LIMIT_DEFAULT),
         after=after_of("jobs", values),
     )

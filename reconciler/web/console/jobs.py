@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 from reconciler.commands.acts.jobs import RebuildRequest, RepairRequest, find_job, job_document, list_jobs
 from reconciler.commands.acts.repair import RepairLine
+from reconciler.commands.listings import JOB_FILTERS
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import MalformedInput
@@ -20,7 +21,7 @@ from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
 #: The fields that the ledger has an index for, and the user.
-JOB_PAGE = ListingPage(what="jobs", path="/jobs", fields=("state", "by", "age"), columns=())
+JOB_PAGE = ListingPage(what="jobs", path="/jobs", filters=JOB_FILTERS, columns=())
 _LINE = tuple(field.name for field in fields(RepairLine))
 
 

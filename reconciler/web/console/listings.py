@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeVar
+from typing import Any
 
 from reconciler.commands.list import list_page
-from reconciler.contract.tables import CandidateState, JobState, RepairState
-from reconciler.contract.verdicts import Verdict
+from reconciler.commands.listings import HAS_LOSS, LISTINGS, ListingFilter
+from reconciler.contract.tables import CandidateState
 from reconciler.errors import InvalidValue
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.web.console.names import keys_to_name
@@ -25,26 +24,23 @@ _HOUR_MS = 3_600_000
 _YOUNGER = {"younger-1": 1, "younger-24": 24, "younger-72": 72}
 _OLDER = {"older-1": 1, "older-24": 24, "older-72": 72}
 AGES = (*_YOUNGER, *_OLDER)
+#: Fields of every search, in the order in which people look for them.
+_FIELDS = ("name", "topic", "group", "verdict", "state", "by", "loss", "age")
 #: Choice -> only rows with a loss_verdict. The first is that of a page that nothing was chosen on.
 LOSSES = {"yes": True, "no": False, "all": None}
 
-#: Listing -> the states of its rows.
-_STATES = {"candidates": CandidateState, "repairs": RepairState, "jobs": JobState}
 _WORDS, _TEXTS = ("state", "verdict", "loss_verdict"), ("detail", "answer", "result", "left_out")
 _KINDS = {"unique_key": "key", "void": "void"} | dict.fromkeys(_WORDS, "word") | dict.fromkeys(_TEXTS, "long")
-
-W = TypeVar("W", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingPage:
-    """One page over a listing of reconciler/commands/list.py."""
+    """One page over a listing of reconciler/commands/listings.py, or over jobs."""
 
     #: The listing, or jobs.
     what: str
     path: str
-    #: Of the search: name, topic, group, by, state, verdict, loss, age.
-    fields: Sequence[str]
+    filters: Sequence[ListingFilter]
     #: Columns in the order in which people look for them; others of the listing are left out.
     columns: Sequence[str]
     runbook: str = ""
@@ -53,10 +49,16 @@ class ListingPage:
     #: Rows can be chosen, and repaired together.
     is_choosable: bool = False
 
+    @property
+    def fields(self) -> Sequence[str]:
+        """Of the search, in its order."""
+        own = {one.field for one in self.filters} | {"age"}
+        return [field for field in _FIELDS if field in own]
+
     def choices(self, field: str) -> Sequence[str]:
         """Values of a field with a closed list; none: it is a text."""
-        closed = {"state": _STATES.get(self.what, ()), "verdict": Verdict, "loss": LOSSES, "age": AGES}
-        return tuple(map(str, closed.get(field, ())))
+        closed = {one.field: one.words for one in self.filters} | {"loss": tuple(LOSSES), "age": AGES}
+        return closed.get(field, ())
 
     def heading(self, chosen: Mapping[str, str]) -> str:
         """The last word of the keys of its title and its lead: not all that is judged was lost."""
@@ -72,57 +74,20 @@ class ListingPage:
         return chosen
 
 
-LOSS_PAGE = ListingPage(
-    what="candidates",
-    path="/losses",
-    fields=("name", "topic", "group", "verdict", "state", "loss", "age"),
-    columns=(
-        *("unique_key", "first_seen_ms", "topic", "group", "state", "verdict", "loss_verdict"),
-        *("attempts", "updated_at_ms"),
-    ),
-    runbook="LostMessages",
-    is_choosable=True,
+def _page_of(what: str, path: str, **more: Any) -> ListingPage:
+    of = LISTINGS[what]
+    return ListingPage(what=what, path=path, filters=of.filters, columns=of.on_page, **more)
+
+
+LOSS_PAGE = _page_of("candidates", "/losses", runbook="LostMessages", is_choosable=True)
+LISTING_PAGES = (
+    LOSS_PAGE,
+    _page_of("repairs", "/repairs", runbook="RepairFailing", above="retry.html"),
+    _page_of("rounds", "/rounds", runbook="RoundStale", above="gates.html"),
+    _page_of("outages", "/outages", runbook="RedisMemoryLost", above="rebuilding.html"),
+    _page_of("quarantine", "/quarantine"),
+    _page_of("actions", "/actions"),
 )
-REPAIR_PAGE = ListingPage(
-    what="repairs",
-    path="/repairs",
-    fields=("name", "topic", "state", "age"),
-    columns=("unique_key", "topic", "scope", "state", "rung", "attempts", "created_at_ms", "done_at_ms", "answer"),
-    runbook="RepairFailing",
-    above="retry.html",
-)
-ROUND_PAGE = ListingPage(
-    what="rounds",
-    path="/rounds",
-    fields=("topic", "group", "age"),
-    columns=(
-        *("stored_at_ms", "topic", "group", "shard", "generation", "announced", "matched"),
-        *("pending_before", "pending_added", "pending_matched", "pending_after", "void"),
-    ),
-    runbook="RoundStale",
-    above="gates.html",
-)
-OUTAGE_PAGE = ListingPage(
-    what="outages",
-    path="/outages",
-    fields=("age",),
-    columns=("started_at_ms", "closed_at_ms", "reason", "scanned", "left_out"),
-    runbook="RedisMemoryLost",
-    above="rebuilding.html",
-)
-QUARANTINE_PAGE = ListingPage(
-    what="quarantine",
-    path="/quarantine",
-    fields=("age",),
-    columns=("seen_at_ms", "reason", "detail", "unique_key_topic", "broker", "queue", "offset"),
-)
-ACTION_PAGE = ListingPage(
-    what="actions",
-    path="/actions",
-    fields=("name", "topic", "group", "by", "age"),
-    columns=("started_at_ms", "by", "command", "topic", "group", "unique_key", "detail", "result", "ended_at_ms"),
-)
-LISTING_PAGES = (LOSS_PAGE, REPAIR_PAGE, ROUND_PAGE, OUTAGE_PAGE, QUARANTINE_PAGE, ACTION_PAGE)
 
 
 def kind_of(column: str, value: object) -> str:
@@ -194,25 +159,21 @@ def filter_of(of: ListingPage, chosen: dict[str, str], *, now_ms: int) -> Ledger
         raise InvalidValue("age", age[:20], f"one of {', '.join(AGES)}")
     if loss not in LOSSES:
         raise InvalidValue("loss", loss[:20], f"one of {', '.join(LOSSES)}")
-    state = _word(_STATES[of.what], "state", chosen["state"]) if "state" in chosen else None
+    given: dict[str, Any] = {}
+    for one in of.filters:
+        value = chosen.get(one.field, "")
+        if value and one is not HAS_LOSS:
+            given |= _meaning(one, value)
     return LedgerFilter(
-        topic=chosen.get("topic") or None,
-        group=chosen.get("group") or None,
-        by=chosen.get("by") or None,
-        verdict=_word(Verdict, "verdict", chosen.get("verdict", "")),
-        candidate_state=state if isinstance(state, CandidateState) else None,
-        repair_state=state if isinstance(state, RepairState) else None,
-        job_state=state if isinstance(state, JobState) else None,
+        **given,
         is_loss=LOSSES[loss],
         since_ms=now_ms - _YOUNGER[age] * _HOUR_MS if age in _YOUNGER else None,
         before_ms=now_ms - _OLDER[age] * _HOUR_MS if age in _OLDER else None,
     )
 
 
-def _word(kind: Callable[[str], W], field: str, value: str) -> W | None:
-    if not value:
-        return None
+def _meaning(of: ListingFilter, value: str) -> Mapping[str, Any]:
     try:
-        return kind(value)
+        return of.meaning(value)
     except ValueError as error:
-        raise InvalidValue(field, value[:40], "one of those in the list") from error
+        raise InvalidValue(of.field, value[:40], "one of those in the list") from error

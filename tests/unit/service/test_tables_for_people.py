@@ -12,11 +12,12 @@ import pytest
 from reconciler.cli import report_commands, setup_commands
 from reconciler.cli.app import run
 from reconciler.cli.output import print_table, with_business_ids
-from reconciler.cli.report_commands import Listing
+from reconciler.cli.report_commands import ListingName
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis, as_told
 from reconciler.commands.explain import Explanation
-from reconciler.commands.list import LISTINGS, OTHER_TOPIC, LedgerListing, list_rows
+from reconciler.commands.list import OTHER_TOPIC, LedgerListing, list_rows
+from reconciler.commands.listings import LISTINGS
 from reconciler.commands.renaming.group_on_brokers import GroupQueue
 from reconciler.commands.renaming.group_rename import RenamedInbox, RenameReport
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
@@ -133,11 +134,11 @@ def value(name: str) -> object:
 
 
 @pytest.mark.parametrize("width", ["80", "160"])
-@pytest.mark.parametrize("what", Listing)
+@pytest.mark.parametrize("what", ListingName)
 def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
-    what: Listing, width: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    what: ListingName, width: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    columns = LISTINGS[what.value][0].split()
+    columns = LISTINGS[what.value].names
     monkeypatch.setenv("COLUMNS", width)
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     rows = [tuple(map(value, columns))] * 2
@@ -148,7 +149,7 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     note, more, _title, *lines = printed(capsys)
     assert note == "note: no [[subscriptions]] section has the topic 'SHOES'"
     assert more == "only the first 1: there are more, see --limit"
-    first = report_commands._LOOKED_FOR[what]
+    first = LISTINGS[what.value].looked_for
     row = next(line for line in lines if str(value(first[0])) in line or TIME in line)
     assert re.split(r" {2,}| │ ", row.strip("│ "))[: len(first)] == [
         TIME if name.endswith("_ms") else str(value(name)).strip() for name in first

@@ -15,7 +15,7 @@ from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.roles import ROLE
-from reconciler.commands.list import LISTINGS
+from reconciler.commands.listings import LISTINGS
 from reconciler.contract.kept_facts import TOO_MANY_SO_FAR
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OUTAGE, QUARANTINE, CandidateState, RepairState, Rung
@@ -36,6 +36,30 @@ from tests.unit.web.ledger_of_cases import NEWEST_MS
 from tests.unit.web.reports import HELD, KNOWN, NOW_MS, OPEN, fact_of, facts_of, report_of, status_of
 
 PAGES = [path for path, _ in NAVIGATION if path not in ("/", "/jobs")]
+#: Page -> fields of its search and columns, in the order that people know.
+FOUND_BY = {
+    "candidates": (
+        "name topic group verdict state loss age",
+        "unique_key first_seen_ms topic group state verdict loss_verdict attempts updated_at_ms",
+    ),
+    "repairs": (
+        "name topic state age",
+        "unique_key topic scope state rung attempts created_at_ms done_at_ms answer",
+    ),
+    "rounds": (
+        "topic group age",
+        (
+            "stored_at_ms topic group shard generation announced matched "
+            "pending_before pending_added pending_matched pending_after void"
+        ),
+    ),
+    "outages": ("age", "started_at_ms closed_at_ms reason scanned left_out"),
+    "quarantine": ("age", "seen_at_ms reason detail unique_key_topic broker queue offset"),
+    "actions": (
+        "name topic group by age",
+        "started_at_ms by command topic group unique_key detail result ended_at_ms",
+    ),
+}
 of_each_listing = pytest.mark.parametrize("of", LISTING_PAGES, ids=lambda of: of.what)
 
 
@@ -265,7 +289,9 @@ def test_a_search_that_finds_nothing_does_not_say_that_nothing_was_lost(empty: W
 
 @of_each_listing
 def test_every_column_is_one_of_the_listing_and_has_a_name(of: ListingPage) -> None:
-    assert set(of.columns) <= set(LISTINGS[of.what][0].split())
+    assert set(of.columns) <= set(LISTINGS[of.what].names)
+    fields, columns = FOUND_BY[of.what]
+    assert (" ".join(of.fields), " ".join(of.columns)) == (fields, columns)
     texts = catalogue_of("en").texts
     for column in of.columns:
         assert f"column.{column.removesuffix('_ms').removesuffix('_at')}" in texts
