@@ -7,11 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from reconciler.web.acts.act import WebAct
-from reconciler.web.acts.bodies import OPEN_BODY
-from reconciler.web.acts.brakes import HOLD, LIFT
-from reconciler.web.acts.incident import ACKNOWLEDGE
-from reconciler.web.acts.jobs import CANCEL, REBUILD
-from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.acts.every import ACTS
 from reconciler.web.api import listings, status
 from reconciler.web.api.acts import description_of, over_api
 from reconciler.web.api.audits import AUDITS, ONE_AUDIT
@@ -32,13 +28,7 @@ from reconciler.web.console import (
     outcomes,
     overview,
 )
-from reconciler.web.console.acting import (
-    Completion,
-    by_form,
-    require_number_of_all,
-    require_typed_number,
-    since_and_word,
-)
+from reconciler.web.console.acting import by_form
 from reconciler.web.console.listings import LISTING_PAGES, listing
 from reconciler.web.description import ApiEndpoint
 from reconciler.web.roles import WebRole
@@ -52,25 +42,25 @@ def _get(path: str, name: str, endpoint: ApiEndpoint, role: WebRole = WebRole.VI
     )
 
 
-def _post(path: str, act: WebAct[Any], role: WebRole) -> WebRoute:
+def _post(act: WebAct[Any]) -> WebRoute:
     return WebRoute(
-        path=path,
+        path=f"/api/v1{act.path}",
         name=f"post {act.name}",
         handler=over_api(act),
         surface=Surface.API,
-        role=role,
+        role=act.role,
         method="POST",
-        about=description_of(act, path),
+        about=description_of(act),
     )
 
 
-def _form(path: str, act: WebAct[Any], role: WebRole, complete: Completion | None = None) -> WebRoute:
+def _form(act: WebAct[Any]) -> WebRoute:
     return WebRoute(
-        path=path,
+        path=act.path,
         name=f"form {act.name}",
-        handler=by_form(act, complete),
+        handler=by_form(act),
         surface=Surface.PAGE,
-        role=role,
+        role=act.role,
         method="POST",
     )
 
@@ -111,14 +101,7 @@ ROUTES: Sequence[WebRoute] = (
     _page("/jobs", "jobs", jobs.show_all),
     _page("/jobs/{job_id}", "job", jobs.show),
     _page("/acts/{act}/{key}", "outcome", outcomes.show, WebRole.OPERATOR),
-    _form("/repairs", REPAIR, WebRole.OPERATOR, require_typed_number),
-    _form("/holds", HOLD, WebRole.OPERATOR),
-    _form("/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
-    _form("/dismissals", DISMISS, WebRole.OPERATOR, require_number_of_all),
-    _form("/acknowledgements", ACKNOWLEDGE, WebRole.OPERATOR),
-    _form("/rebuilds", REBUILD, WebRole.ADMIN, since_and_word),
-    _form("/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
-    _form("/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
+    *map(_form, ACTS),
     replace(_get("/livez", "livez", LIVE, WebRole.ANYBODY), is_instant=True),
     _get("/readyz", "readyz", READY, WebRole.ANYBODY),
     _get("/metrics", "metrics", METRICS),
@@ -131,14 +114,7 @@ ROUTES: Sequence[WebRoute] = (
     _get("/api/v1/audits", "list audits", AUDITS),
     _get("/api/v1/audits/{name}", "show audit", ONE_AUDIT),
     _get("/api/v1/doctor", "doctor", DOCTOR),
-    _post("/api/v1/repairs", REPAIR, WebRole.OPERATOR),
-    _post("/api/v1/holds", HOLD, WebRole.OPERATOR),
-    _post("/api/v1/holds/{topic}/lift", LIFT, WebRole.OPERATOR),
-    _post("/api/v1/dismissals", DISMISS, WebRole.OPERATOR),
-    _post("/api/v1/acknowledgements", ACKNOWLEDGE, WebRole.OPERATOR),
-    _post("/api/v1/rebuilds", REBUILD, WebRole.ADMIN),
-    _post("/api/v1/jobs/{job_id}/cancel", CANCEL, WebRole.OPERATOR),
-    _post("/api/v1/messages/{unique_key}/body", OPEN_BODY, WebRole.OPERATOR),
+    *map(_post, ACTS),
     # A business id may hold slashes, and end as the path of an act does.
     _get("/api/v1/messages/{name:path}", "explain", MESSAGE),
 )

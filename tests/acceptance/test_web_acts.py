@@ -101,11 +101,11 @@ def test_a_program_repairs_a_loss_once_however_often_it_asks(deployed: Deploymen
     status, told, again = program.ask("POST", "/api/v1/repairs", wanted, key="k1")
     assert (status, again, told["idempotency-replayed"]) == (200, first, "true")
     assert program.ask("POST", "/api/v1/repairs", {"keys": ["F" * 32]}, key="k1")[0] == 422
-    Draft202012Validator(description_of(REPAIR, "").answer).validate(first)
+    Draft202012Validator(description_of(REPAIR).answer).validate(first)
     eventually(lambda: deployed.effects() == [lost], within_seconds=60)
 
     status, _, opened = program.ask("POST", f"/api/v1/messages/{lost}/body", {"reason": "caller asks"})
-    Draft202012Validator(description_of(OPEN_BODY, "").answer).validate(opened)
+    Draft202012Validator(description_of(OPEN_BODY).answer).validate(opened)
     assert (status, opened["body"], opened["encoding"], opened["found_in"]) == (200, lost, "utf-8", "committed copy")
     rows = [
         (row["command"], row["unique_key"], row["detail"]) for row in actions(deployed) if row["by"] == "web:nightly"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from reconciler.commands.acts.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import WEB_USER_PREFIX
 from reconciler.errors import InvalidValue
+from reconciler.web.description import Schema
 from reconciler.web.exchange import WebRefusal, WebRequest
-from reconciler.web.roles import Visitor
+from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices
 
 #: Characters of a wrong value that are repeated to who sent it.
@@ -39,6 +40,10 @@ class Reasoned(ActFields):
 
 
 F = TypeVar("F", bound=ActFields)
+
+#: What statuses say: the act is done, or it is a job.
+DONE, PLACED = {200: "it is done"}, {202: "it is a job, whose address is in Location"}
+EXIT_CODE: Schema = {"type": "integer", "description": "That of the command."}
 
 
 def name_on_record(visitor: Visitor) -> str:
@@ -78,15 +83,24 @@ class WebAct(Generic[F]):
 
     #: Also the scope of idempotency keys: the keys of two acts are not the same key.
     name: str
+    #: Below the prefix of the console, and below that of the API.
+    path: str
+    role: WebRole
     #: One line for the API's description.
     summary: str
     fields: type[F]
+    #: Schema of the result's document.
+    answer: Schema
+    #: Of the API's description, beside those of every act.
+    statuses: Mapping[int, str] = field(default_factory=lambda: DONE)
     do: Callable[[WebServices, ActRequest, F], ActResult]
     #: False: a process died in it, and nobody knows how far it was: done again, it could undo what another person did
     #: since.
     is_harmless_again: bool = True
     #: False: the result is for the visitor's eyes only, and is not kept; a repeated request does the act again.
     keeps_result: bool = True
+    #: True: a page of the console tells the result; others are jobs, or are seen where they were asked for.
+    is_told: bool = False
 
     def read(self, document: Mapping[str, Any]) -> F:
         """The fields of a document. Raises InvalidValue for the first wrong one."""

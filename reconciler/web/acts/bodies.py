@@ -8,10 +8,12 @@ from http import HTTPStatus
 from pydantic import Field
 
 from reconciler.commands.acts.jobs import REASON_CHARACTERS_MAX
-from reconciler.commands.acts.message_body import open_body
+from reconciler.commands.acts.message_body import FOUND_IN, open_body
 from reconciler.errors import InvalidValue
-from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.acts.act import DONE, ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.description import NUMBER, TEXT, one_of, record
 from reconciler.web.exchange import WebRefusal
+from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
 #: Of a longer body the beginning is shown.
@@ -56,8 +58,22 @@ def _open(services: WebServices, asked: ActRequest, fields: BodyFields) -> ActRe
 
 OPEN_BODY = WebAct(
     name="body",
+    path="/messages/{unique_key}/body",
+    role=WebRole.OPERATOR,
     summary="Opens the body of a message, on record with the reason; of a long one the first 64 KiB.",
     fields=BodyFields,
     do=_open,
+    answer=record(
+        {
+            "unique_key": TEXT,
+            "topic": TEXT,
+            "found_in": one_of(FOUND_IN),
+            "bytes": {**NUMBER, "description": "Of the whole body."},
+            "shown_bytes": {**NUMBER, "description": f"Of it in `body`: {SHOWN_BYTES_MAX} at most."},
+            "encoding": {**one_of(("utf-8", "base64")), "description": "How `body` is written."},
+            "body": TEXT,
+        }
+    ),
+    statuses=DONE | {404: "no outbox and no broker that answers has the body"},
     keeps_result=False,
 )

@@ -9,6 +9,7 @@ from reconciler.commands.acts.jobs import REASON_CHARACTERS_MAX
 from reconciler.contract.tables import HoldKind
 from reconciler.web.access.visitors import require_role
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.description import END_OF_HOLD, FLAG, TEXT, listed, one_of, record
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
@@ -56,11 +57,25 @@ def _lift(services: WebServices, asked: ActRequest, fields: LiftFields) -> ActRe
     return ActResult(document={"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
 
 
-HOLD = WebAct(name="hold", summary="Stops the repairs of a topic; verification goes on.", fields=HoldFields, do=_hold)
+HOLD = WebAct(
+    name="hold",
+    path="/holds",
+    role=WebRole.OPERATOR,
+    summary="Stops the repairs of a topic; verification goes on.",
+    fields=HoldFields,
+    do=_hold,
+    answer=record({"topic": TEXT, "held": FLAG, "changed": FLAG, "until_ms": END_OF_HOLD}),
+    is_told=True,
+)
+_KINDS = listed(one_of(HoldKind))
 LIFT = WebAct(
     name="lift",
+    path="/holds/{topic}/lift",
+    role=WebRole.OPERATOR,
     summary="Lets the repairs of a topic go on.",
     fields=LiftFields,
     do=_lift,
+    answer=record({"topic": TEXT, "held": FLAG, "lifted": _KINDS, "left": _KINDS}),
+    is_told=True,
     is_harmless_again=False,
 )

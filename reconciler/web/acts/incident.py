@@ -8,7 +8,9 @@ from pydantic import Field
 
 from reconciler.commands.acts.acknowledgement import acknowledge
 from reconciler.web.acts.act import ActFields, ActRequest, ActResult, WebAct
+from reconciler.web.description import TEXT, record
 from reconciler.web.exchange import WebRefusal
+from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
 
@@ -32,8 +34,11 @@ def _acknowledge(services: WebServices, asked: ActRequest, fields: Acknowledgeme
 
 ACKNOWLEDGE = WebAct(
     name="acknowledge",
+    path="/acknowledgements",
+    role=WebRole.OPERATOR,
     summary="Writes down who takes care of what is lost; shown until the next loss, for two hours at most. It silences "
     "nothing.",
     fields=AcknowledgementFields,
     do=_acknowledge,
+    answer=record({"by": TEXT}),
 )

@@ -7,8 +7,21 @@ from http import HTTPStatus
 from pydantic import Field
 
 from reconciler.commands.acts.jobs import cancel_job, job_document, place_rebuild
-from reconciler.web.acts.act import ActRequest, ActResult, NoFields, Reasoned, WebAct
+from reconciler.contract.tables import JobKind, JobState
+from reconciler.web.acts.act import DONE, PLACED, ActRequest, ActResult, NoFields, Reasoned, WebAct
+from reconciler.web.description import (
+    ANYTHING,
+    NUMBER,
+    TEXT,
+    TIME_MS,
+    Schema,
+    listed,
+    nullable,
+    one_of,
+    record,
+)
 from reconciler.web.problems import job_of_the_path
+from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
 
@@ -36,15 +49,42 @@ def _cancel(services: WebServices, asked: ActRequest, _fields: NoFields) -> ActR
     return ActResult(document={"job": job_document(job)})
 
 
+JOB: Schema = record(
+    {
+        "job_id": TEXT,
+        "kind": one_of(JobKind),
+        "request": {"type": "object", "description": "What was asked for; of named keys their number."},
+        "by": TEXT,
+        "state": one_of(JobState),
+        "done": {**NUMBER, "description": "Repair: keys that are finished. Rebuild: inbox rows."},
+        "total": {**nullable(NUMBER), "description": "Repair: keys. null: not known."},
+        "counts": {"type": "object", "additionalProperties": NUMBER, "description": "Finished keys by outcome."},
+        "lines": {**listed(ANYTHING), "description": "The first keys that did not end well, and why."},
+        "error": {**nullable(TEXT), "description": "Why it failed, or what it waits for."},
+        "cancelled_by": nullable(TEXT),
+        "created_at_ms": TIME_MS,
+        "started_at_ms": nullable(TIME_MS),
+        "ended_at_ms": nullable(TIME_MS),
+    }
+)
+OF_JOB = record({"job": JOB})
 REBUILD = WebAct(
     name="rebuild",
+    path="/rebuilds",
+    role=WebRole.ADMIN,
     summary="Puts what the inboxes hold back into Redis after an outage, as a job.",
     fields=RebuildFields,
     do=_rebuild,
+    answer=OF_JOB,
+    statuses=PLACED,
 )
 CANCEL = WebAct(
     name="cancel",
+    path="/jobs/{job_id}/cancel",
+    role=WebRole.OPERATOR,
     summary="Ends a job before its next key; what is done stays done.",
     fields=NoFields,
     do=_cancel,
+    answer=OF_JOB,
+    statuses=DONE | {404: "no job has this id"},
 )

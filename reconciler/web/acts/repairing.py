@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
@@ -13,6 +14,7 @@ from reconciler.commands.acts.dismiss import DISMISSED_MAX, dismiss_keys, previe
 from reconciler.commands.acts.jobs import LEFT_NAMED_MAX, REASON_CHARACTERS_MAX, job_document, place_repair
 from reconciler.commands.acts.repair import (
     REPAIR_KEYS_MAX,
+    RepairLine,
     digest_of,
     failed_keys,
     open_loss_keys,
@@ -23,8 +25,11 @@ from reconciler.contract.tables import RepairAct
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED
+from reconciler.policy.open_halves import HalfState
 from reconciler.web.access.visitors import require_role
-from reconciler.web.acts.act import ActFields, ActRequest, ActResult, Reasoned, WebAct
+from reconciler.web.acts.act import DONE, EXIT_CODE, PLACED, ActFields, ActRequest, ActResult, Reasoned, WebAct
+from reconciler.web.acts.jobs import OF_JOB
+from reconciler.web.description import FACT, FLAG, LINES, NUMBER, TEXT, coded, listed, nullable, one_of, record
 from reconciler.web.exchange import WebRefusal
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
@@ -356,16 +361,80 @@ def _verdict(fields: RepairFields | DismissalFields) -> Verdict | None:
     return Verdict(fields.verdict) if fields.verdict else None
 
 
+_LINE = record({field.name: TEXT for field in dataclasses.fields(RepairLine)} | {"fact": nullable(FACT)})
+_REPORT = record(
+    {
+        "dry_run": FLAG,
+        "keys": listed(_LINE),
+        "notes": LINES,
+        "facts": coded("notes"),
+        "chosen": record(
+            {"all": FLAG, "failed": FLAG, "act": one_of(RepairAct)}
+            | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
+            optional=("failed",),  # of an answer that 0.2.0 has kept
+        ),
+        "seen": {"type": "object", "additionalProperties": TEXT},
+        "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
+        "digest": {**TEXT, "description": "Of a dry run: of `seen`, which a repair of all repeats."},
+        "exit_code": EXIT_CODE,
+    },
+    optional=("digest",),
+)
+_DISMISSALS = record(
+    {
+        "keys": listed(
+            record(
+                dict.fromkeys(("topic", "group", "unique_key", "outcome", "told"), TEXT)
+                | {"fact": nullable(FACT), "now": nullable({"type": "object"})}
+            )
+        ),
+        "dry_run": FLAG,
+        "halves": listed(
+            record(
+                {
+                    "topic": TEXT,
+                    "unique_key": TEXT,
+                    "state": one_of(HalfState),
+                    "told": TEXT,
+                    "fact": FACT,
+                    "until": nullable(TEXT),
+                    "can_be_closed": FLAG,
+                    "closed": FLAG,
+                }
+            )
+        ),
+        "seen": {"type": "object", "additionalProperties": TEXT},
+        "chosen": record(
+            {"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
+            optional=("all", "verdict"),  # of an answer that 0.2.0 has kept
+        ),
+        "messages": {**NUMBER, "description": "Of a dry run of all: how many wait."},
+        "digest": {**TEXT, "description": "Of a dry run of all: of `seen`, which the act repeats."},
+        "left": {**LINES, "description": "Of all: what waits, and was in no preview; the first ones."},
+        "left_number": {**NUMBER, "description": "How many these are."},
+        "exit_code": EXIT_CODE,
+    },
+    optional=("messages", "digest", "left", "left_number"),
+)
 REPAIR = WebAct(
     name="repair",
+    path="/repairs",
+    role=WebRole.OPERATOR,
     summary="Verifies and repairs messages through the brakes of the reconciler; more than five keys are a job.",
     fields=RepairFields,
     do=_repair,
+    answer={"oneOf": [_REPORT, OF_JOB]},
+    statuses=DONE | PLACED,
+    is_told=True,
 )
 DISMISS = WebAct(
     name="dismiss",
+    path="/dismissals",
+    role=WebRole.OPERATOR,
     summary="Closes quarantined keys that a person has seen to; no message is sent.",
     fields=DismissalFields,
     do=_dismiss,
+    answer=_DISMISSALS,
+    is_told=True,
     is_harmless_again=False,
 )

@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from http import HTTPStatus
 from typing import Any
 
-from reconciler.commands.acts.message_body import FOUND_IN
-from reconciler.commands.acts.repair import RepairLine
-from reconciler.contract.tables import HoldKind, RepairAct
 from reconciler.contract.unique_key import UNIQUE_KEY_PATTERN
-from reconciler.policy.open_halves import HalfState
 from reconciler.web.acts.act import WebAct
-from reconciler.web.acts.bodies import OPEN_BODY, SHOWN_BYTES_MAX
-from reconciler.web.acts.brakes import HOLD, LIFT
-from reconciler.web.acts.incident import ACKNOWLEDGE
-from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.once import KEY_CHARACTERS_MAX, KEY_HEADER, done_once
-from reconciler.web.acts.repairing import DISMISS, REPAIR
-from reconciler.web.api.listings import JOB
 from reconciler.web.description import (
-    END_OF_HOLD,
-    FACT,
-    FLAG,
-    LINES,
-    NUMBER,
-    TEXT,
     Description,
     Parameter,
     Schema,
-    coded,
-    listed,
     nullable,
-    one_of,
-    record,
 )
 from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import Handler, WebServices
@@ -64,107 +43,21 @@ _REFUSED = {
     422: "a field has a value that cannot work, or the key was used for another request",
     503: "a dependency is away: the key is free again, unless this may have been done and is not harmless again",
 }
-_DONE, _PLACED = {200: "it is done"}, {202: "it is a job, whose address is in Location"}
-_OF_JOB = record({"job": JOB})
-_EXIT_CODE = {"type": "integer", "description": "That of the command."}
-_LINE = record({field.name: TEXT for field in fields(RepairLine)} | {"fact": nullable(FACT)})
-_REPORT = record(
-    {
-        "dry_run": FLAG,
-        "keys": listed(_LINE),
-        "notes": LINES,
-        "facts": coded("notes"),
-        "chosen": record(
-            {"all": FLAG, "failed": FLAG, "act": one_of(RepairAct)}
-            | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
-            optional=("failed",),  # of an answer that 0.2.0 has kept
-        ),
-        "seen": {"type": "object", "additionalProperties": TEXT},
-        "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
-        "digest": {**TEXT, "description": "Of a dry run: of `seen`, which a repair of all repeats."},
-        "exit_code": _EXIT_CODE,
-    },
-    optional=("digest",),
-)
-_KINDS = listed(one_of(HoldKind))
-#: Act -> schema of its answer, and what statuses say that are its own.
-_ANSWERS: Mapping[str, tuple[Schema, Mapping[int, str]]] = {
-    REPAIR.name: ({"oneOf": [_REPORT, _OF_JOB]}, _DONE | _PLACED),
-    DISMISS.name: (
-        record(
-            {
-                "keys": listed(
-                    record(
-                        dict.fromkeys(("topic", "group", "unique_key", "outcome", "told"), TEXT)
-                        | {"fact": nullable(FACT), "now": nullable({"type": "object"})}
-                    )
-                ),
-                "dry_run": FLAG,
-                "halves": listed(
-                    record(
-                        {
-                            "topic": TEXT,
-                            "unique_key": TEXT,
-                            "state": one_of(HalfState),
-                            "told": TEXT,
-                            "fact": FACT,
-                            "until": nullable(TEXT),
-                            "can_be_closed": FLAG,
-                            "closed": FLAG,
-                        }
-                    )
-                ),
-                "seen": {"type": "object", "additionalProperties": TEXT},
-                "chosen": record(
-                    {"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
-                    optional=("all", "verdict"),  # of an answer that 0.2.0 has kept
-                ),
-                "messages": {**NUMBER, "description": "Of a dry run of all: how many wait."},
-                "digest": {**TEXT, "description": "Of a dry run of all: of `seen`, which the act repeats."},
-                "left": {**LINES, "description": "Of all: what waits, and was in no preview; the first ones."},
-                "left_number": {**NUMBER, "description": "How many these are."},
-                "exit_code": _EXIT_CODE,
-            },
-            optional=("messages", "digest", "left", "left_number"),
-        ),
-        _DONE,
-    ),
-    ACKNOWLEDGE.name: (record({"by": TEXT}), _DONE),
-    HOLD.name: (record({"topic": TEXT, "held": FLAG, "changed": FLAG, "until_ms": END_OF_HOLD}), _DONE),
-    LIFT.name: (record({"topic": TEXT, "held": FLAG, "lifted": _KINDS, "left": _KINDS}), _DONE),
-    REBUILD.name: (_OF_JOB, _PLACED),
-    CANCEL.name: (_OF_JOB, _DONE | {404: "no job has this id"}),
-    OPEN_BODY.name: (
-        record(
-            {
-                "unique_key": TEXT,
-                "topic": TEXT,
-                "found_in": one_of(FOUND_IN),
-                "bytes": {**NUMBER, "description": "Of the whole body."},
-                "shown_bytes": {**NUMBER, "description": f"Of it in `body`: {SHOWN_BYTES_MAX} at most."},
-                "encoding": {**one_of(("utf-8", "base64")), "description": "How `body` is written."},
-                "body": TEXT,
-            }
-        ),
-        _DONE | {404: "no outbox and no broker that answers has the body"},
-    ),
-}
 
 
-def description_of(act: WebAct[Any], path: str) -> Description:
+def description_of(act: WebAct[Any]) -> Description:
     """Of the route of an act."""
     places = (
         Parameter(name=name, doc="Of the path.", schema=_PLACES[name], where="path", is_required=True)
-        for name in _PLACE.findall(path)
+        for name in _PLACE.findall(act.path)
     )
-    answer, statuses = _ANSWERS[act.name]
     return Description(
         summary=act.summary.rstrip("."),
-        answer=answer,
+        answer=act.answer,
         parameters=(*places, _KEY),
         body=_plain(act.fields.model_json_schema()),
-        statuses=dict(sorted({**_REFUSED, **statuses}.items())),
-        answers_with=tuple(status for status in statuses if status < HTTPStatus.BAD_REQUEST),
+        statuses=dict(sorted({**_REFUSED, **act.statuses}.items())),
+        answers_with=tuple(status for status in act.statuses if status < HTTPStatus.BAD_REQUEST),
         more="[More](console.md#acts).",
     )
 

@@ -9,12 +9,11 @@ from reconciler.commands.acts.jobs import find_job, job_document, list_jobs
 from reconciler.commands.list import list_page
 from reconciler.commands.listings import JOB_FILTERS, LISTINGS, Listing, ListingFilter
 from reconciler.contract import tables
-from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import InvalidValue
 from reconciler.telling.ports.paging import LedgerFilter, Position
+from reconciler.web.acts.jobs import JOB
 from reconciler.web.cursors import CURSOR_CHARACTERS_MAX, CURSOR_PATTERN, cursor_of, position_of
 from reconciler.web.description import (
-    ANYTHING,
     BAD_PARAMETER,
     END_OF_HOLD,
     FACT,
@@ -22,9 +21,7 @@ from reconciler.web.description import (
     FLAG,
     LINES,
     NAME,
-    NUMBER,
     TEXT,
-    TIME_MS,
     ApiEndpoint,
     Description,
     Parameter,
@@ -180,24 +177,6 @@ def _show_jobs(services: WebServices, request: WebRequest) -> WebResponse:
     return json_response({"items": list(map(job_document, found.rows)), "next_cursor": cursor_of("jobs", found.end)})
 
 
-JOB: Schema = record(
-    {
-        "job_id": TEXT,
-        "kind": one_of(JobKind),
-        "request": {"type": "object", "description": "What was asked for; of named keys their number."},
-        "by": TEXT,
-        "state": one_of(JobState),
-        "done": {**NUMBER, "description": "Repair: keys that are finished. Rebuild: inbox rows."},
-        "total": {**nullable(NUMBER), "description": "Repair: keys. null: not known."},
-        "counts": {"type": "object", "additionalProperties": NUMBER, "description": "Finished keys by outcome."},
-        "lines": {**listed(ANYTHING), "description": "The first keys that did not end well, and why."},
-        "error": {**nullable(TEXT), "description": "Why it failed, or what it waits for."},
-        "cancelled_by": nullable(TEXT),
-        "created_at_ms": TIME_MS,
-        "started_at_ms": nullable(TIME_MS),
-        "ended_at_ms": nullable(TIME_MS),
-    }
-)
 JOBS = ApiEndpoint(
     handler=_show_jobs,
     about=Description(

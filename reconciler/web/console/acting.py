@@ -17,7 +17,9 @@ from urllib.parse import quote
 from reconciler.errors import InvalidValue
 from reconciler.web.acts.act import ActResult, WebAct
 from reconciler.web.acts.incident import ACKNOWLEDGE
+from reconciler.web.acts.jobs import REBUILD
 from reconciler.web.acts.once import UNDER_WAY, done_once
+from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.console.offer import CONFIRMED_ABOVE
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, last_of, see_other
@@ -34,8 +36,9 @@ Form = Mapping[str, Sequence[str]]
 Completion = Callable[[Form, dict[str, Any]], None]
 
 
-def by_form(act: WebAct[Any], complete: Completion | None = None) -> Handler:
+def by_form(act: WebAct[Any]) -> Handler:
     """The handler of an act: a form in, its result on a page."""
+    complete = _COMPLETED.get(act.name)
 
     def handle(services: WebServices, request: WebRequest) -> WebResponse:
         form = request.form()
@@ -107,6 +110,14 @@ def since_and_word(form: Form, document: dict[str, Any]) -> None:
         except ValueError:
             raise InvalidValue("since", since[:40], "a time as 2026-11-25T09:30, UTC") from None
         document["since_ms"] = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+#: Act -> what its form says in a way of its own.
+_COMPLETED: Mapping[str, Completion] = {
+    REPAIR.name: require_typed_number,
+    DISMISS.name: require_number_of_all,
+    REBUILD.name: since_and_word,
+}
 
 
 def _key_of_choice(key: str, document: Mapping[str, Any]) -> str:

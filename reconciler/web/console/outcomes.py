@@ -10,16 +10,15 @@ from typing import Any
 
 from reconciler.telling.ports.idempotency import KeyUse
 from reconciler.web.acts.act import WebAct, name_on_record
-from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.every import ACTS
 from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, outcome_unknown, require_key
-from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
 #: Acts whose result is told here; the others are jobs, which have a page of their own.
-_TOLD: Mapping[str, WebAct[Any]] = {act.name: act for act in (REPAIR, DISMISS, HOLD, LIFT)}
+_TOLD: Mapping[str, WebAct[Any]] = {act.name: act for act in ACTS if act.is_told}
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:

@@ -1,0 +1,15 @@
+"""Everything that visitors do: each act has a route of the API and one of the console, by its own path and role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reconciler.web.acts.act import WebAct
+from reconciler.web.acts.bodies import OPEN_BODY
+from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.incident import ACKNOWLEDGE
+from reconciler.web.acts.jobs import CANCEL, REBUILD
+from reconciler.web.acts.repairing import DISMISS, REPAIR
+
+ACTS: Sequence[WebAct[Any]] = (REPAIR, HOLD, LIFT, DISMISS, ACKNOWLEDGE, REBUILD, CANCEL, OPEN_BODY)
