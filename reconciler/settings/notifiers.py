@@ -28,6 +28,7 @@ class NotifierKind(StrEnum):
     PING = "ping"
 
 
+_TOLD = [kind for kind in NotifierKind if kind is not NotifierKind.PING]
 _MAIL_SCHEMES = ("smtp://", "smtps://")
 
 
@@ -71,7 +72,7 @@ class NotifierSettings(Section):
         description="Name of the notifier, in logs, metrics and the ledger. Another name begins from nothing."
     )
     kind: NotifierKind = Field(
-        description="What it sends to: webhook, dingtalk, feishu, wecom, slack, email, or ping (a dead man's switch)."
+        description=f"What it sends to: {', '.join(_TOLD)}, or {NotifierKind.PING} (a dead man's switch)."
     )
     url: ReceiverUrl = Field(
         description="Address that is posted to; email: smtp://user:password@host:587 (STARTTLS) or smtps://."
