@@ -80,9 +80,10 @@ def _page_of(what: str, path: str, **more: Any) -> ListingPage:
 
 
 LOSS_PAGE = _page_of("candidates", "/losses", runbook="LostMessages", is_choosable=True)
+REPAIR_PAGE = _page_of("repairs", "/repairs", runbook="RepairFailing", above="retry.html")
 LISTING_PAGES = (
     LOSS_PAGE,
-    _page_of("repairs", "/repairs", runbook="RepairFailing", above="retry.html"),
+    REPAIR_PAGE,
     _page_of("rounds", "/rounds", runbook="RoundStale", above="gates.html"),
     _page_of("outages", "/outages", runbook="RedisMemoryLost", above="rebuilding.html"),
     _page_of("quarantine", "/quarantine"),

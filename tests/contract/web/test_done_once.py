@@ -61,6 +61,10 @@ def services(new_database_url: Callable[[], str]) -> Iterator[WebServices]:
         yield build_services(settings, connections, clock=SystemClock())
 
 
+def act_that(do: Callable[[WebServices, ActRequest, NoFields], ActResult], **more: Any) -> WebAct[NoFields]:
+    return WebAct(path="/acts", role=WebRole.OPERATOR, summary="", fields=NoFields, do=do, answer={}, **more)
+
+
 def ask(
     services: WebServices, act: WebAct[Any], document: dict[str, Any], *, key: str = AGAIN, by: str = ""
 ) -> DoneAct:
@@ -148,7 +152,7 @@ def test_a_request_that_is_under_way_is_done_beside_itself(services: WebServices
         inside.append(refused.value)
         return ActResult(document={})
 
-    slow = WebAct(name="slow", summary="", fields=NoFields, do=do)
+    slow = act_that(do, name="slow")
     assert not ask(services, slow, {}).is_replayed
     (refusal,) = inside
     assert (refusal.status, refusal.headers["Retry-After"]) == (409, "2")
@@ -166,7 +170,7 @@ def test_a_request_that_was_refused_cannot_be_sent_again(services: WebServices) 
                 raise found
             return ActResult(document={"well": True})
 
-        act = WebAct(name=type(error).__name__, summary="", fields=NoFields, do=do)
+        act = act_that(do, name=type(error).__name__)
         with pytest.raises(type(error)):
             ask(services, act, {})
         assert not ask(services, act, {}).is_replayed
@@ -244,7 +248,7 @@ def test_what_is_for_the_visitors_eyes_only_is_kept_in_the_ledger(services: WebS
     def do(_services: WebServices, _asked: ActRequest, _fields: NoFields) -> ActResult:
         return ActResult(document={"body": f"4711 0815, time {next(numbers)}"})
 
-    act = WebAct(name="look", summary="", fields=NoFields, do=do, keeps_result=False)
+    act = act_that(do, name="look", keeps_result=False)
     ask(services, act, {})
     again = ask(services, act, {})
     assert (again.is_replayed, again.result.document) == (True, {"body": "4711 0815, time 2"})

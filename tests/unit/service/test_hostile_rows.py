@@ -16,7 +16,7 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.cli.output import print_json
-from reconciler.cli.report_commands import Listing
+from reconciler.cli.report_commands import ListingName
 from reconciler.commands.acts.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.acts.hold import LiftedHolds
 from reconciler.commands.acts.repair import ManualRepairReport, RepairLine
@@ -131,7 +131,9 @@ inbox_url = "sqlite:///{folder}/inbox.db"
 
 
 @pytest.mark.parametrize(("output", "columns"), [("table", "80"), ("table", "400"), ("json", "80")])
-@pytest.mark.parametrize("command", [["status"], *(["list", what] for what in Listing), ["explain", KEY]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["status"], *(["list", what] for what in ListingName), ["explain", KEY]], ids=" ".join
+)
 def test_rows_that_strangers_wrote_are_shown_and_not_obeyed(
     config: Path, command: list[str], output: str, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
