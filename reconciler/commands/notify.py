@@ -27,6 +27,8 @@ TRIED_AGAIN = Code("doctor.tried-again")
 NO_MESSAGE_SO_FAR = Code("doctor.no-message-so-far", kind=Field.NAME)
 LAST_MESSAGE = Code("doctor.last-message", kind=Field.NAME, at_ms=Field.TIME)
 ONLY_PINGS = Code("doctor.only-pings", kind=Field.NAME)
+OWN_ADDRESS = Code("doctor.own-address")
+ONE_ADDRESS = Code("doctor.one-address")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +106,19 @@ def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Seque
 
 
 def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:
-    """One line a notifier: what it lacks, or what its last message came to; nothing is sent."""
+    """One line a notifier: what it lacks, or what its last message came to; nothing is sent. A second one where it has
+    an address of the console that `web.public_url` would give it.
+    """
     settings = connections.settings
     if not settings.notifiers:
         return []
     conversations = connections.ledger.notices.conversations(settings.environment)
-    return [_diagnosis(one, [c for c in conversations if c.notifier == one.name]) for one in settings.notifiers]
+    found: list[Diagnosis] = []
+    for one in settings.notifiers:
+        found.append(_diagnosis(one, [c for c in conversations if c.notifier == one.name]))
+        if one.console_url is not None and settings.web.public_url in (None, one.console_url):
+            found.append(Diagnosis(check=found[-1].check, level="note", found=OWN_ADDRESS(), remedy=ONE_ADDRESS()))
+    return found
 
 
 def _diagnosis(notifier: NotifierSettings, conversations: Sequence[Conversation]) -> Diagnosis:

@@ -76,6 +76,26 @@ def test_doctor_names_a_secret_that_cannot_sign_and_does_not_send(world: NoticeW
     assert "SHORT" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("public_url", "told"),
+    [
+        (None, ["ok", "note"]),
+        ("https://console.example", ["ok", "note"]),
+        ("https://elsewhere.example", ["ok"]),
+    ],
+)
+def test_doctor_names_the_one_setting_that_a_notifiers_own_address_repeats(
+    world: NoticeWorld, tmp_path: Path, public_url: str | None, told: list[str]
+) -> None:
+    own = section("on-call", "https://chat.example/T", 'console_url = "https://console.example"')
+    settings = settings_with(tmp_path, own)
+    web = settings.web.model_copy(update={"public_url": public_url})
+    with Connections(settings.model_copy(update={"web": web})) as connections:
+        found = [one.as_row() for one in check_notifiers(connections)]
+    assert [one.level for one in found] == told
+    assert ("web.public_url" in str(found)) is (told[-1] == "note")
+
+
 def test_doctor_shows_why_messages_wait(world: NoticeWorld, tmp_path: Path) -> None:
     with receiving(lambda _: Reply(status=403)) as receiver:
         settings = settings_with(tmp_path, section("on-call", receiver.url))
