@@ -11,18 +11,18 @@ module and name is private and may change with any release.
 
 from typing import TYPE_CHECKING
 
-from checkback_consumers.client_python import NativeConsumer
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import ConsumedMessage, business_id
 from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
-from checkback_consumers.replay_worker import ReplayWorker
 from reconciler.contract.late_names import imported_when_used
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.settings import PushSettings
 
 if TYPE_CHECKING:
+    from checkback_consumers.client_python import NativeConsumer
     from checkback_consumers.redis_inbox import RedisInbox
+    from checkback_consumers.replay_worker import ReplayWorker
 
 __all__ = [
     "CommitRecorder",
@@ -39,5 +39,12 @@ __all__ = [
     "transactional_handler",
 ]
 
-# redis-py is a fifth of what the plug-in would load, and only a Redis needs it.
-__getattr__ = imported_when_used(__name__, {"RedisInbox": "checkback_consumers.redis_inbox"})
+# What a library in C, a Redis or hand-overs need is a third of what the plug-in would load.
+__getattr__ = imported_when_used(
+    __name__,
+    {
+        "NativeConsumer": "checkback_consumers.client_python",
+        "RedisInbox": "checkback_consumers.redis_inbox",
+        "ReplayWorker": "checkback_consumers.replay_worker",
+    },
+)

@@ -50,6 +50,7 @@ class TransactionalConsumer:
         if offset_commit_interval_seconds is not None:
             chosen = replace(chosen, offset_commit_interval_seconds=offset_commit_interval_seconds)
         self.group = groups.pop()
+        self.handlers = handlers
         self.consumer = PushConsumer(
             self.group, name_servers=name_servers, instance=instance, acl=acl, tls=tls, settings=chosen, clock=clock
         )

@@ -6,14 +6,19 @@ The names below and those in `checkback_producers.errors`, `.metrics`, `.securit
 module and name is private and may change with any release. Loads SQLAlchemy and the remoting client, nothing heavier.
 """
 
+from typing import TYPE_CHECKING
+
 from checkback_producers.announcer import AnnouncementRoute
-from checkback_producers.client_python import NativeProducer, open_native_producer
 from checkback_producers.ports import Outcome
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import open_producer
 from checkback_producers.transaction import Transaction
+from reconciler.contract.late_names import imported_when_used
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
+
+if TYPE_CHECKING:
+    from checkback_producers.client_python import NativeProducer, open_native_producer
 
 __all__ = [
     "AnnouncementRoute",
@@ -26,3 +31,9 @@ __all__ = [
     "open_native_producer",
     "open_producer",
 ]
+
+# Only those who send over the library in C load what it needs.
+__getattr__ = imported_when_used(
+    __name__,
+    dict.fromkeys(("NativeProducer", "open_native_producer"), "checkback_producers.client_python"),
+)

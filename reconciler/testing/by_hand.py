@@ -85,6 +85,24 @@ class Times:
     verify_after_seconds: float
 
 
+#: The defaults of the settings.
+MOVED_TIMES = Times(
+    grace_period_seconds=30.0,
+    sweep_after_seconds=10.0,
+    skew_margin_seconds=10.0,
+    check_back_wait_seconds=None,
+    verify_after_seconds=5.0,
+)
+#: What no test can move does not wait.
+REAL_TIMES = Times(
+    grace_period_seconds=0.0,
+    sweep_after_seconds=0.0,
+    skew_margin_seconds=0.0,
+    check_back_wait_seconds=0.0,
+    verify_after_seconds=0.0,
+)
+
+
 @dataclass(slots=True)
 class SeenEvents:
     """EventSink that counts what rounds decided."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Protocol, get_args
 
 import sqlalchemy as sa
 
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
@@ -25,28 +27,28 @@ from checkback_producers.remoting import open_producer
 from checkback_producers.transaction import Completion
 from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.row_rules import FINISHED_REPAIRS
-from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import OutboxState, RepairState
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.layout import encode
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue, UsageError
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
-from reconciler.rocketmq.wire.codes import PROBE_TOPIC, retry_topic
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import received
 from reconciler.rocketmq.wire.record import decode_records
 from reconciler.sql.engines import open_engine
-from reconciler.testing.by_hand import Receiving, ReconcilerByHand, Sending, Times
+from reconciler.testing.by_hand import MOVED_TIMES, REAL_TIMES, Receiving, ReconcilerByHand, Sending
 from reconciler.testing.made_tables import make_tables
 from reconciler.testing.memory import MemoryLedger
-from reconciler.testing.memory_shards import MemoryShards
+from reconciler.testing.memory_shards import MemoryCommitSink, MemoryShards
 from reconciler.testing.moved_clock import Host, MovedClock, MovedClocks, SqliteTime
-from reconciler.testing.standing import LackingEffect, Standings, commits_of, effects_of, members_of
+from reconciler.testing.offsets import progress, set_back, written_queues
+from reconciler.testing.standing import CommittedRow, LackingEffect, Standings, commits_of, effects_of
 from reconciler.testing.turns import Turns, wait_for, wait_for_answers
 from reconciler.words import said
 
@@ -54,22 +56,6 @@ UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
 ENVIRONMENT = "test"
 #: An END that is lost costs a block no longer than this.
 END_TIMEOUT_SECONDS = 1.0
-#: The defaults of the settings.
-MOVED_TIMES = Times(
-    grace_period_seconds=30.0,
-    sweep_after_seconds=10.0,
-    skew_margin_seconds=10.0,
-    check_back_wait_seconds=None,
-    verify_after_seconds=5.0,
-)
-#: What no test can move does not wait.
-REAL_TIMES = Times(
-    grace_period_seconds=0.0,
-    sweep_after_seconds=0.0,
-    skew_margin_seconds=0.0,
-    check_back_wait_seconds=0.0,
-    verify_after_seconds=0.0,
-)
 
 
 class RunningConsumer(Protocol):
@@ -127,11 +113,15 @@ class Checkback:
         self._sendings: list[Sending] = []
         self._receivings: list[Receiving] = []
         self._consumers: dict[str, tuple[Callable[[], RunningConsumer], RunningConsumer | None]] = {}
+        self._handlers: dict[str, dict[TransactionalHandler, dict[str, int]]] = {}
+        #: Of knobs that strike later: the name of what is counted when they do, and how often it was counted before.
+        self._ordered: dict[str, tuple[str, int]] = {}
         self._upstream: dict[str, TransactionalProducer] = {}
         self._shards = MemoryShards(self._clock("redis"))
         self._ledger = MemoryLedger(self._clock("database"), english=said)
         self._by_hand: ReconcilerByHand | None = None
         self._instance: ClientInstance | None = None
+        self._service: ClientInstance | None = None
         self._producer_instances: list[ClientInstance] = []
         self._make_topic(UNIQUE_KEY_TOPIC, queues=SHARDS_DEFAULT)
         self._make_topic(PROBE_TOPIC, queues=1)
@@ -147,6 +137,14 @@ class Checkback:
     def name_servers(self) -> str:
         """Where the service's clients find the broker."""
         return self.broker.name_servers
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The client for producers and consumers that your service opens with `instance=`: they follow the clock of the
+        test, as those do that the kit opens."""
+        if self._service is None:
+            self._service = self._producer_instance()
+        return self._service
 
     @property
     def faults(self) -> Faults:
@@ -192,12 +190,10 @@ class Checkback:
         sending = next((one for one in self._sendings if one.group == group), None)
         if sending is None:
             raise UsageError(f"say first what it does: sends({group!r}, topic)")
-        instance = self._client_instance("service")
-        self._producer_instances.append(instance)
         producer = open_producer(
             group=group,
             environment=self.environment,
-            instance=instance,
+            instance=self._producer_instance(),
             outbox_url=sending.url,
             completion=completion,
             keep_bodies=keep_bodies,
@@ -218,8 +214,10 @@ class Checkback:
     ) -> str:
         """Sends a message as the service does whose topic it is, in a transaction of its own; returns its unique key.
 
-        For topics that your service receives. If no producer group was named for the topic, one of its own is.
+        For topics that your service receives. If no producer group was named for the topic, one of its own is. Raises
+        UsageError for a topic that nobody made.
         """
+        self._require_topic(topic)
         if all(topic not in sending.topics for sending in self._sendings):
             self.sends(f"upstream-of-{topic}", topic)
         sending = next(one for one in self._sendings if topic in one.topics)
@@ -236,15 +234,15 @@ class Checkback:
     def messages(self, topic: str) -> list[ConsumedMessage]:
         """What consumers of a topic can see, by queue: what your service has sent there. Raises UsageError for a topic
         that neither `sends` nor `receives` nor `topic` has made; the broker's own, as `%DLQ%billing`, may be empty."""
-        if not topic.startswith("%") and not self.broker.call(lambda broker: topic in broker.state.topics):
-            raise UsageError(f"no topic {topic} was made: sends(group, {topic!r}) or receives(group, {topic!r})")
+        if not topic.startswith("%"):
+            self._require_topic(topic)
         stored = self.broker.stored(topic)
         return [received(record) for one in stored for record in decode_records(encode(one), "")]
 
     def recorder(self, group: str) -> CommitRecorder:
         """The recorder of a consumer group, for its handlers; it is closed at the end of the test."""
         recorder = CommitRecorder(
-            _CommitSink(self._shards), environment=self.environment, group=group, shards=SHARDS_DEFAULT
+            MemoryCommitSink(self._shards), environment=self.environment, group=group, shards=SHARDS_DEFAULT
         )
         self._closing.callback(recorder.close)
         return recorder
@@ -258,6 +256,25 @@ class Checkback:
             raise UsageError(f"{group} has its consumer: run({group!r}, ...) was called before")
         self._consumers[group] = (make, None)
         self.start_group(group)
+
+    def stand_in(self, *topics: str, group: str = "stand-in") -> None:
+        """A consumer that takes these topics and does nothing stands in for the services that receive them: for a
+        service that only sends."""
+        self.receives(group, *topics)
+        take = transactional_handler(self.database, group=group, topics=topics, recorder=self.recorder(group))
+        handler = take(lambda _message, _connection: None)
+        self.run(group, lambda: TransactionalConsumer(handler, name_servers=self.name_servers))
+
+    def counts(self, group: str) -> Mapping[str, int]:
+        """How often each thing happened in the handlers of the TransactionalConsumers that `run` has started for a
+        group: "applied", "duplicates" (the handler was not called), "failed", "collisions", "incomplete", "unrecorded".
+        """
+        self._consumer(group)
+        found: Counter[str] = Counter()
+        for handler, before in self._handlers.get(group, {}).items():
+            found.update(asdict(handler.counts))
+            found.subtract(before)
+        return found
 
     # ---- time
 
@@ -274,7 +291,7 @@ class Checkback:
         self._ask_producers()
         self._wait_for_consumers()
         by_hand.sweep()
-        by_hand.take_announcements(self.broker.call(_written_queues))
+        by_hand.take_announcements(self.broker.call(lambda broker: written_queues(broker, UNIQUE_KEY_TOPIC)))
         by_hand.run_rounds()
         self._wait_for_consumers()
 
@@ -304,9 +321,7 @@ class Checkback:
     def lacking_effects(self) -> list[LackingEffect]:
         """Each commit that has had no effect in a group that takes it, and the step at which it stands; of a topic that
         no group receives here, what has not reached the topic."""
-        standings = Standings(self.broker, self._reconciler(), self._shards, SHARDS_DEFAULT)
-        commits = commits_of(self._engines, self._sendings)
-        return list(standings.lacking(commits, self._receivings, effects_of(self._engines, self._receivings)))
+        return self._lacking(commits_of(self._engines, self._sendings), effects_of(self._engines, self._receivings))
 
     def assert_every_commit_took_effect(self) -> None:
         """Fails with one line for each commit that has had no effect in a group that takes it: its key, its business id
@@ -316,15 +331,27 @@ class Checkback:
         if lacking:
             raise AssertionError("\n".join((f"{len(lacking)} effects are missing:", *map(str, lacking))))
 
+    def assert_every_accident_struck(self) -> None:
+        """Fails if `lose_next_end` or `kill_producer_before_end` was called and no END came for it. The fixture calls
+        this at the end of each test."""
+        __tracebackhide__ = True
+        vain = [name for name, (counted, before) in self._ordered.items() if self.faults.counts[counted] <= before]
+        if vain:
+            raise AssertionError(
+                f"{' and '.join(vain)} struck nothing: no END came afterwards; call it before you send"
+            )
+
     # ---- accidents
 
     def lose_next_end(self) -> None:
         """The next END_TRANSACTION is lost on its way, with the connection that it came by."""
+        self._order("lose_next_end()", "close_on_end")
         self.faults.close_on_end(1)
 
     def kill_producer_before_end(self) -> None:
         """The next producer whose END_TRANSACTION is due is dead from then on: neither END nor announcement leave it,
         and it answers no check-back, until `revive_producer`."""
+        self._order("kill_producer_before_end()", "kill_producer_on_end")
         self.faults.kill_producers_on_end(1)
 
     def revive_producer(self, group: str) -> None:
@@ -347,6 +374,10 @@ class Checkback:
         make, consumer = self._consumer(group)
         if consumer is None:
             consumer = make()
+            if isinstance(consumer, TransactionalConsumer):
+                known = self._handlers.setdefault(group, {})
+                for handler in consumer.handlers:  # one of a module has counted in other tests, too
+                    known.setdefault(handler, asdict(handler.counts))
             consumer.start()
             self._consumers[group] = (make, consumer)
 
@@ -354,8 +385,10 @@ class Checkback:
         """The group gets once more what it has had, as after an end without a word before its offsets were stored."""
         self.stop_group(group)
         topics = {receiving.topic for receiving in self._receivings if receiving.group == group}
-        self.broker.call(lambda broker: _set_back(broker, group, topics))
+        has_had = self.broker.call(lambda broker: set_back(broker, group, topics))
         self.start_group(group)
+        if not has_had:
+            raise UsageError(f"{group} has had no message that could come again: settle() first")
 
     def forget_redis(self) -> None:
         """Redis loses everything that it holds."""
@@ -414,6 +447,14 @@ class Checkback:
     def _clock(self, host: Host, *, moves_intervals: bool = True) -> MovedClock:
         return MovedClock(self._clocks, host, moves_intervals=moves_intervals)
 
+    def _order(self, knob: str, counted: str) -> None:
+        self._ordered[knob] = (counted, self.faults.counts[counted])
+
+    def _producer_instance(self) -> ClientInstance:
+        instance = self._client_instance("service")
+        self._producer_instances.append(instance)
+        return instance
+
     def _client_instance(self, host: Host) -> ClientInstance:
         client = RemotingClient(clock=self._clock(host, moves_intervals=False))
         self._closing.callback(client.close)
@@ -428,6 +469,13 @@ class Checkback:
             make_tables(engine)
             self._engines[url] = engine
         return self._engines[url]
+
+    def _require_topic(self, name: str) -> None:
+        made = self.broker.call(lambda broker: set(broker.state.topics))
+        if name not in made:
+            near = get_close_matches(name, made, n=1)
+            remedy = f"is it {near[0]}?" if near else f"sends(group, {name!r}) or receives(group, {name!r})"
+            raise UsageError(f"no topic {name} was made: {remedy}")
 
     def _make_topic(self, name: str, *, queues: int) -> None:
         self.broker.call(lambda broker: broker.state.ensure_topic(name, queues=queues))
@@ -483,24 +531,27 @@ class Checkback:
         wait_for_answers(lambda: counts["check_answered"] >= wanted)
 
     def _has_consumed(self, group: str, topics: Sequence[str], member: PushConsumer | None) -> bool:
-        if not members_of(self.broker, group):
-            return True
-        if member is None:  # it stores its offsets every few seconds
-            return self.broker.call(lambda broker: not _lag(broker, group, topics, broker.state.offset_of))
-        done = {(held.queue.topic, held.queue.queue_id): held.committable() for held in member.assigned()}
-        if self.broker.call(lambda broker: _lag(broker, group, topics, lambda _, *queue: done.get(queue))):
-            return False
-        member.commit_offsets()
-        return True
+        """A consumer of the service's own stores its offsets every few seconds; the kit's are told to."""
+        done = (
+            {}
+            if member is None
+            else {(held.queue.topic, held.queue.queue_id): held.committable() for held in member.assigned()}
+        )
+        is_stored, is_done = self.broker.call(lambda broker: progress(broker, group, topics, done))
+        if is_done and not is_stored and member is not None:
+            member.commit_offsets()
+        return is_done if member is not None else is_stored
 
-    def _is_at_rest(self) -> bool:
-        commits = commits_of(self._engines, self._sendings)
-        if any(commit.state is OutboxState.NEW for commit in commits) or self._pending():
+    def _lacking(self, commits: Sequence[CommittedRow], effects: Set[tuple[str, str]]) -> list[LackingEffect]:
+        standings = Standings(self.broker, self._reconciler(), self._shards, SHARDS_DEFAULT)
+        return list(standings.lacking(commits, self._receivings, effects))
+
+    def _is_at_rest(self, seen: _Seen) -> bool:
+        if any(commit.state is OutboxState.NEW for commit in seen.commits) or seen.pending or seen.outage is not None:
             return False
-        has_all = not self.lacking_effects()
         repairs = self._ledger.rows.repairs.values()
         has_no_work = all(repair.state in FINISHED_REPAIRS for repair in repairs)
-        return has_all and has_no_work and self._ledger.outages.current(self.environment) is None
+        return has_no_work and not self._lacking(seen.commits, seen.effects)
 
     def _waits(self) -> bool:
         """Whether a repair that is not sent yet is tried at a time that has not come."""
@@ -515,53 +566,27 @@ class Checkback:
             for number in range(SHARDS_DEFAULT)
         )
 
-    def _look(self) -> object:
-        """What a turn may change."""
+    def _look(self) -> _Seen:
         ledger = self._ledger.rows
-        return (
-            sorted((c.unique_key, c.state) for c in commits_of(self._engines, self._sendings)),
-            sorted(effects_of(self._engines, self._receivings)),
-            sorted((str(c.subscription), c.unique_key, c.verdict, c.state) for c in ledger.candidates.values()),
-            sorted((r.unique_key, r.scope, r.rung, r.state, r.attempts) for r in ledger.repairs.values()),
-            self._pending(),
-            self._ledger.outages.current(self.environment),
+        return _Seen(
+            commits=commits_of(self._engines, self._sendings),
+            effects=effects_of(self._engines, self._receivings),
+            candidates=sorted(
+                (str(c.subscription), c.unique_key, c.verdict, c.state) for c in ledger.candidates.values()
+            ),
+            repairs=sorted((r.unique_key, r.scope, r.rung, r.state, r.attempts) for r in ledger.repairs.values()),
+            pending=self._pending(),
+            outage=self._ledger.outages.current(self.environment),
         )
 
 
-class _CommitSink:
-    """CommitSink of the recorder: the commit sets in memory, with the kit's number of shards."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a turn may change."""
 
-    def __init__(self, shards: MemoryShards) -> None:
-        self._shards = shards
-
-    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
-        """Adds keys."""
-        self._shards.record(subscription, unique_keys, shards=shards)
-
-    def stored_shards(self, subscription: Subscription) -> int | None:
-        """As if `reconciler run` had written them down."""
-        del subscription
-        return SHARDS_DEFAULT
-
-
-def _written_queues(broker: BrokerServices) -> set[int]:
-    return {number for topic, number, queue in broker.store.queues if topic == UNIQUE_KEY_TOPIC and queue.max_offset}
-
-
-def _lag(
-    broker: BrokerServices, group: str, topics: Iterable[str], offset_of: Callable[[str, str, int], int | None]
-) -> bool:
-    """Whether a queue of the topics, or of the group's retry topic, has what the group has not passed."""
-    for topic in (*topics, retry_topic(group)):
-        config = broker.state.topics.get(topic)
-        for number in range(config.read_queues if config is not None else 0):
-            offset = offset_of(group, topic, number)
-            if offset is None or offset < broker.store.queues.queue(topic, number).max_offset:
-                return True
-    return False
-
-
-def _set_back(broker: BrokerServices, group: str, topics: Iterable[str]) -> None:
-    for topic in topics:
-        for number in range(broker.state.topics[topic].read_queues):
-            broker.state.commit_offset(group, topic, number, 0)
+    commits: Sequence[CommittedRow]
+    effects: Set[tuple[str, str]]
+    candidates: Sequence[object]
+    repairs: Sequence[object]
+    pending: int
+    outage: object

@@ -9,20 +9,30 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from reconciler.sql.identity import ensure_identity
+from reconciler.sql.identity import ensure_identity, identity_sql, sign_of_life_sql
 from reconciler.sql.tables import inbox_metadata, outbox_metadata
 
 
 def make_tables(engine: sa.Engine) -> None:
-    """Makes those that are missing, and names the database. A new SQLite file gets all of them at once, since SQL of
+    """Makes those that are missing, and names the database. A new SQLite file gets all of it at once, since SQL of
     twenty statements would be most of what a test costs."""
     path = engine.url.database
     if engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not Path(path).exists():
-        Path(path).write_bytes(_empty_file())
-    else:
-        outbox_metadata.create_all(engine)
-        inbox_metadata.create_all(engine)
+        Path(path).write_bytes(_named(_empty_file()))
+        return
+    outbox_metadata.create_all(engine)
+    inbox_metadata.create_all(engine)
     ensure_identity(engine)
+
+
+def _named(file: bytes) -> bytes:
+    """With an identity that no other has."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(file)
+        for sql_of in (identity_sql, sign_of_life_sql):
+            connection.execute(sql_of("sqlite"))
+        connection.commit()
+        return connection.serialize()
 
 
 @cache

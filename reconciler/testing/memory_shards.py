@@ -35,6 +35,7 @@ from reconciler.contract.keyspace import (
     APART_KEYS_MAX,
     COMMIT_GENERATIONS_DEFAULT,
     COVERED_ROUNDS_MAX,
+    SHARDS_DEFAULT,
     TIMES_KEPT,
     offsets_field,
     require_history_generations,
@@ -460,6 +461,22 @@ def with_round(
         kept.remove(min(holes, key=lambda time: holes[time]))
     after = {time: offsets if time == at_ms else covered[time] for time in kept}
     return after, after[before[-1]] if before else {}
+
+
+class MemoryCommitSink:
+    """CommitSink of the recorder: the commit sets in memory, with the kit's number of shards."""
+
+    def __init__(self, shards: MemoryShards) -> None:
+        self._shards = shards
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds keys."""
+        self._shards.record(subscription, unique_keys, shards=shards)
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        """As if `reconciler run` had written them down."""
+        del subscription
+        return SHARDS_DEFAULT
 
 
 warn_of_former_paths(__name__, {"MemoryShards": "reconciler.testing"})

@@ -34,5 +34,6 @@ def checkback_kit(checkback_url: str, tmp_path: Path) -> Iterator[Checkback]:
     kit = Checkback(checkback_url, folder=tmp_path)
     try:
         yield kit
+        kit.assert_every_accident_struck()
     finally:
         kit.close()

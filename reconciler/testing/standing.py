@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -16,6 +16,7 @@ from reconciler.rocketmq.wire.codes import dead_letter_topic, retry_topic
 from reconciler.sql.tables import inbox, outbox
 from reconciler.testing.by_hand import Receiving, ReconcilerByHand, Sending
 from reconciler.testing.memory_shards import MemoryShards
+from reconciler.testing.offsets import members_of
 
 #: Of a topic without a subscription.
 UNFOLLOWED = (
@@ -90,7 +91,7 @@ class Standings:
         self._shard_count = shard_count
 
     def lacking(
-        self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: set[tuple[str, str]]
+        self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: Set[tuple[str, str]]
     ) -> Iterator[LackingEffect]:
         """One for each commit and group that takes it and has had no effect of it."""
         received_topics = {receiving.topic for receiving in receivings}
@@ -109,7 +110,7 @@ class Standings:
             return f"END_TRANSACTION did not reach the broker; {self._repair(commit, receiving)}"
         if self._copy(dead_letter_topic(receiving.group), commit.unique_key) is not None:
             return f"its handler failed too often, and it lies in {dead_letter_topic(receiving.group)}"
-        if not members_of(self._broker, receiving.group):
+        if not self._broker.call(lambda broker: members_of(broker, receiving.group)):
             return "its copy waits in the topic, and no consumer of the group is there"
         consumed = self._broker.call(
             lambda broker: broker.state.offset_of(receiving.group, commit.topic, copy.queue_id) or 0
@@ -152,11 +153,4 @@ class Standings:
 def _lacking(commit: CommittedRow, group: str, step: str) -> LackingEffect:
     return LackingEffect(
         topic=commit.topic, group=group, unique_key=commit.unique_key, business_id=commit.business_id, step=step
-    )
-
-
-def members_of(broker: EmbeddedBroker, group: str) -> int:
-    """Consumers of the group that are connected."""
-    return broker.call(
-        lambda services: len(found.members) if (found := services.clients.consumers.get(group)) is not None else 0
     )

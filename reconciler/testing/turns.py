@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from reconciler.clock import SystemClock
 from reconciler.errors import UsageError
@@ -23,12 +24,15 @@ REAL_QUIET_TURNS_MAX = 20
 REAL_TURNS_MAX = 600
 
 
-class Turns:
+Seen = TypeVar("Seen")
+
+
+class Turns(Generic[Seen]):
     """Turns until everything is at rest, or nothing changes any more."""
 
     def __init__(
         self,
-        look: Callable[[], object],
+        look: Callable[[], Seen],
         *,
         waits: Callable[[], bool],
         is_moved: bool,
@@ -41,15 +45,15 @@ class Turns:
         self._is_moved = is_moved
         self._advance = advance
 
-    def until(self, turn: Callable[[], None], is_at_rest: Callable[[], bool]) -> bool:
+    def until(self, turn: Callable[[], None], is_at_rest: Callable[[Seen], bool]) -> bool:
         """True: all is at rest; False: nothing changed any more before it was."""
-        quiet, before = 0, self._look()
+        quiet, before = 0, None
         quiet_max = QUIET_TURNS_MAX if self._is_moved else REAL_QUIET_TURNS_MAX
         for _ in range(TURNS_MAX if self._is_moved else REAL_TURNS_MAX):
             turn()
-            if is_at_rest():
-                return True
             after = self._look()
+            if is_at_rest(after):
+                return True
             is_quiet = after == before and (self._is_moved or not self._waits())
             quiet = quiet + 1 if is_quiet else 0
             if quiet == quiet_max:

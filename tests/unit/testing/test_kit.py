@@ -17,7 +17,7 @@ from checkback_consumers import (
     transactional_handler,
 )
 from checkback_consumers.inbox import InboxAnswer
-from checkback_producers import Message
+from checkback_producers import Message, open_producer
 from checkback_producers.check_answer import CheckAnswerer
 from checkback_producers.errors import PermanentError, RolledBackAlready
 from checkback_producers.outbox import SqlOutbox
@@ -78,6 +78,7 @@ def redelivery(shop: Shop) -> None:
     shop.kit.redeliver("billing")
     shop.kit.settle()
     assert shop.bills() == [7]
+    assert (shop.kit.counts("billing")["applied"], shop.kit.counts("billing")["duplicates"]) == (1, 1)
 
 
 def forgetful_redis(shop: Shop) -> None:
@@ -235,7 +236,9 @@ def test_group_that_the_kit_does_not_run_is_waited_for_and_cannot_be_stopped_by_
 @pytest.mark.parametrize(
     ("calls", "what"),
     [
-        (lambda kit: kit.messages("ORDER"), r"no topic ORDER was made: sends\(group, 'ORDER'\)"),
+        (lambda kit: kit.messages("BILLS"), r"no topic BILLS was made: sends\(group, 'BILLS'\)"),
+        (lambda kit: kit.send("ORDER", b"7"), r"no topic ORDER was made: is it ORDERS\?"),
+        (lambda kit: kit.redeliver("billing"), r"billing has had no message that could come again: settle\(\) first"),
         (lambda kit: kit.step_clock("Broker", 5), "host = 'Broker': one of broker, database"),
         (lambda kit: kit.revive_producer("orders"), r"no producer group orders was named: sends\('orders'"),
         (lambda kit: kit.run("billing", lambda: None), r"billing has its consumer: run\('billing', ...\)"),
@@ -286,3 +289,35 @@ def test_service_that_receives_one_topic_and_sends_on_another_is_tested_without_
     assert kit.broker.call(lambda broker: "shipping-service" in broker.clients.producers), "it can be asked at once"
     assert kit.settle().is_at_rest
     assert [message.body for message in kit.messages("SHIPMENTS")] == [b"of 7"]
+
+
+def test_service_that_only_sends_needs_no_handler_for_its_messages_to_arrive(checkback_kit: Checkback) -> None:
+    kit = checkback_kit
+    kit.sends("order-service", "ORDERS")
+    kit.stand_in("ORDERS")
+    producers = [
+        kit.producer("order-service"),
+        open_producer(
+            group="order-service", environment=kit.environment, instance=kit.instance, outbox_url=str(kit.database.url)
+        ),
+    ]
+    with producers[1]:
+        for producer in producers:
+            kit.lose_next_end()
+            with (
+                producer.transaction(Message(topic="ORDERS", body=b"{}")) as tx,
+                kit.database.begin() as connection,
+            ):
+                tx.record(connection)
+        assert kit.settle().is_at_rest
+    kit.assert_every_commit_took_effect()
+    assert kit.counts("stand-in")["applied"] == 2
+
+
+@pytest.mark.parametrize("knob", ["lose_next_end", "kill_producer_before_end"])
+def test_accident_that_never_struck_is_named_at_the_end_of_its_test(knob: str, checkback_kit: Checkback) -> None:
+    getattr(checkback_kit, knob)()
+    with pytest.raises(AssertionError, match=rf"{knob}\(\) struck nothing: no END came afterwards"):
+        checkback_kit.assert_every_accident_struck()
+    checkback_kit.sends("order-service", "ORDERS")
+    checkback_kit.send("ORDERS", b"7")

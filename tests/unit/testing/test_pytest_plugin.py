@@ -63,6 +63,13 @@ def test_fixtures_run_beside_xdist_anyio_and_coverage_with_warnings_as_errors(tm
     assert measured["files"]["service.py"]["summary"]["percent_covered"] == 100.0
 
 
+def test_accident_that_never_struck_fails_its_test(tmp_path: Path) -> None:
+    (tmp_path / "test_service.py").write_text("def test_order(checkback_kit): checkback_kit.lose_next_end()\n")
+    ended = run_pytest(tmp_path)
+    assert "1 passed, 1 error" in ended.stdout, ended.stdout
+    assert "lose_next_end() struck nothing" in ended.stdout
+
+
 def test_what_is_missing_is_said_where_a_fixture_is_used_and_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "test_service.py").write_text("def test_other(): pass\ndef test_kit(checkback_kit): pass\n")
     without = "import sys; sys.modules['sqlalchemy'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
