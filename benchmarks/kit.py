@@ -2,11 +2,11 @@
 
     python -m benchmarks.kit [--repeat 5] [--tests 20]
 
-Each repetition is a process of its own that imports SQLAlchemy first. `first_fixture_seconds`: processor time of the
-import and of a world with one topic, a sender and a receiver. `further_test_seconds`: of one more world, in which an
-order is sent, received, recorded and settled, the service's own work among it. What decides are both in multiples of
-SQLAlchemy's own import in the same process, since a machine is not as fast on each day. Prints one JSON line with the
-medians; ends with 1 if one is above its bound.
+Each repetition is a process of its own that imports SQLAlchemy first. First fixture: processor time of the import and
+of a world with one topic, a sender and a receiver. Further test: of one more world, in which an order is sent,
+received, recorded and settled, the service's own work among it. What decides are both in multiples of SQLAlchemy's own
+import in the same process, since a machine is not as fast on each day. Prints one JSON line with the medians; ends with
+1 if one is above its bound.
 """
 
 from __future__ import annotations

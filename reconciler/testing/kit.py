@@ -266,7 +266,7 @@ class Checkback:
         self.run(group, lambda: TransactionalConsumer(handler, name_servers=self.name_servers))
 
     def counts(self, group: str) -> Mapping[str, int]:
-        """How often each thing happened in the handlers of the TransactionalConsumers that `run` has started for a
+        """How often each thing happened in the handlers of every TransactionalConsumer that `run` has started for a
         group: "applied", "duplicates" (the handler was not called), "failed", "collisions", "incomplete", "unrecorded".
         """
         self._consumer(group)
