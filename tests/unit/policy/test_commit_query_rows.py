@@ -80,6 +80,11 @@ def test_one_row_that_was_not_asked_for_makes_all_rows_of_the_statement_worthles
     assert said([("B", "PAID"), row]) == [code, code]
 
 
+@pytest.mark.parametrize("returned", [True, "1", 1.0])
+def test_a_number_is_no_key_where_it_is_of_another_type(returned: object) -> None:
+    assert said([(returned, "PAID")], asked=(1,), key_type=KeyType.INTEGER) == ["query.key-of-other-type"]
+
+
 def test_more_than_two_rows_a_key_are_no_answer() -> None:
     assert said([("A", "PAID")] * 4) == ["committed", "none"]
     assert said([("A", "PAID")] * 5) == ["query.rows-too-many"] * 2
