@@ -18,7 +18,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.store import HistoryStore
-from reconciler.history.tables import schema_of
+from reconciler.history.tables import first_of_each, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +141,14 @@ class HistoryReader:
             if number >= days:
                 break
             tables += [table for file in of_day if (table := self._read(file, problems)) is not None]
-        return (
-            pa.concat_tables(tables)
-            .group_by(["topic", "consumer_group", "shard", "epoch", "generation"])
-            .aggregate([("at_ms", "max")])
-        )
+        by = ["generation", "shard", "consumer_group", "topic", "epoch"]
+        return first_of_each(pa.concat_tables(tables), by, then=[("at_ms", "descending")])
 
 
 def _subscription(s: Subscription, rounds: pa.Table, gaps: Iterable[Mapping[str, Any]]) -> SubscriptionHistory:
     mine = rounds.filter(pc.and_(pc.equal(rounds["topic"], s.topic), pc.equal(rounds["consumer_group"], s.group)))
-    newest = mine.group_by("shard").aggregate([("at_ms_max", "max")]).to_pylist()
-    captured_ms = {int(row["shard"]): int(row["at_ms_max_max"]) for row in newest}
+    newest = first_of_each(mine, ["shard"], then=[("at_ms", "descending")])
+    captured_ms = dict(zip(newest["shard"].to_pylist(), newest["at_ms"].to_pylist(), strict=True))
     return SubscriptionHistory(
         subscription=s,
         rounds=len(mine),

@@ -42,6 +42,18 @@ def test_a_history_loads_pandas_which_it_never_uses() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_history_that_is_sealed_merged_and_looked_into_loads_no_more_of_arrow_than_it_needs(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.unit.history.house import *;"
+        "from reconciler.history.reader import HistoryReader; from reconciler.history.tables import *;"
+        "house = House(Path(sys.argv[1])); house.round(0); house.round(1); house.seal();"
+        "[mine] = HistoryReader(house.root, ENVIRONMENT).overview([BILLING], spool=house.spool_folder).subscriptions;"
+        "once = sorted_once(pa.table({'at_ms': [2, 1, 2], 'text': [None, 'a', None]}));"
+        "sys.exit('pyarrow.acero' in sys.modules or (mine.rounds, once['at_ms'].to_pylist()) != (2, [1, 2]))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
+
+
 def test_a_path_without_pyarrow_is_a_configuration_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependency, match="install the extra daemon") as caught:
