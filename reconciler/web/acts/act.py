@@ -90,9 +90,9 @@ class WebAct(Generic[F]):
     summary: str
     fields: type[F]
     #: Schema of the result's document.
-    answer: Schema
+    answer: Schema = field(hash=False)
     #: Of the API's description, beside those of every act.
-    statuses: Mapping[int, str] = field(default_factory=lambda: DONE)
+    statuses: Mapping[int, str] = field(default_factory=lambda: DONE, hash=False)
     do: Callable[[WebServices, ActRequest, F], ActResult]
     #: False: a process died in it, and nobody knows how far it was: done again, it could undo what another person did
     #: since.

@@ -208,14 +208,14 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
 @pytest.mark.parametrize(
     ("function", "answer", "command"),
     [
-        ("repair.repair_now", repaired(), ["repair", KEY]),
+        ("acts.repair.repair_now", repaired(), ["repair", KEY]),
         (
-            "dismiss.dismiss_keys",
+            "acts.dismiss.dismiss_keys",
             DismissalReport(keys=(DismissalLine(topic=HOSTILE, group=HOSTILE, unique_key=KEY, outcome=HOSTILE),)),
             ["dismiss", KEY, "--reason", HOSTILE],
         ),
-        ("hold.place_hold", True, ["hold", HOSTILE]),
-        ("hold.lift_hold", LiftedHolds(lifted=(), left=()), ["resume", HOSTILE]),
+        ("acts.hold.place_hold", True, ["hold", HOSTILE]),
+        ("acts.hold.lift_hold", LiftedHolds(lifted=(), left=()), ["resume", HOSTILE]),
         ("topics.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
         (
             "doctor.checks.examine",
