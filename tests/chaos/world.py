@@ -151,11 +151,14 @@ class World(Stacked):
         return host
 
     def upgrade_tables(self, release: Path, url: str = "") -> None:
-        """Migrates all three trees of tables, as a deployment does it: in a process of the release."""
+        """Migrates all three trees of tables, as a deployment does it: in a process of the release.
+
+        The load goes on meanwhile and takes the processors, so the time-out is the bound of a hang.
+        """
         for tree in ("outbox", "inbox", "ledger"):
             command = [sys.executable, "-m", "reconciler", "db", "upgrade", tree, "--url", url or self.job.database_url]
             subprocess.run(
-                command, cwd=release, env=environment_of(release), check=True, capture_output=True, timeout=60
+                command, cwd=release, env=environment_of(release), check=True, capture_output=True, timeout=300
             )
 
     # ----------------------------------------------------------------- actors
