@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["PATHS", "run_pytest", "run_python"]
+__all__ = ["PATHS", "paths_with", "run_pytest", "run_python"]
 
 ROOT = Path(__file__).parents[3]
 PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "producers", ROOT / "consumers")))
@@ -35,9 +35,16 @@ def run_python(*arguments: str, folder: Path, **variables: str) -> subprocess.Co
     )
 
 
+def paths_with(folder: Path, *packages: str) -> str:
+    """PYTHONPATH on which these packages, installed for a test by night, come before those of this environment."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(folder)]
+    subprocess.run([*pip, *packages], check=True, timeout=150)
+    return os.pathsep.join((str(folder), PATHS))
+
+
 def run_pytest(
-    folder: Path, *arguments: str, start: tuple[str, ...] = ("-m", "pytest")
+    folder: Path, *arguments: str, start: tuple[str, ...] = ("-m", "pytest"), **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """With warnings as errors; `start`: what runs pytest."""
+    """With warnings as errors, and `variables` in its environment; `start`: what runs pytest."""
     (folder / "conftest.py").write_text(_CONFTEST)
-    return run_python(*start, "-p", "no:cacheprovider", "-W", "error", *arguments, ".", folder=folder)
+    return run_python(*start, "-p", "no:cacheprovider", "-W", "error", *arguments, ".", folder=folder, **variables)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import doctest
+import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import reconciler.testing.memory_shards
 from tests.page_blocks import DOCS, Block, Purpose, blocks_of
-from tests.unit.testing.inner_pytest import PATHS, run_pytest, run_python
+from tests.unit.testing.inner_pytest import PATHS, paths_with, run_pytest, run_python
 
 PAGE = "how-to/testing.md"
 
@@ -47,3 +50,21 @@ def test_what_the_page_writes_is_typed_strictly(tmp_path: Path) -> None:
         folder=tmp_path, MYPYPATH=PATHS,
     )  # fmt: skip
     assert ended.stdout.startswith("Success"), ended.stdout + ended.stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_what_the_page_writes_is_typed_strictly_for_pyright_too(tmp_path: Path) -> None:
+    """Its fork comes as a wheel that carries all that it needs."""
+    page = tmp_path / "page"
+    page.mkdir()
+    files = [block.marks["file"] for block in write_page(page)]
+    settings = {
+        "typeCheckingMode": "strict",
+        "extraPaths": PATHS.split(os.pathsep),
+        "include": [*files, "order_service.py", "billing_service.py"],
+    }
+    (page / "pyrightconfig.json").write_text(json.dumps(settings))
+    paths = paths_with(tmp_path / "packages", "basedpyright")
+    ended = run_python("-m", "basedpyright", "--pythonpath", sys.executable, folder=page, PYTHONPATH=paths)
+    assert ended.stdout.startswith("0 errors"), ended.stdout + ended.stderr

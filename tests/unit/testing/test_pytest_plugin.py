@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from tests.unit.testing.inner_pytest import run_pytest, run_python
+import pytest
+
+from tests.unit.testing.inner_pytest import paths_with, run_pytest, run_python
 
 _SERVICE = """
 def number_of(order):
@@ -36,6 +38,12 @@ async def test_kit_may_be_used_beside_a_loop(checkback_kit):
 def anyio_backend():
     return "asyncio"
 """
+_TEST_IN_A_LOOP = """
+@pytest.mark.asyncio
+async def test_kit_may_be_used_beside_a_loop_of_pytest_asyncio(checkback_kit):
+    await anyio.sleep(0)
+    assert checkback_kit.settle().is_at_rest
+"""
 
 
 def test_entry_point_loads_pytest_and_the_standard_library_alone(tmp_path: Path) -> None:
@@ -61,6 +69,23 @@ def test_fixtures_run_beside_xdist_anyio_and_coverage_with_warnings_as_errors(tm
     assert "5 passed" in ended.stdout
     measured = json.loads((tmp_path / "coverage.json").read_text())
     assert measured["files"]["service.py"]["summary"]["percent_covered"] == 100.0
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("release", ["8.4", "9.2"])
+def test_fixtures_run_under_each_pytest_that_services_use_beside_pytest_asyncio(release: str, tmp_path: Path) -> None:
+    others = ("pytest-asyncio", "pytest-xdist", "pytest-cov", "anyio")
+    paths = paths_with(tmp_path / "packages", f"pytest=={release}.*", *others)
+    service = tmp_path / "service"
+    service.mkdir()
+    (service / "service.py").write_text(_SERVICE)
+    (service / "test_service.py").write_text(_TESTS + _TEST_IN_A_LOOP)
+    strict = ("-o", "asyncio_mode=strict", "-o", "asyncio_default_fixture_loop_scope=function")
+    ended = run_pytest(service, "-n", "2", "--cov=service", "--cov-branch", *strict, PYTHONPATH=paths)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"pytest-{release}." in ended.stdout
+    assert "6 passed" in ended.stdout
 
 
 def test_accident_that_never_struck_fails_its_test(tmp_path: Path) -> None:
