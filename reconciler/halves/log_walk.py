@@ -101,9 +101,9 @@ class LogWalk:
         self._broker = broker
         self._address = address
         self._pace = pace
-        # The name was misspelled up to 4.5.1.
-        sizes = (config.get(f"{name}FileSizeCommitLog", "") for name in ("mapped", "maped"))
-        self._file_bytes = next((int(size) for size in sizes if size.isdigit() and int(size) > 0), _FILE_BYTES)
+        # Misspelled up to 4.5.1. What its file says under the later name a broker tells, too, and does not obey.
+        size = config.get("mapedFileSizeCommitLog", "")
+        self._file_bytes = int(size) if size.isdigit() and int(size) > 0 else _FILE_BYTES
 
     def starts(self, begin: int, end: int, places: Collection[int]) -> list[int]:
         """Places in order at which walkers may begin."""

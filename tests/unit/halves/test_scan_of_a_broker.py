@@ -19,6 +19,8 @@ from reconciler.contract.facts import Fact
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
+from reconciler.halves.half_topic import ReadingRate
+from reconciler.halves.log_walk import LogWalk
 from reconciler.halves.scan import BrokerScan
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -276,6 +278,15 @@ def test_up_to_4_2_a_walk_through_the_log_tells_open_ones_from_those_that_were_e
         assert report.exit_code == 1
         assert states(scanned(play, walks=True, since_seconds=60)) == {"young": "fresh"}
         assert states(scanned(play, walks=True, topic="OTHER")) == {}
+
+
+def test_a_log_is_walked_by_the_size_of_files_that_brokers_up_to_4_2_obey() -> None:
+    """They tell every setting of their file, also the name that newer ones have for it."""
+    config = {"mappedFileSizeCommitLog": "16777216", "mapedFileSizeCommitLog": "65536"}
+    clock = ManualClock()
+    with RemotingClient(clock=clock) as client:
+        walk = LogWalk(client, "b", "127.0.0.1:1", config=config, pace=ReadingRate(clock, 1.0))
+        assert walk.starts(0, 200_000, ()) == [0, 65_536, 131_072, 196_608]
 
 
 def test_before_the_first_round_of_4_9_halves_that_cannot_be_read_are_told() -> None:
