@@ -23,6 +23,7 @@ from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
+from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 from tests.conformance.steps import Steps
 from tests.conformance.targets import Target, expectation
@@ -116,6 +117,9 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
         topic = new_topic(steps)
         half = steps.send_half(topic)
         steps.until_indexed(steps.half_topic(topic), half.unique_key)
+        request = ScanRequest(name_servers=cluster.name_servers, tls=tls, request_timeout_seconds=TIMEOUT_SECONDS)
+        (found,) = scan_halves(request, progress=lambda *_: None)
+        assert [one.copy.unique_key for one in found.halves] == [half.unique_key], found
         lookup = steps.lookups.view_message(topic, half.unique_key)
         assert lookup.presence is Presence.FOUND, lookup.reason
         assert steps.end(half, from_check=True).status is EndStatus.DONE
