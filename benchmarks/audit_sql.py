@@ -99,8 +99,8 @@ seen AS (SELECT k.*, least({seen}) AS seen_ms, s.late_ms AS late_ms FROM known k
 timed AS (
   SELECT *, CASE
     WHEN committed_ms IS NULL THEN coalesce(tombstone_ms, seen_ms)
-    WHEN seen_ms = {_NEVER} THEN committed_ms + 2 * late_ms
-    WHEN seen_ms - committed_ms > late_ms AND seen_ms - committed_ms <= late_ms + 86400000 THEN seen_ms - late_ms
+    WHEN seen_ms = {_NEVER} OR seen_ms - committed_ms > late_ms + 86400000 THEN committed_ms + 2 * late_ms
+    WHEN seen_ms - committed_ms > late_ms THEN seen_ms - late_ms
     ELSE committed_ms END AS time_ms
   FROM seen),
 clock AS (

@@ -53,9 +53,9 @@ class _KeyStory:
         if self.commits:
             late_ms = round(self.asked["late_after_seconds"] * 1000)
             at_ms = self.committed_ms
-            if not times:
+            if not times or min(times) - at_ms > late_ms + 86_400_000:
                 at_ms += 2 * late_ms
-            elif late_ms < min(times) - at_ms <= late_ms + 86_400_000:
+            elif min(times) - at_ms > late_ms:
                 at_ms = min(times) - late_ms
         elif self.outbox:
             at_ms = min(row["created_at_ms"] for row in self.outbox)

@@ -68,6 +68,10 @@ def test_a_key_belongs_from_the_first_millisecond_to_before_the_last(
         (START_MS - 2 * LATE_MS, None, True),
         (END_MS - 2 * LATE_MS - 1, None, True),
         (END_MS - 2 * LATE_MS, None, False),
+        # First seen longer after than any transaction lasts: where the audits before counted it, which had not seen it.
+        (START_MS - 2 * LATE_MS - 1, START_MS - LATE_MS + DAY_MS, False),
+        (START_MS - 2 * LATE_MS, START_MS - LATE_MS + DAY_MS + 1, True),
+        (END_MS - 2 * LATE_MS, END_MS - LATE_MS + DAY_MS + 1, False),
     ],
 )
 def test_a_commit_that_was_seen_late_belongs_to_the_window_that_can_see_it(

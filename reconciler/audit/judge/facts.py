@@ -205,13 +205,17 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
     A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
     that was first seen more than `late_after_ms` after its row gets the time of being seen minus `late_after_ms`: an
     audit, which waits for as long as that, has seen all that were seen in time.
+    One that nobody has seen yet counts at twice `late_after_ms` after its row, and stays there if it is first seen
+    longer after than any transaction lasts: by then the window of that time has been audited.
     A key that is only counted among the business effects has no time: it counts at the window's start.
     """
     times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))
     times = np.where(times == NEVER, window_start_ms, times)
-    after_ms = np.where(seen_at == NEVER, UNSEEN_LATES * late_after_ms, seen_at - times - late_after_ms)
-    late = topic.committed & (after_ms > 0) & (after_ms <= LATE_COMMIT_MS_MAX)
-    return np.where(late, times + after_ms, times)
+    after_ms = seen_at - times - late_after_ms
+    after_ms = np.where(
+        (seen_at == NEVER) | (after_ms > LATE_COMMIT_MS_MAX), UNSEEN_LATES * late_after_ms, np.maximum(after_ms, 0)
+    )
+    return np.where(topic.committed, times + after_ms, times)
 
 
 def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Flags:
