@@ -19,6 +19,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=400.0, help="messages a second over all producers")
     parser.add_argument("--keep", type=Path, help="a folder for logs and data; else a temporary one")
+    parser.add_argument(
+        "--secured", action="store_true", help="brokers 5.3.3 and Redis with users and TLS; nothing between them and us"
+    )
     given = parser.parse_args()
     started = time.monotonic()
 
@@ -28,7 +31,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="reconciler-chaos-") as temporary:
         folder = given.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        result = chaos(folder, seconds=given.minutes * 60, seed=given.seed, rate_per_second=given.rate, tell=tell)
+        result = chaos(
+            folder,
+            seconds=given.minutes * 60,
+            seed=given.seed,
+            rate_per_second=given.rate,
+            tell=tell,
+            is_secured=given.secured,
+        )
     sys.stdout.write(json.dumps(result) + "\n")
     is_good = result["accidents"] == 0 and not result["rest"] and result["l1_holds"] is not False
     return 0 if is_good else 1

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.chaos.disk import SmallDisk
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 from tests.services.processes import ServiceFailed
 from tests.services.remoting_probe import RemotingProbe
-from tests.services.rocketmq import CLUSTER_NAME, QUICK, START_SECONDS, NameServer, RealBroker
+from tests.services.rocketmq import (
+    CLUSTER_NAME,
+    QUICK,
+    START_SECONDS,
+    ClusterTls,
+    JavaServer,
+    NameServer,
+    RealBroker,
+)
+from tests.services.rocketmq_users import ADMIN, AUTHORIZATION
 
 #: Name -> RocketMQ version; the name server is the first one's. BROKER=5.5.0 chooses that one.
 BROKERS = {"broker-1": os.environ.get("BROKER") or "5.3.3", "broker-2": "4.9.7"}
+#: Of all brokers in a secured run.
+SECURED_VERSION = "5.3.3"
 SEND_MESSAGE = 10
 UNREGISTER_BROKER = 104
 SYSTEM_BUSY = 2
@@ -42,24 +54,30 @@ _PROPERTIES = {
 class Cluster:
     """Started by its constructor, ended by the stack. Confined to the thread that runs the chaos."""
 
-    def __init__(self, folder: Path, stack: ExitStack, *, seed: int) -> None:
-        first = next(iter(BROKERS.values()))
+    def __init__(self, folder: Path, stack: ExitStack, *, seed: int, tls: ClusterTls | None = None) -> None:
+        """`tls`: brokers that let users in, of one release, with nothing between them and their clients."""
+        versions = BROKERS if tls is None else dict.fromkeys(BROKERS, SECURED_VERSION)
+        self._acl = None if tls is None else ADMIN
+        self._tls = None if tls is None else tls.of_clients()
+        first = next(iter(versions.values()))
         self._name_server = NameServer(version=first, folder=folder / "name-server")
         stack.callback(self._name_server.kill)
+        self._secure(self._name_server, tls)
         self._name_server.start()
         #: Not through the proxies.
         self.name_servers = self._name_server.address
         self.brokers: dict[str, RealBroker] = {}
         self.disks: dict[str, SmallDisk] = {}
-        for name, version in BROKERS.items():
+        for name, version in versions.items():
             broker = RealBroker(
                 version=version,
                 folder=folder / name,
                 name=name,
                 name_servers=self.name_servers,
-                properties=_PROPERTIES,
+                properties=_PROPERTIES if tls is None else {**_PROPERTIES, **AUTHORIZATION},
                 java_options=("-Drocketmq.broker.diskSpaceWarningLevelRatio=0.90",),
             )
+            self._secure(broker, tls)
             self.brokers[name] = broker
             self.disks[name] = SmallDisk(broker.folder / "store")
             stack.callback(self.disks[name].close)
@@ -68,18 +86,37 @@ class Cluster:
         for name, child in children.items():
             child.until(self.brokers[name].ready, within_seconds=START_SECONDS, what=self.brokers[name].what)
         self._started_at = dict.fromkeys(self.brokers, time.monotonic())
+        self._topic, self._queues, self._probe_topic = "", QUEUES, ""
+        self._stand_between(stack, seed=seed, has_proxies=tls is None)
+
+    def _stand_between(self, stack: ExitStack, *, seed: int, has_proxies: bool) -> None:
+        self.proxies: dict[str, Proxy] = {}
+        #: Name servers as processes see them.
+        self.seen_name_servers = self.name_servers
+        if not has_proxies:
+            return
         self.proxies = {name: Proxy(b.port, seed=seed + n) for n, (name, b) in enumerate(self.brokers.items())}
         addresses = {broker.port: self.proxies[name].port for name, broker in self.brokers.items()}
-        self.name_proxy = Proxy(self._name_server.port, addresses=addresses)
-        for proxy in (self.name_proxy, *self.proxies.values()):
+        name_proxy = Proxy(self._name_server.port, addresses=addresses)
+        self.seen_name_servers = f"127.0.0.1:{name_proxy.port}"
+        for proxy in (name_proxy, *self.proxies.values()):
             stack.callback(proxy.close)
-        self._topic, self._queues, self._probe_topic = "", QUEUES, ""
+
+    @staticmethod
+    def _secure(server: JavaServer, tls: ClusterTls | None) -> None:
+        if tls is not None:
+            server.java_options += tls.java_options
+            server.tls = tls.context()
+
+    def instance(self) -> AbstractContextManager[ClientInstance]:
+        """Of whoever may do everything, past the proxies."""
+        return patient_instance(self.name_servers, acl=self._acl, tls=self._tls)
 
     def make_topics(self, topic: str, *, unique_key_topic: str, shards: int, probe_topic: str) -> None:
         """On both brokers; returns when the routes name both."""
         self._topic, self._probe_topic = topic, probe_topic
         topics = {topic: QUEUES, unique_key_topic: shards, probe_topic: 1}
-        with patient_instance(self.name_servers) as instance:
+        with self.instance() as instance:
             for address in instance.cluster_addresses():
                 for name, queues in topics.items():
                     Admin(instance.client).create_topic(address, name, queues=queues)
@@ -94,7 +131,7 @@ class Cluster:
         if self._queues >= QUEUES_MAX:
             return False
         self._queues += 1
-        with patient_instance(self.name_servers) as instance:
+        with self.instance() as instance:
             for broker in self.brokers.values():
                 Admin(instance.client).create_topic(broker.address, self._topic, queues=self._queues)
         return True

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
+from reconciler.contract.least_rights import BUSINESS, CONSUMING_SERVICE
 from reconciler.rocketmq.consumer.settings import PushSettings
 from tests.chaos import failpoints
 from tests.chaos.job import ChaosJob
@@ -35,7 +36,7 @@ def main(job_path: str, group: str) -> int:
     # Behind a pooler a statement's name may be another client's.
     engine = sa.create_engine(job.database_url, pool_size=THREADS, connect_args={"prepare_threshold": None})
     with CommitRecorder.open(
-        job.redis_url, environment=job.environment, group=group, shards=job.shards, timeout_seconds=1.0
+        job.redis_url_of(BUSINESS), environment=job.environment, group=group, shards=job.shards, timeout_seconds=1.0
     ) as recorder:
         # The driver's own connections, as many services use them: they cost half of SQLAlchemy's.
         @transactional_handler(
@@ -45,7 +46,13 @@ def main(job_path: str, group: str) -> int:
             with connection.cursor() as cursor:
                 cursor.execute(WRITE_EFFECT, (group, message.unique_key, digest_of(message.body)))
 
-        with TransactionalConsumer(apply, name_servers=job.name_servers, settings=replace(SETTINGS, batch_size=batch)):
+        with TransactionalConsumer(
+            apply,
+            name_servers=job.name_servers,
+            acl=job.acl(CONSUMING_SERVICE),
+            tls=job.tls,
+            settings=replace(SETTINGS, batch_size=batch),
+        ):
             while not stop.wait(1):  # without a time, a signal that comes just before the wait does not end it
                 pass
     engine.dispose()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
 
 from reconciler.demo.broker_view import visible_records
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from tests.services.patient_instance import patient_instance
 
 #: Pulls under a group of its own, whose offsets nobody reads.
 VIEW_GROUP = "chaos-view"
@@ -18,9 +18,9 @@ _PAGE_ROWS = 1000
 _WRITE_COPY = sa.text("INSERT INTO copies VALUES (:key, :broker, :queue, :offset, :stored_at_ms)")
 
 
-def write_copies(engine: sa.Engine, name_servers: str, topic: str) -> None:
+def write_copies(engine: sa.Engine, opened: AbstractContextManager[ClientInstance], topic: str) -> None:
     """Pulls the whole topic from every broker into the table `copies`."""
-    with patient_instance(name_servers) as instance, engine.begin() as connection:
+    with opened as instance, engine.begin() as connection:
         rows = _copies(instance, topic)
         while page := list(itertools.islice(rows, _PAGE_ROWS)):
             connection.execute(_WRITE_COPY, page)

@@ -6,6 +6,13 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from reconciler.contract.least_rights import RECONCILER, RUN, SWEEP, RedisUser, Role
+from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.wire.acl import AclCredentials
+
+#: Folder of a secured run, and what its users give.
+CERTIFICATES, SECRET = "certificates", "secret-of-every-user"
+ENVIRONMENT = "chaos"
 #: Consumer groups that all get every message.
 GROUPS = ("billing", "stock")
 #: Producer groups; the last one has one process only, so that a kill leaves a dead group.
@@ -39,7 +46,7 @@ class ChaosJob:
     topic: str = "CHAOS"
     unique_key_topic: str = "CHAOS_UNIQUE_KEY"
     probe_topic: str = "CHAOS_PROBE"
-    environment: str = "chaos"
+    environment: str = ENVIRONMENT
     shards: int = 2
 
     @property
@@ -67,11 +74,29 @@ class ChaosJob:
         """Exists once producers must come to an end."""
         return Path(self.folder) / "stop-sending"
 
+    @property
+    def tls(self) -> TlsSettings | None:
+        """How processes reach brokers; None in a run that is not secured."""
+        folder = Path(self.folder) / CERTIFICATES
+        if not folder.exists():
+            return None
+        authority, certificate, key = (str(folder / name) for name in ("authority.pem", "client.pem", "client.key"))
+        return TlsSettings(ca_file=authority, certificate_file=certificate, key_file=key)
+
+    def acl(self, role: Role) -> AclCredentials | None:
+        """Keys of the role's user; None in a run that is not secured."""
+        return AclCredentials(access_key=role.login, secret_key=SECRET) if self.tls else None
+
+    def redis_url_of(self, user: RedisUser | str) -> str:
+        """With this login in a secured run."""
+        name = user if isinstance(user, str) else user.name
+        return self.redis_url.replace("://", f"://{name}:{SECRET}@") if self.tls else self.redis_url
+
     def write(self, *, outboxes_url: str) -> None:
         """Keeps the job and the settings for the processes; `outboxes_url` is where `run` reads the outboxes."""
         self.path.write_text(json.dumps(asdict(self)))
-        self.config.write_text(settings_toml(self, outboxes_url))
-        self.sweep_config.write_text(settings_toml(self, self.database_url))
+        self.config.write_text(settings_toml(self, outboxes_url, RUN))
+        self.sweep_config.write_text(settings_toml(self, self.database_url, SWEEP))
 
     @staticmethod
     def read(path: Path) -> ChaosJob:
@@ -79,7 +104,7 @@ class ChaosJob:
         return ChaosJob(**json.loads(path.read_text()))
 
 
-def settings_toml(job: ChaosJob, outboxes_url: str) -> str:
+def settings_toml(job: ChaosJob, outboxes_url: str, role: Role) -> str:
     """Short intervals; the breaker stays shut, since every fault makes many losses at once."""
     producers = "".join(
         f'\n[[producers]]\ngroup = "{group}"\ntopics = ["{job.topic}"]\noutbox_url = "{outboxes_url}"\n'
@@ -95,13 +120,13 @@ def settings_toml(job: ChaosJob, outboxes_url: str) -> str:
 [rocketmq]
 name_servers = "{job.name_servers}"
 probe_topic = "{job.probe_topic}"
-
+{_security(job, role)}
 [unique_key_topic]
 name = "{job.unique_key_topic}"
 queues = {job.shards}
 
 [redis]
-url = "{job.redis_url}"
+url = "{job.redis_url_of(RECONCILER)}"
 
 [ledger]
 url = "{job.database_url}"
@@ -123,4 +148,21 @@ announce_again_after_seconds = 60.0
 
 [logging]
 format = "json"
+"""
+
+
+def _security(job: ChaosJob, role: Role) -> str:
+    acl, tls = job.acl(role), job.tls
+    if acl is None or tls is None:
+        return ""
+    return f"""
+[rocketmq.acl]
+access_key = "{acl.access_key}"
+secret_key = "{SECRET}"
+
+[rocketmq.tls]
+enabled = true
+ca_file = "{tls.ca_file}"
+certificate_file = "{tls.certificate_file}"
+key_file = "{tls.key_file}"
 """

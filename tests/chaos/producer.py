@@ -16,6 +16,7 @@ from checkback_producers.announcer import AnnouncementRoute
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import open_producer
 from reconciler.clock import SystemClock
+from reconciler.contract.least_rights import ANNOUNCING_SERVICE
 from reconciler.errors import ReconcilerError
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
@@ -121,6 +122,8 @@ def main(job_path: str, producer_number: str) -> int:
         group=PRODUCER_GROUPS[number],
         environment=job.environment,
         name_servers=job.name_servers,
+        acl=job.acl(ANNOUNCING_SERVICE),
+        tls=job.tls,
         outbox_url=job.database_url,
         announcements=route,
         local_transaction_timeout_seconds=5.0,

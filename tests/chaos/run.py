@@ -23,7 +23,7 @@ from tests.chaos.world import LIFE_SECONDS_MAX, World
 from tests.services.processes import ServiceFailed
 
 #: Until the first messages have their effects.
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 #: A short run is no longer than so many of the longest lives of sentenced processes.
 LIVES = 8
 #: Between two faults, seconds.
@@ -79,7 +79,7 @@ class ChaosRun:
     def _end(self, *, load_seconds: float) -> dict[str, Any]:
         world = self._world
         rest = self._heal()
-        write_copies(world.database, world.cluster.name_servers, world.job.topic)
+        write_copies(world.database, world.cluster.instance(), world.job.topic)
         self._write_lost_ends()
         judgement = judge(world.database, self.quiet, self._blows)
         for story in judgement.in_vain.stories:
@@ -252,9 +252,17 @@ def _judged(judgement: Judgement) -> dict[str, Any]:
 
 
 def chaos(
-    folder: Path, *, seconds: float, seed: int, rate_per_second: float, tell: Callable[[str], None]
+    folder: Path,
+    *,
+    seconds: float,
+    seed: int,
+    rate_per_second: float,
+    tell: Callable[[str], None],
+    is_secured: bool = False,
 ) -> dict[str, Any]:
     """Starts everything, runs, and returns the figures."""
     life_seconds = min(LIFE_SECONDS_MAX, seconds / LIVES)
-    with World(folder, seed=seed, rate_per_second=rate_per_second, life_seconds_max=life_seconds) as world:
+    with World(
+        folder, seed=seed, rate_per_second=rate_per_second, life_seconds_max=life_seconds, is_secured=is_secured
+    ) as world:
         return {"seed": seed, **ChaosRun(world, seed=seed, tell=tell).run(seconds)}

@@ -17,10 +17,10 @@ from pathlib import Path
 import redis
 import sqlalchemy as sa
 
-from tests.chaos import failpoints
+from tests.chaos import failpoints, security
 from tests.chaos.cluster import Cluster
 from tests.chaos.hosts import ROOT, Actor, Host, build_clock, environment_of
-from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
+from tests.chaos.job import ENVIRONMENT, GROUPS, PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import make_tables
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import USER, PostgresServer, PostgresStandby
@@ -34,6 +34,11 @@ POOLER_OPTIONS = {"default_pool_size": "20", "max_client_conn": "1000"}
 TIMES_MAX = 20
 #: Whoever is sentenced lives for so long at most; at least 0, which is in the middle of its start.
 LIFE_SECONDS_MAX = 40.0
+#: Faults that are made by who reads the bytes between clients and brokers, or asks brokers without a user.
+NEED_A_PROXY = {
+    *("lose_ends", "delay_requests", "reset_connections", "half_close_connections"),
+    *("fill_a_disk", "make_a_broker_busy", "change_the_route"),
+}
 
 
 class World(Stacked):
@@ -49,14 +54,17 @@ class World(Stacked):
         life_seconds_max: float = LIFE_SECONDS_MAX,
         release: Path = ROOT,
         has_plain_database: bool = False,
+        is_secured: bool = False,
     ) -> None:
         """`release`: the checkout whose code makes the tables and is run, until actors are moved to another one.
 
         `has_plain_database`: nobody is behind a pooler, and `run` reads the outboxes from the primary.
+        `is_secured`: brokers and Redis with users and TLS; no fault between them and their clients can be made.
         """
         super().__init__()
         self.folder = folder
         self._release = release
+        self._is_secured = is_secured
         self._has_plain_database = has_plain_database
         self.counts: Counter[str] = Counter()
         self.steps_died_at: Counter[str] = Counter()
@@ -88,23 +96,30 @@ class World(Stacked):
         url, outboxes_url = self._way_to_database(url, name)
         self.upgrade_tables(self._release, url)
         make_tables(self.database)
-        self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
-        self.redis_client = self._stack.enter_context(redis.Redis.from_url(self.redis.url))
+        tls = security.make_certificates(self.folder) if self._is_secured else None
+        options = security.redis_options(self.folder, ENVIRONMENT) if self._is_secured else {}
+        self.redis = self._stack.enter_context(
+            RedisServer(self.folder / "redis", options={"appendfsync": "everysec", **options})
+        )
         self._redis_backup = self.folder / "redis-backup"
         self._start_hosts()
-        self.cluster = Cluster(self.folder, self._stack, seed=self._seed)
+        self.cluster = Cluster(self.folder, self._stack, seed=self._seed, tls=tls)
         if not all(disk.is_mounted for disk in self.cluster.disks.values()):
             self.impossible.add("fill_a_disk")
         self.proxies = self.cluster.proxies
         self.job = ChaosJob(
             folder=str(self.folder),
             seed=self._seed,
-            name_servers=f"127.0.0.1:{self.cluster.name_proxy.port}",
+            name_servers=self.cluster.seen_name_servers,
             redis_url=self.redis.url,
             database_url=url,
             rate_per_second=self._rate,
         )
         self.job.write(outboxes_url=outboxes_url)
+        self.redis_client = self._stack.enter_context(redis.Redis.from_url(self.job.redis_url_of(security.TESTER)))
+        if self._is_secured:
+            self.impossible |= NEED_A_PROXY
+            security.make_users([broker.address for broker in self.cluster.brokers.values()], self.job, self.job.tls)
         self.cluster.make_topics(
             self.job.topic,
             unique_key_topic=self.job.unique_key_topic,

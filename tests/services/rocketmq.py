@@ -14,6 +14,7 @@ from typing import Self
 
 import pytest
 
+from reconciler.rocketmq.client.tls import TlsSettings
 from tests.brokers.jars import broker_jars
 from tests.services.certificates import Authority, Certificate
 from tests.services.ports import answers, free_port
@@ -90,6 +91,11 @@ class ClusterTls:
                 "tls.server.trustCertPath": self.authority.file,
             }
         return tuple(f"-D{name}={value}" for name, value in options.items())
+
+    def of_clients(self) -> TlsSettings:
+        """For this project's client."""
+        files = (str(self.authority.file), str(self.client.certificate), str(self.client.key))
+        return TlsSettings(ca_file=files[0], certificate_file=files[1], key_file=files[2])
 
     def context(self) -> ssl.SSLContext:
         """For probes."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.answers import require_success
 from reconciler.rocketmq.wire.frame import Command
@@ -18,7 +19,7 @@ Right = tuple[str, str, str]
 _AUTH = "org.apache.rocketmq.auth"
 _KEYS = {"accessKey": "administrator", "secretKey": "secret-of-the-administrator"}
 #: AuthConfig of 5.3.3 to 5.5.0; the broker calls itself and name servers with the inner credentials.
-_AUTHORIZATION = {
+AUTHORIZATION = {
     "authenticationEnabled": "true",
     "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
     "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
@@ -39,7 +40,7 @@ def is_acl(version: str) -> bool:
 
 def secured_cluster(version: str, users: Mapping[str, Sequence[Right]], *, secret: str) -> RocketMQCluster:
     """A cluster, not started, whose broker lets these users in, and the administrator."""
-    properties = {"aclEnable": "true"} if is_acl(version) else _AUTHORIZATION
+    properties = {"aclEnable": "true"} if is_acl(version) else AUTHORIZATION
     cluster = RocketMQCluster(version, properties=properties)
     if is_acl(version):
         _write_plain_acl(cluster.broker(), users, secret)
@@ -48,10 +49,15 @@ def secured_cluster(version: str, users: Mapping[str, Sequence[Right]], *, secre
 
 def create_users(cluster: RocketMQCluster, users: Mapping[str, Sequence[Right]], *, secret: str) -> None:
     """Makes the users in a running cluster from 5.3 on; older ones read them from a file."""
-    if is_acl(cluster.version):
-        return
-    with RemotingClient(acl=ADMIN) as client:
-        address = cluster.broker().address
+    if not is_acl(cluster.version):
+        create_users_at(cluster.broker().address, users, secret=secret)
+
+
+def create_users_at(
+    address: str, users: Mapping[str, Sequence[Right]], *, secret: str, tls: TlsSettings | None = None
+) -> None:
+    """Makes the users in one running broker from 5.3 on."""
+    with RemotingClient(acl=ADMIN, tls=tls) as client:
         for user, rights in users.items():
             body = {"username": user, "password": secret, "userType": "Normal", "userStatus": "enable"}
             _ask(client, address, _CREATE_USER, {"username": user}, body)
