@@ -30,8 +30,8 @@ _FIELD = re.compile(r"\{\w+\}")
 CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     (
         (account.SWEPT_LAST, account.UNANNOUNCED),
-        "Is `sweep` alive? Start it, else read its log: [SweepStale](SweepStale.md)",
-        "`sweep` 在运行吗？没有就启动，否则看它的日志：[SweepStale](SweepStale.md)",
+        "[Start `sweep`](../how-to/install.md#start-stop-restart). Alive: see `problems` in its log",
+        "[启动 `sweep`](../how-to/install.md#启动停止与重启)。在运行：看日志中的 `problems`",
     ),
     (
         (account.CLOCK_SET_BACK,),
@@ -41,24 +41,24 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ((account.UNREADABLE_TIME,), "Correct the value in the outbox", "改正发件箱中的值"),
     (
         (accounting.OUTBOX_SILENT,),
-        "Start the database, or correct what the line names",
+        "Start it, or correct what the line names",
         "启动数据库，或改正该行指出的问题",
     ),
     (
         (account.QUEUE_NOT_TAKEN, account.QUEUE_WAITS, account.QUEUE_CUT, account.QUEUE_EXPIRED),
-        "[RoundStale](RoundStale.md). `no process reads that queue`: give the producers the `queues` of `unique_key_topic`",
-        "[RoundStale](RoundStale.md)。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
+        "Start `run`, else read its log. `no process reads that queue`: give producers the `queues` of `unique_key_topic`",
+        "启动 `run`。如果在运行，看它的日志。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
     ),
     ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
-        "Start the broker. Only if it never comes back: [gone for good](../how-to/recover.md#a-broker-is-lost-for-good)",
+        "Start the broker. Never comes back: [gone for good](../how-to/recover.md#a-broker-is-lost-for-good)",
         "启动该 Broker。只有不会再恢复时：[永久丢失](../how-to/recover.md#某个-broker-永久丢失)",
     ),
     (
         (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
-        "Start `run`: [RoundStale](RoundStale.md)",
-        "启动 `run`：[RoundStale](RoundStale.md)",
+        "[Start `run`](../how-to/install.md#start-stop-restart). Alive: see `turn_skipped` in its log",
+        "[启动 `run`](../how-to/install.md#启动停止与重启)。在运行：看日志中的 `turn_skipped`",
     ),
     (
         (account.NO_ROUND_BESIDE_OTHERS,),
@@ -72,12 +72,12 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (accounting.SHARD_STOPPED,),
-        "[RoundStale](RoundStale.md)",
-        "[RoundStale](RoundStale.md)",
+        "End the other program that writes the key named",
+        "另一个程序在写该行指出的键：停止那个程序",
     ),
     (
         (account.NO_VERDICT,),
-        "Read `turn_skipped` in the log of `run`. None: raise `rounds.candidates_max`",
+        "See `turn_skipped` in the log of `run`. None: raise `rounds.candidates_max`",
         "看 `run` 日志中的 `turn_skipped`。没有：调大 `rounds.candidates_max`",
     ),
     (
@@ -87,18 +87,18 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (undecided_keys.KEY, undecided_keys.KEYS),
-        "`reconciler explain KEY`: start the witness that it names",
-        "`reconciler explain KEY`：启动它指出的证据源",
+        "Start what it names, or what `reconciler explain KEY` names",
+        "启动该行或 `reconciler explain KEY` 指出的证据源",
     ),
 )
 #: What is said by a line that has no words of its own.
 TYPED = {
     "en": (
-        "| `away:` | Start what the line names; of Redis [RedisDown](RedisDown.md) |",
+        "| `away:` | Start what the line names. Redis: ask `reconciler doctor` |",
         "| `not proved to be a primary` | Point its URL at the primary |",
     ),
     "zh": (
-        "| `away:` | 启动该行指出的依赖；Redis 见 [RedisDown](RedisDown.md) |",
+        "| `away:` | 启动该行指出的依赖。Redis 怎么处理，`reconciler doctor` 会说明 |",
         "| `not proved to be a primary` | 让 URL 指向主库 |",
     ),
 }

@@ -239,6 +239,18 @@ def words(text: str) -> float:
     return len(re.findall(r"`[^`]+`|[A-Za-z\d'-]+", prose)) + len(re.findall(r"[\u4e00-\u9fff]", prose)) / 2
 
 
+def led_to(page: Path) -> list[str]:
+    """The pages that rows of a runbook lead to."""
+    rows = re.findall(r"^\| .*", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [link for row in rows for link in re.findall(r"\]\(([^)#]+)", row)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_alert_ends_within_two_pages_since_a_runbook_that_a_row_leads_to_leads_no_further(page: str) -> None:
+    folder = (ROOT / page).parent
+    assert not [link for link in led_to(ROOT / page) if "/" not in link and led_to(folder / link)]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_runbook_tells_people_to_look_for_is_said_by_the_program(page: str) -> None:
     rows = re.findall(r"^\| (.*?) \|", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
