@@ -59,10 +59,10 @@ PACKAGED := tests/packages
 # CI lands often, and tries other examples of properties each time.
 FEWER := $(if $(IN_CI),--hypothesis-profile=fast)
 
-# Four workers on two cores: half of their time is waiting, for brokers, grace periods and leases. FAST=elsewhere leaves
+# Three workers on two cores: they also wait, for brokers, grace periods and leases. FAST=elsewhere leaves
 # out what `make test-fast` runs on another Python.
 test: setup ## everything but test-spark, test-stress and test-nightly; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 4 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER) \
+	$(PYTEST) -n 3 --dist loadgroup -m "not spark and not nightly" $(STRESS:%=--ignore=%) --ignore=$(PACKAGED) $(FEWER) \
 		$(FAST:%=--fast=%)
 
 # Tests that hold verdicts, exit codes, states and sends: they pass although each sentence is its code. worded.txt names those

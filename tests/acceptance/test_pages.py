@@ -19,8 +19,9 @@ pytestmark = [
 
 
 def _marked(page: str) -> object:
-    on_real = page == "tutorial/real-broker.md"
-    return pytest.param(page, marks=marks(REAL) if on_real else pytest.mark.xdist_group("pages"))
+    if page == "tutorial/real-broker.md":
+        return pytest.param(page, marks=[*marks(REAL), pytest.mark.nightly])
+    return pytest.param(page, marks=pytest.mark.xdist_group("pages"))
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in CASES])

@@ -80,8 +80,7 @@ def chosen() -> list[ParameterSet]:
     """Versions by the environment."""
     wanted = os.environ.get("SECURED")
     if wanted is None:
-        by_night = pytest.param("5.3.3", marks=[*marks("5.3.3"), pytest.mark.nightly])
-        return [pytest.param("5.5.0", marks=marks("5.5.0")), by_night]
+        return [pytest.param(version, marks=[*marks(version), pytest.mark.nightly]) for version in ("5.5.0", "5.3.3")]
     versions = list(CLUSTERS) if wanted == "all" else [wanted]
     return [pytest.param(version, marks=marks(version)) for version in versions]
 

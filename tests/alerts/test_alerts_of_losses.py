@@ -11,7 +11,7 @@ from reconciler.rocketmq.consumer.settings import PushSettings
 from tests.alerts.world import World
 from tests.unit.channels.receiver import Reply, receiving
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 #: More than repairs.breaker_candidates_min of the world, in one round or in two.
 STORM = 40

@@ -9,7 +9,7 @@ import pytest
 
 from tests.alerts.world import World
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 
 def test_killed_redis_sweeper_and_service(tmp_path: Path) -> None:

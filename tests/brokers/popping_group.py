@@ -34,13 +34,13 @@ SETTINGS = {
 LONG, SHORT = 300.0, 3.0
 
 
-#: A release that the nightly run tries; BROKER runs it at once.
-BY_NIGHT = "5.4.0"
+#: Releases that the nightly run tries; BROKER runs them at once.
+BY_NIGHT = ("5.4.0", "5.5.0")
 
 
 def marks_of(version: str) -> list[pytest.MarkDecorator]:
     """Marks of a test on this release."""
-    is_nightly = version == BY_NIGHT and not every_setting()
+    is_nightly = version in BY_NIGHT and not every_setting()
     return [*marks(version), *([pytest.mark.nightly] if is_nightly else [])]
 
 

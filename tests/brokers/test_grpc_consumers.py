@@ -73,6 +73,7 @@ def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory
         yield Service(thread=thread, broker=broker, how=how, connect=connect)
 
 
+@pytest.mark.nightly
 @over(("5.3.3", "v2", "cluster"))
 def test_what_a_simple_consumer_holds_or_hands_back_is_left_alone_and_a_lost_message_is_repaired(
     service: Service,

@@ -20,7 +20,7 @@ from tests.services.patient_instance import patient_instance
 from tests.unit.policy.world import TOPIC, World
 
 #: Version, and how the broker is set.
-WAYS = every_setting() or [("5.3.3", "as-delivered"), ("5.5.0", "rocksdb-v2"), (BY_NIGHT, "rocksdb-v2")]
+WAYS = every_setting() or [("5.3.3", "as-delivered"), *((version, "rocksdb-v2") for version in BY_NIGHT)]
 
 
 @dataclass(kw_only=True)

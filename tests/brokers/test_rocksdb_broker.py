@@ -145,7 +145,7 @@ class Later(TransactionListener):
 
 @pytest.mark.parametrize(
     "version",
-    [pytest.param("5.5.0", marks=marks("5.5.0")), pytest.param("5.4.0", marks=[*marks("5.4.0"), NIGHTLY])],
+    [pytest.param(version, marks=[*marks(version), NIGHTLY]) for version in ("5.5.0", "5.4.0")],
 )
 def test_an_open_half_in_rocksdb_stays_one_copy_and_its_check_is_answered(
     version: str, new_rocketmq_cluster: ClusterFactory

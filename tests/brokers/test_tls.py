@@ -100,7 +100,7 @@ def tls_of(authority: Authority, *, mode: str = "enforcing", mutual: bool = Fals
     ("version", "mutual"),
     [
         pytest.param("5.3.3", True, marks=marks("5.3.3")),
-        pytest.param("5.5.0", False, marks=marks("5.5.0")),
+        pytest.param("5.5.0", False, marks=[*marks("5.5.0"), pytest.mark.nightly]),
         pytest.param("5.4.0", False, marks=[*marks("5.4.0"), pytest.mark.nightly]),
     ],
 )

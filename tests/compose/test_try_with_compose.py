@@ -22,7 +22,7 @@ from tests.services import postgres, prometheus, redis_server
 from tests.services.prometheus import milliseconds
 from tests.services.requirements import auditor_tools_missing, java_missing, require
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 NAME = "how-to/try-with-compose.md"

@@ -6,10 +6,11 @@ pressed has a name of its own and room for a finger, axe finds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -26,9 +27,26 @@ from tests.unit.web.ledger_of_cases import key
 from tests.unit.web.sample_addresses import page_addresses
 from tests.unit.web.web_world import PASSWORD, with_user
 
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 #: Names in paths and searches find nothing where there is no row.
 EMPTY_ADDRESSES = [address for address in page_addresses() if address.count("/") == 1 and "?" not in address]
+
+
+def _by_night(addresses: Sequence[str], kind_of: Callable[[str], Hashable]) -> list[ParameterSet]:
+    """By day the first address of each kind."""
+    first = {kind_of(address): address for address in reversed(addresses)}.values()
+    return [pytest.param(one, id=one[:40], marks=() if one in first else pytest.mark.nightly) for one in addresses]
+
+
+def _page_of(address: str) -> tuple[str, int]:
+    """Its name, and how many names follow."""
+    path, _, _ = address.partition("?")
+    return path.split("/")[1], path.count("/")
+
+
 #: Made like those before them: axe takes its time for each.
 _ALIKE = "tbody tr:nth-child(n+9), li:nth-child(n+16), option:nth-child(n+30)"
 
@@ -112,7 +130,7 @@ def _touring(chromium: Browser, url: str, look: Look) -> Iterator[Tour]:
         yield Tour(url=url, watched=watched, width=look.width)
 
 
-@pytest.mark.parametrize("address", page_addresses(), ids=lambda address: address[:40])
+@pytest.mark.parametrize("address", _by_night(page_addresses(), _page_of))
 def test_a_hostile_text_runs_leaves_or_bends_a_page(hostile: Tour, address: str) -> None:
     hostile.open(address)
     hostile.require_well()
@@ -126,7 +144,8 @@ def test_a_hostile_body_runs_leaves_or_bends_the_page_that_opens_it(hostile: Tou
     hostile.require_well()
 
 
-@pytest.mark.parametrize("address", EMPTY_ADDRESSES)
+#: By day the overview and one listing.
+@pytest.mark.parametrize("address", _by_night(EMPTY_ADDRESSES, lambda address: address == "/"))
 def test_a_page_without_a_row_is_readable_for_everybody(empty: Tour, address: str) -> None:
     empty.open(address)
     empty.require_well()

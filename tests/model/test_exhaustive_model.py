@@ -16,8 +16,8 @@ from tests.named_code import exists
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-#: What fits in CI: of the whole (2 messages, 2 groups, 2 crashes, 1 loss, 2 lost ENDs) one dimension is cut in each.
-IN_CI = {
+#: Of the whole (2 messages, 2 groups, 2 crashes, 1 loss, 2 lost ENDs) one dimension is cut in each.
+PARTS = {
     "one group": Bounds(groups=1),
     "one message": Bounds(messages=1),
     "one message, Redis falls back": Bounds(messages=1, groups=1, falls_back=True),
@@ -27,9 +27,14 @@ IN_CI = {
     "no crash": Bounds(crashes=0, lost_ends=1),
     "no loss of Redis": Bounds(crashes=1, redis_losses=0, lost_ends=0),
 }
+#: More than half of the states.
+BY_NIGHT = {"no loss of Redis"}
 
 
-@pytest.mark.parametrize("bounds", IN_CI.values(), ids=IN_CI.keys())
+@pytest.mark.parametrize(
+    "bounds",
+    [pytest.param(of, id=name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name, of in PARTS.items()],
+)
 def test_no_reachable_state_breaks_a_promise(bounds: Bounds) -> None:
     found = search(bounds, Rules())
     assert found.violation is None
@@ -56,6 +61,7 @@ def test_a_bigger_world_finds_the_accident_too(weakened: stories.Weakened) -> No
     assert found.violation.kind in {weakened.kind, "LOST", "UNACCOUNTED", "PHANTOM"}
 
 
+@pytest.mark.nightly
 def test_states_that_are_taken_for_one_lead_to_the_same_result() -> None:
     """Dead fields forgotten, announcements taken late: fewer states, no other result."""
     small = Bounds(messages=2, groups=1, crashes=1, redis_losses=1, lost_ends=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -146,12 +146,26 @@ class SharedClusters:
         self._stack.close()
 
 
+_CLUSTERS = pytest.StashKey[SharedClusters]()
+
+
 @pytest.fixture(scope="session")
-def shared_clusters() -> Iterator[SharedClusters]:
+def shared_clusters(request: pytest.FixtureRequest) -> Iterator[SharedClusters]:
     """Brokers shared by the tests of a worker; give the test the marks of `rocketmq.marks(version)`."""
-    clusters = SharedClusters()
+    clusters = request.config.stash[_CLUSTERS] = SharedClusters()
     yield clusters
     clusters.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """A group of tests is on one worker, in one piece: its brokers, which are never idle, end with its last test."""
+    try:
+        return (yield)
+    finally:
+        groups = [one.nodeid.rpartition("@")[2] if one is not None else None for one in (item, nextitem)]
+        if getattr(item.config.option, "loadgroup", False) and groups[0] != groups[1]:
+            item.config.stash.get(_CLUSTERS, SharedClusters()).close()
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ def quick_settings() -> BrokerSettings:
     return BrokerSettings(
         transaction_timeout_seconds=0.2,
         check_interval_seconds=0.2,
+        check_max=10_000,  # a client that stands still for seconds is asked again: 15 questions are over within three
         finished_batch_interval_seconds=0.05,
         delay_levels=" ".join(["100ms"] * 18),
         suspend_scan_interval_seconds=0.1,

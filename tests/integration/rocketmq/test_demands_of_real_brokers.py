@@ -39,8 +39,8 @@ PLAIN_ACL = "accounts:\n  - accessKey: somebody\n    secretKey: somebodysSecret\
     ("version", "wants"),
     [
         pytest.param("4.9.7", PeerDemand.WANTS_AUTHENTICATION, marks=marks("4.9.7")),
-        pytest.param("5.3.3", PeerDemand.WANTS_AUTHENTICATION, marks=marks("5.3.3")),
-        pytest.param("5.3.3", PeerDemand.WANTS_TLS, marks=marks("5.3.3")),
+        pytest.param("5.3.3", PeerDemand.WANTS_AUTHENTICATION, marks=[*marks("5.3.3"), pytest.mark.nightly]),
+        pytest.param("5.3.3", PeerDemand.WANTS_TLS, marks=[*marks("5.3.3"), pytest.mark.nightly]),
     ],
 )
 def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(

@@ -34,7 +34,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.audit.audit_process import audit
 from tests.integration.upgrade.recorded_world import FOLDER, OLD_MS, TREES, RecordedWorld
-from tests.polling import eventually
+from tests.polling import PATIENCE, eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import RedisFactory
 
@@ -74,9 +74,9 @@ Told = Callable[..., dict[str, Any]]
 
 @pytest.fixture(
     params=[
-        "sqlite",
+        pytest.param("sqlite", marks=pytest.mark.nightly),
         pytest.param("postgresql", marks=pytest.mark.sql("postgres")),
-        pytest.param("mysql", marks=pytest.mark.sql("mariadb")),
+        pytest.param("mysql", marks=[pytest.mark.sql("mariadb"), pytest.mark.nightly]),
     ]
 )
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedWorld:
@@ -293,7 +293,7 @@ def test_every_key_that_0_2_0_left_is_settled_and_repaired_once(upgraded: Upgrad
             assert run(["resume", "ORDERS", *held_by, "--config", config]) == 0
         for key in world.keys_of("given up", "refused by its handler"):
             assert run(["repair", key, "--yes", "--config", config]) in {0, 4}  # it did its part, or waits for proof
-        assert run_once(upgraded.settings, threading.Event(), wait_seconds=60).exit_code == 0
+        assert run_once(upgraded.settings, threading.Event(), wait_seconds=60 * PATIENCE).exit_code == 0
         committed = set(world.keys_of()) - set(world.keys_of("never committed", "rolled back")) - set(dismissed)
         inbox = "SELECT unique_key FROM reconciler_inbox ORDER BY unique_key"
         eventually(
