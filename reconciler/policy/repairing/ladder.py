@@ -16,10 +16,8 @@ from reconciler.contract.kept_facts import (
     COPY_THERE,
     DEAD_LETTERED_BY,
     EFFECT_SEEN,
-    ENDS,
     HALVES_CLOSED,
     HAND_OVER_FAILED,
-    HANDS_OVER,
     HEALED,
     NO_ANSWER,
     NO_HALF,
@@ -30,7 +28,6 @@ from reconciler.contract.kept_facts import (
     NOTHING_TO_SEND,
     POSITION,
     POSITIONS,
-    REPUBLISHES,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
     SENT_LATE,
@@ -69,9 +66,6 @@ from reconciler.policy.repairing.case import (
 from reconciler.policy.repairing.rungs import Act, next_rung
 
 _EFFECT_SEEN, _COPY_THERE, _WAITS_FOR_WORKERS = EFFECT_SEEN(), COPY_THERE(), WAITS_FOR_WORKERS()
-#: What a send again is called.
-_SENDS_AGAIN = {Act.REPUBLISH: REPUBLISHES(), Act.HAND_OVER: HANDS_OVER()}
-_SENDS = frozenset({Act.END, Act.REPUBLISH, Act.HAND_OVER})
 
 
 def decide(case: RepairCase) -> Question | RepairStep:
@@ -299,7 +293,7 @@ def _end(case: RepairCase) -> Question | RepairStep:
         act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
-        reason=ENDS(),
+        reason=case.rung.reason,
         message=half,
     )
 
@@ -317,7 +311,7 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
         act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
-        reason=_SENDS_AGAIN[case.rung.act],
+        reason=case.rung.reason,
         message=source,
         groups=tuple(p.group for p in case.missing) if case.rung.is_per_group else (),
     )
@@ -345,7 +339,7 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
     A plug-in up to 0.2.0 takes each copy for a message of its own: what has, or will have, its effect by the first
     copy would have another one by the next.
     """
-    if isinstance(answer, Question) or answer.act not in _SENDS or is_digits(case.unique_key):
+    if isinstance(answer, Question) or answer.act is not case.rung.act or is_digits(case.unique_key):
         return answer
     copies = _copies(case)
     if not isinstance(copies, Lookup):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from reconciler.clock import Clock, Standstill
 from reconciler.contract.defaults import (
@@ -32,6 +33,7 @@ from reconciler.contract.kept_facts import (
 )  # fmt: skip
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import InvariantViolation
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer
@@ -488,14 +490,19 @@ class Repairer:
     def _request(self, case: RepairCase, decision: RepairStep) -> SendAnswer:
         message = decision.subject
         commit = case.proof_of(message)
-        if decision.act is Act.END:
-            return self._sends.end_transaction(message, expected=commit, commit=True)
-        if decision.act is Act.REPUBLISH:
-            return self._sends.republish(message)
-        self._hand_overs.insert(
-            case.repair.environment, message, groups=decision.groups, content_digest=commit.content_digest
-        )
-        return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(decision.groups)}")
+        match decision.act:
+            case Act.END:
+                return self._sends.end_transaction(message, expected=commit, commit=True)
+            case Act.REPUBLISH:
+                return self._sends.republish(message)
+            case Act.HAND_OVER:
+                groups, digest = decision.groups, commit.content_digest
+                self._hand_overs.insert(case.repair.environment, message, groups=groups, content_digest=digest)
+                return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(groups)}")
+            case Act.WRITE | Act.CLOSE | Act.WITHDRAW:
+                raise InvariantViolation(f"{decision.act} sends no message")
+            case _:
+                assert_never(decision.act)
 
     def _close(self, case: RepairCase, decision: RepairStep) -> RepairStep:
         answers = [

@@ -1,4 +1,4 @@
-"""The rungs of the repair ladder, one row each: its act, the proof of its send, and the groups it reaches."""
+"""The rungs of the repair ladder, one row each: its act, what it is called, its proof, and the groups it reaches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import ENDS, HANDS_OVER, REPUBLISHES
 from reconciler.contract.tables import Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.inquiry.case_file import Question
@@ -32,7 +34,10 @@ class Act(StrEnum):
 class RungTraits:
     """Act, proof and reach of one rung."""
 
+    #: Each sends: a step with this act is held back where it could have a second effect.
     act: Act
+    #: What is written down before it.
+    reason: Fact
     #: What a send leaves, by which a later owner knows that it happened.
     proof: Question
     #: True: the send reaches the groups that lack the effect only; False: every group of the topic.
@@ -44,9 +49,11 @@ class RungTraits:
 
 
 RUNGS: Mapping[Rung, RungTraits] = {
-    Rung.END: RungTraits(act=Act.END, proof=Question.COMMITTED_COPIES, needs_half=True),
-    Rung.REPUBLISH: RungTraits(act=Act.REPUBLISH, proof=Question.COMMITTED_COPIES, climbs_when_not_sent=True),
-    Rung.HAND_OVER: RungTraits(act=Act.HAND_OVER, proof=Question.HAND_OVERS, is_per_group=True),
+    Rung.END: RungTraits(act=Act.END, reason=ENDS(), proof=Question.COMMITTED_COPIES, needs_half=True),
+    Rung.REPUBLISH: RungTraits(
+        act=Act.REPUBLISH, reason=REPUBLISHES(), proof=Question.COMMITTED_COPIES, climbs_when_not_sent=True
+    ),
+    Rung.HAND_OVER: RungTraits(act=Act.HAND_OVER, reason=HANDS_OVER(), proof=Question.HAND_OVERS, is_per_group=True),
 }
 
 
