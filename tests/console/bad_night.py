@@ -23,6 +23,7 @@ from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.every import TOLD
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from reconciler.web.audits.check import AuditCheck
@@ -100,7 +101,7 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "/docs/{page:path}": [("runbooks/LostMessages.md",)],
     "/messages/{name:path}": [(key(1),), (key(60),), (business_id(2),)],
     "/jobs/{job_id}": [(job_id,) for job_id in job_ids()],
-    "/acts/{act}/{key}": [(act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")],
+    "/acts/{act}/{key}": [(act, ACT_KEY) for act in TOLD],
     "/audits/{name}": [("nightly-8",), ("nightly-6",), ("nightly-5",)],
     "/audits/{name}/report": [("nightly-8",)],
 }
@@ -480,14 +481,14 @@ def _answers(now_ms: int) -> Iterator[dict[str, Any]]:
         HOLD: {"topic": "REFUNDS", "changed": True},
         LIFT: {"topic": "ORDERS", "held": True, "left": ["BREAKER"], "lifted": False},
     }
-    for act, answer in answers.items():
+    for act in TOLD.values():
         yield {
             "by": f"web:{ON_CALL}",
             "idempotency_key": kept_key(act, ACT_KEY),
             "digest": bytes(32),
             "state": "ANSWERED",
             "status": 200,
-            "answer": json.dumps(answer),
+            "answer": json.dumps(answers[act]),
             "created_at_ms": now_ms,
         }
 

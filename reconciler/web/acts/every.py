@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.web.acts.act import WebAct
@@ -13,3 +13,5 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 
 ACTS: Sequence[WebAct[Any]] = (REPAIR, HOLD, LIFT, DISMISS, ACKNOWLEDGE, REBUILD, CANCEL, OPEN_BODY)
+#: By name, those whose result a page tells; the others are jobs, which have a page of their own.
+TOLD: Mapping[str, WebAct[Any]] = {act.name: act for act in ACTS if act.is_told}

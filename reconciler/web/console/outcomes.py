@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
 
 from reconciler.telling.ports.idempotency import KeyUse
-from reconciler.web.acts.act import WebAct, name_on_record
-from reconciler.web.acts.every import ACTS
+from reconciler.web.acts.act import name_on_record
+from reconciler.web.acts.every import TOLD
 from reconciler.web.acts.once import RETRY_AFTER_SECONDS, kept_key, outcome_unknown, require_key
 from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Acts whose result is told here; the others are jobs, which have a page of their own.
-_TOLD: Mapping[str, WebAct[Any]] = {act.name: act for act in ACTS if act.is_told}
-
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """What is kept under the visitor's idempotency key. Raises WebRefusal: nothing is."""
-    act, key = _TOLD.get(request.parts["act"]), request.parts["key"]
+    act, key = TOLD.get(request.parts["act"]), request.parts["key"]
     if act is None:
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such act")
     require_key(key)

@@ -20,6 +20,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql import tables as sql
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.every import TOLD
 from reconciler.web.acts.once import kept_key
 from reconciler.web.acts.repairing import DISMISS, REPAIR
 from tests.unit.web.ledger_of_cases import ENVIRONMENT, GROUP, TOPIC, key, write_database
@@ -235,13 +236,13 @@ def _kept_answers(now_ms: int) -> Iterator[dict[str, Any]]:
         HOLD: {"topic": name, "changed": True},
         LIFT: {"topic": name, "held": True, "left": [name, hostile_name(2)], "lifted": False},
     }
-    for act, answer in answers.items():
+    for act in TOLD.values():
         about = {"environment": ENVIRONMENT, "by": f"web:{ADMIN}", "digest": bytes(32), "created_at_ms": now_ms}
         about |= {"token": None, "lease_until_ms": now_ms + 3_600_000, "status": 200}
         yield about | {
             "idempotency_key": kept_key(act, ACT_KEY),
             "state": PostState.ANSWERED,
-            "answer": json.dumps(answer),
+            "answer": json.dumps(answers[act]),
         }
         yield about | {"idempotency_key": kept_key(act, "k2"), "state": PostState.UNDER_WAY, "answer": None}
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
+from reconciler.web.acts.every import TOLD
 from reconciler.web.console.assets import asset_path
 from reconciler.web.route import Surface, WebRoute
 from reconciler.web.routes import ROUTES
@@ -21,7 +22,7 @@ PLACES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "/messages/{name:path}": [(key(1),)],
     "/jobs/{job_id}": _JOBS,
     "/acts/{act}/{key}": [
-        *((act, ACT_KEY) for act in ("repair", "dismiss", "hold", "lift")),
+        *((act, ACT_KEY) for act in TOLD),
         ("repair", "k2"),
         (hostile_name(1), "k1"),
     ],
