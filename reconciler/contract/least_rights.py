@@ -295,7 +295,8 @@ DOCTOR = Role(
 )
 CONSOLE = Role(
     name="console",
-    does="`reconciler status`, `list`, `explain`, `jobs list`, `reconciler web` with `web.read_only`: they only look",
+    does="`reconciler status`, `list`, `explain`, `jobs list`, `jobs show`, `reconciler web` with `web.read_only`: "
+    "they only look",
     brokers=broker_rights.OF_CONSOLE,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,

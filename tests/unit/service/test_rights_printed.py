@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from reconciler.cli.app import app
 from reconciler.commands.rights import Server, role_of, statements_of
+from reconciler.contract.least_rights import ROLES
 from reconciler.errors import InvalidValue
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -127,3 +133,16 @@ def test_plain_acl_has_one_line_an_account(tmp_path: Path) -> None:
 def test_what_cannot_be_printed_is_refused_with_its_name(role: str, login: str, named: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match=named):
         statements_of(settings_of(tmp_path), "postgresql", [role_of(role)], login=login)
+
+
+def _names(command: Any, *before: str) -> Iterator[str]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _names(inner, *before, name)
+    if not hasattr(command, "commands"):
+        yield " ".join(before)
+
+
+def test_each_command_is_of_a_role_or_needs_no_rights_of_ours() -> None:
+    needs_none = "broker|docs|rights|uninstall|notify|demo|audit|statement|config .*|db .*|web (user|token) .*"
+    named = {name for role in ROLES for name in re.findall(r"`(?:reconciler )?([a-z ]+?)(?: --url)?`", role.does)}
+    assert {name for name in _names(get_command(app)) if not re.fullmatch(needs_none, name)} == named - {"web"}

@@ -1,13 +1,16 @@
 """Settings: every problem at once, nothing unknown is ignored, the commented file and the model never drift apart."""
 
+import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from reconciler.errors import ConfigurationError
@@ -21,12 +24,15 @@ def test_commented_example_is_accepted_as_it_is() -> None:
     assert load_settings(EXAMPLE, {}).environment == "production"
 
 
+def _section_of(info: FieldInfo) -> type[BaseModel] | None:
+    kinds = (info.annotation, *getattr(info.annotation, "__args__", ()))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
 def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
     found: dict[str, object] = {}
     for name, info in model.model_fields.items():
-        inner = info.annotation
-        args = [a for a in getattr(inner, "__args__", ()) if isinstance(a, type) and issubclass(a, BaseModel)]
-        section = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else (args[0] if args else None)
+        section = _section_of(info)
         if section is not None:
             found |= _leaves(section, f"{prefix}{name}.")
         else:
@@ -65,6 +71,66 @@ def test_documented_defaults_are_the_defaults() -> None:
         if default is not PydanticUndefined and default is not None and documented[name] != default
     }
     assert not wrong
+
+
+def _sections(model: type[BaseModel], name: str = "settings") -> Iterator[tuple[str, type[BaseModel]]]:
+    yield name, model
+    for field, info in model.model_fields.items():
+        if (section := _section_of(info)) is not None:
+            yield from _sections(section, field)
+
+
+def _sections_in(value: ast.expr, bound: Mapping[str, set[str]]) -> set[str]:
+    """Classes of the sections that an expression may be: `settings.rounds`, a name, one of a list."""
+    match value:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return bound.get(name, set())
+        case ast.Subscript(value=inner) | ast.ListComp(generators=[ast.comprehension(iter=inner)]):
+            return _sections_in(inner, bound)
+        case _:
+            return set()
+
+
+def _read_of_sections(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Class of a section -> what is read of it, by names alone."""
+    classes = {of.__name__: name for name, of in _sections(Settings)}
+    bound = defaultdict(set, {name: {of} for of, name in classes.items()})
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        match node:
+            case ast.arg(arg=name, annotation=ast.expr() as said):
+                bound[name] |= {n.id for n in ast.walk(said) if isinstance(n, ast.Name) and n.id in classes}
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.For(target=ast.Name(id=name), iter=value)
+                | ast.comprehension(target=ast.Name(id=name), iter=value)
+            ):
+                bound[name] |= _sections_in(value, bound)
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            yield from ((section, node.attr) for section in _sections_in(node.value, bound))
+
+
+def _read_by_itself(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What a section makes of its fields; that a validator looks at one makes nothing of it."""
+    for section in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        for made in (node for node in section.body if isinstance(node, ast.FunctionDef)):
+            if not any("validator" in ast.unparse(decorator) for decorator in made.decorator_list):
+                yield from ((section.name, n.attr) for n in ast.walk(made) if isinstance(n, ast.Attribute))
+
+
+def test_every_setting_is_read_by_what_it_is_for() -> None:
+    rooms = dict.fromkeys(("cli", "commands", "web", "wiring"), _read_of_sections) | {"settings": _read_by_itself}
+    files = [(read, path) for room, read in rooms.items() for path in Path("reconciler", room).rglob("*.py")]
+    found = {pair for read, path in files for pair in read(ast.parse(path.read_text()))}
+    unread = {
+        (of.__name__, name)
+        for _, of in _sections(Settings)
+        for name, info in of.model_fields.items()
+        if _section_of(info) is None
+    } - found
+    # The audit alone is about what is late, and reads the file with code of its own.
+    assert unread == {("SubscriptionSettings", "late_after_seconds")}
 
 
 def problems_of(environ: dict[str, str]) -> str:
