@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from enum import Enum, IntEnum, StrEnum
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import sqlalchemy as sa
 
@@ -37,6 +37,8 @@ MODULES = (
 #: Bases that say nothing.
 _PLAIN = (object, Enum, IntEnum, StrEnum, Protocol, ABC)
 _SIGNATURE_CHARACTERS = 100
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def lines() -> Iterator[str]:
@@ -84,12 +86,12 @@ def _described(member: Any) -> Iterator[str]:
         return
     module = import_module(member.__module__)
     (tree,) = _Values(module).visit(ast.parse(textwrap.dedent(inspect.getsource(member)))).body
-    if isinstance(tree, ast.FunctionDef):
+    if isinstance(tree, _FUNCTIONS):
         yield from (*_signature(tree), "", *_text(ast.get_docstring(tree) or ""))
         return
     assert isinstance(tree, ast.ClassDef)
     comments = _comments(member)
-    bases = [f"`{base.__name__}`" for base in member.__bases__ if base not in _PLAIN]
+    bases = [f"`{base.__name__}`" for base in member.__bases__ if base not in (*_PLAIN, *_unnamed(member))]
     if bases:
         yield from (f"A kind of {', '.join(bases)}.", "")
     made = next((one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
@@ -111,19 +113,36 @@ def _described(member: Any) -> Iterator[str]:
     elif fields:
         yield from ("", "| field | type | default | meaning |", "|---|---|---|---|")
         yield from (_field(one, comments) for one in fields)
-    for one in tree.body:
-        if isinstance(one, ast.FunctionDef) and _is_public(one.name) and not _is_for_the_product(one):
+    for one in (*tree.body, *(one for base in _unnamed(member) for one in _properties(base))):
+        if isinstance(one, _FUNCTIONS) and _is_public(one.name) and not _is_for_the_product(one):
             yield from ("", *_method(one))
 
 
-def _is_for_the_product(one: ast.FunctionDef) -> bool:
+def _unnamed(member: type) -> list[type]:
+    """Bases of our own that readers have no name for."""
+    ours = [base for base in member.__bases__ if base.__module__.startswith(("checkback_", "reconciler."))]
+    named = {name for module in MODULES for name in import_module(module).__all__}
+    return [base for base in ours if base.__name__ not in named and not issubclass(base, Exception)]
+
+
+def _properties(base: type) -> list[ast.stmt]:
+    """What a reader sees of such a base; its methods are steps of the product."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return [one for one in body.body if isinstance(one, ast.FunctionDef) and _is_property(one)]
+
+
+def _is_property(one: Function) -> bool:
+    return "property" in {ast.unparse(mark) for mark in one.decorator_list}
+
+
+def _is_for_the_product(one: Function) -> bool:
     """What a knob is asked by the broker that it belongs to is no name for readers."""
     return (ast.get_docstring(one) or "").startswith(("Asked by the ", "The broker says "))
 
 
-def _method(one: ast.FunctionDef) -> Iterator[str]:
-    marks = {ast.unparse(mark) for mark in one.decorator_list}
-    if "property" in marks:
+def _method(one: Function) -> Iterator[str]:
+    if _is_property(one):
         returned = f": {ast.unparse(one.returns)}" if one.returns else ""
         yield from (f"**`{one.name}`**, a property{': ' if returned else ''}`{returned.removeprefix(': ')}`.", "")
     else:
@@ -131,19 +150,20 @@ def _method(one: ast.FunctionDef) -> Iterator[str]:
     yield from _text(ast.get_docstring(one) or "")
 
 
-def _signature(one: ast.FunctionDef, name: str = "") -> Iterator[str]:
+def _signature(one: Function, name: str = "") -> Iterator[str]:
     arguments = one.args
     for first in (arguments.posonlyargs, arguments.args):
         if first and first[0].arg in ("self", "cls"):
             del first[0]
     parts = _arguments(arguments)
     returned = f" -> {ast.unparse(one.returns)}" if one.returns and not name else ""
-    flat = f"{name or one.name}({', '.join(parts)}){returned}"
+    called = f"async {one.name}" if isinstance(one, ast.AsyncFunctionDef) else name or one.name
+    flat = f"{called}({', '.join(parts)}){returned}"
     yield "```python"
     if len(flat) <= _SIGNATURE_CHARACTERS:
         yield flat
     else:
-        yield f"{name or one.name}("
+        yield f"{called}("
         yield from (f"    {part}," for part in parts)
         yield f"){returned}"
     yield "```"

@@ -18,10 +18,13 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 
 if TYPE_CHECKING:
+    from checkback_producers.asynchronous import AsyncTransaction, AsyncTransactionalProducer
     from checkback_producers.client_python import NativeProducer, open_native_producer
 
 __all__ = [
     "AnnouncementRoute",
+    "AsyncTransaction",
+    "AsyncTransactionalProducer",
     "ClientInstance",
     "Message",
     "NativeProducer",
@@ -32,8 +35,9 @@ __all__ = [
     "open_producer",
 ]
 
-# Only those who send over the library in C load what it needs.
+# Only those who send in an event loop, or over the library in C, load what that needs.
 __getattr__ = imported_when_used(
     __name__,
-    dict.fromkeys(("NativeProducer", "open_native_producer"), "checkback_producers.client_python"),
+    dict.fromkeys(("AsyncTransaction", "AsyncTransactionalProducer"), "checkback_producers.asynchronous")
+    | dict.fromkeys(("NativeProducer", "open_native_producer"), "checkback_producers.client_python"),
 )

@@ -27,6 +27,7 @@ __all__ = [
     "InvalidValue",
     "KeyTaken",
     "MissingDependency",
+    "NoPlace",
     "NotCommitted",
     "NotRecorded",
     "PermanentError",
@@ -59,6 +60,10 @@ class RolledBackAlready(TransientError):
 
 class KeyTaken(Collision):
     """The outbox holds another transaction's row under this unique key; the local transaction must not commit."""
+
+
+class NoPlace(TransientError):
+    """As many blocks as `blocks_max` says were open for the whole waiting time; nothing was sent, try again."""
 
 
 class HalfNotSafe(TransientError):

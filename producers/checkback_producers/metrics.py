@@ -11,11 +11,14 @@ numbers are read at the scrape, so that a transaction costs nothing more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from checkback_producers.counts import Count
 from checkback_producers.producer import TransactionalProducer
 from reconciler.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from checkback_producers.asynchronous import AsyncTransactionalProducer
 
 __all__ = ["register_metrics"]
 
@@ -43,7 +46,9 @@ class _Registry(Protocol):
         ...
 
 
-def register_metrics(registry: _Registry, *, producers: Iterable[TransactionalProducer]) -> None:
+def register_metrics(
+    registry: _Registry, *, producers: Iterable[TransactionalProducer | AsyncTransactionalProducer]
+) -> None:
     """Shows the counts of these at each scrape of the registry, groups together. Call it once a registry.
 
     Raises MissingDependency if prometheus_client is not installed, ValueError (of its registry) if that has the names
@@ -59,7 +64,7 @@ def register_metrics(registry: _Registry, *, producers: Iterable[TransactionalPr
 
 
 class _Collector:
-    def __init__(self, producers: Sequence[TransactionalProducer], family: Any) -> None:
+    def __init__(self, producers: Sequence[TransactionalProducer | AsyncTransactionalProducer], family: Any) -> None:
         self._producers = producers
         self._family = family
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DataError, IntegrityError
 
 from checkback_producers.errors import KeyTaken, RolledBackAlready
-from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
+from checkback_producers.ports import Apart, CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.row_rules import aged_by_ms
@@ -27,12 +27,13 @@ from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MalformedInput
 from reconciler.policy.sweeping import OutboxFact, SettledTags
+from reconciler.sql.awaited_connection import on_connection, wait_for
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
 from reconciler.sql.engines import (
     asked_once,
-    class_names,
     database_now_ms,
     driver_error,
+    is_integrity_error,
     lacks_schema,
     now_ms,
     now_ms_sql,
@@ -134,8 +135,20 @@ class SqlOutbox:
         any of them the caller's transaction must be rolled back. Raises InvalidValue for a text that the database would
         change, and takes the row back; and for a body above its max_allowed_packet. Other driver errors pass.
         """
+        return self._record(CallersConnection(connection), entry, self._refuse)
+
+    async def record_awaited(self, connection: object, entry: OutboxEntry, apart: Apart) -> CallersConnection:
+        """As record(), on an asynchronous connection; what blocks runs `apart`, off the caller's loop."""
+
+        def refuse(error: Exception, entry: OutboxEntry) -> None:
+            wait_for(apart(partial(self._refuse, error, entry)))
+
+        return await on_connection(connection, lambda local: self._record(local, entry, refuse))
+
+    def _record(
+        self, local: CallersConnection, entry: OutboxEntry, refuse: Callable[[Exception, OutboxEntry], None]
+    ) -> CallersConnection:
         identity = self.identity()
-        local = CallersConnection(connection)
         if local.is_pipelined:
             raise UnsafeConnection("the connection is in pipeline mode, where nothing tells whether a row was written")
         if local.dialect != self._dialect:
@@ -147,7 +160,7 @@ class SqlOutbox:
                 local.execute(f"SAVEPOINT {_SAVEPOINT}", ())
             written = local.execute(_record_sql(local.dialect, local.marker), (*values, identity))
         except Exception as error:
-            self._refuse(error, entry)
+            refuse(error, entry)
             raise
         if written != 1:
             raise self._another_database()
@@ -342,7 +355,7 @@ class SqlOutbox:
     def _refuse(self, error: Exception, entry: OutboxEntry) -> None:
         unique_key = entry.unique_key
         original = driver_error(error)
-        if "IntegrityError" in class_names(original):
+        if is_integrity_error(original):
             # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
             fact = self.find(unique_key)
             if fact is not None and not fact.is_committed:

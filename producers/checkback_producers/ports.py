@@ -6,10 +6,10 @@ transaction only through these. Adapters: outbox.py (SQL), remoting.py (brokers)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from reconciler.policy.evidence import SendAnswer
 from reconciler.policy.sweeping import OutboxFact, SettledTags
@@ -146,6 +146,19 @@ class LocalTransaction(Protocol):
 
     def is_open(self) -> bool:
         """True while the recorded connection is in a transaction: its outcome is not known yet."""
+        ...
+
+
+#: Runs a step that blocks on a thread of its own, and waits for it.
+Apart: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+@runtime_checkable
+class AwaitedOutbox(Protocol):
+    """An outbox whose `record` may be awaited."""
+
+    async def record_awaited(self, connection: object, entry: OutboxEntry, apart: Apart) -> LocalTransaction:
+        """Outbox.record on an asynchronous connection of the caller; what blocks runs `apart`."""
         ...
 
 

@@ -137,9 +137,13 @@ class TransactionalProducer:
         `business_id` travels as property BUSINESS_ID (else a ULID). Raises InvalidValue for a delay level or for
         what the outbox cannot keep, UsageError before start.
         """
+        return Transaction(*self.prepared(message, business_id))
+
+    def prepared(self, message: Message, business_id: str | None) -> tuple[TransactionParts, Message]:
+        """Asked by the asynchronous producer: what a block is made of. Errors are those of `transaction`."""
         if not self._is_running:
             raise UsageError("the producer is not started: call start(), or use it as a context manager")
-        return Transaction(self._parts, self._prepare(message, business_id, self._halves.next_unique_key()))
+        return self._parts, self._prepare(message, business_id, self._halves.next_unique_key())
 
     def _prepare(self, message: Message, business_id: str | None, unique_key: str) -> Message:
         mark = None if self._outbox is None else self._outbox.identity()

@@ -10,6 +10,8 @@ with producer.transaction(message) as tx:          # the half is sent
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import TracebackType
@@ -27,7 +29,7 @@ from checkback_producers.errors import (
     NotRecorded,
     RolledBackAlready,
 )
-from checkback_producers.ports import HalfSender, LocalTransaction, Outbox, Outcome, SentHalf
+from checkback_producers.ports import HalfSender, LocalTransaction, Outbox, OutboxEntry, Outcome, SentHalf
 from reconciler.clock import Clock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.properties import BUSINESS_ID
@@ -77,13 +79,8 @@ class _Recording(Enum):
     DONE = auto()
 
 
-class Transaction:
-    """One block. Confined to the thread that runs it.
-
-    `outcome` is None until the block has ended, then what was read: COMMIT, ROLLBACK or UNKNOWN (with
-    `completion="check"` always UNKNOWN: the broker asks later). `end_answer` is END_TRANSACTION's answer, None if
-    none was sent.
-    """
+class Block:
+    """What a block knows and does, whatever enters it: the steps of Transaction and of AsyncTransaction."""
 
     def __init__(self, parts: TransactionParts, message: Message) -> None:
         self.message = message
@@ -116,38 +113,7 @@ class Transaction:
             raise UsageError("no half was sent yet: use the transaction as a context manager")
         return self._half
 
-    def record(self, connection: object) -> None:
-        """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
-
-        Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError
-        (called twice, outside the block, no outbox), UnsafeConnection, InvalidValue (a text that the database would
-        change), RolledBackAlready, KeyTaken or DatabaseAway: the caller's transaction must then be rolled back, which
-        leaving the block with the exception does.
-        """
-        outbox = self._parts.outbox
-        if outbox is None:
-            raise UsageError("this producer has no outbox (the weaker mode): there is nothing to record")
-        if self.outcome is not None:
-            raise UsageError("the block has ended: record must be the first statement of the transaction inside it")
-        if self._recording is not _Recording.NOTHING:
-            raise UsageError("record was called already: one block is one message and one local transaction")
-        entry = entry_of(
-            self.message,
-            self.half,
-            producer_group=self._parts.producer_group,
-            keep_body=self._parts.keep_bodies,
-        )
-        self._recording = _Recording.UNCLEAR
-        try:
-            self._local = outbox.record(connection, entry)
-        except (UsageError, InvalidValue, RolledBackAlready, KeyTaken):
-            self._recording = _Recording.NOTHING
-            raise
-        self._recording = _Recording.DONE
-
-    # ----------------------------------------------------------------- the block
-
-    def __enter__(self) -> Self:
+    def send(self) -> None:
         """Sends the half. Raises HalfNotSafe (END ROLLBACK was sent), TransientError or PermanentError."""
         if self._half is not None:
             raise UsageError("a transaction is one block: make another one for another message")
@@ -162,23 +128,13 @@ class Transaction:
         except ReconcilerError:
             self._parts.counts.add("halves_failed")
             raise
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight stays as it is.
-
-        Without one raises NotRecorded or NotCommitted; neither END_TRANSACTION nor the announcement makes it fail.
-        """
-        decision = self.conclude(is_clean=error is None, is_interrupted=is_interruption(error))
+    def finish(self, *, is_clean: bool, is_interrupted: bool = False) -> None:
+        """Reads the outcome, sends END_TRANSACTION, announces a commit; none of them makes it fail."""
+        decision = self.conclude(is_clean=is_clean, is_interrupted=is_interrupted)
         if decision.outcome is not Outcome.UNKNOWN:
             self._end(decision.outcome)
         self.announce()
-        if error is None:
-            self.require_commit()
-
-    # ----------------------------------------------------------------- its steps, for transports with another order
 
     def attach(self, half: SentHalf) -> None:
         """The half was sent: `record` may be called."""
@@ -201,12 +157,7 @@ class Transaction:
             case Outcome.ROLLBACK:
                 self._parts.counts.add("rolled_back")
             case Outcome.UNKNOWN if self._parts.completion == "end":
-                self._parts.counts.add("unknown")
-                logger.warning(
-                    "outcome_unknown: %s: %s: nothing sent, check-back and sweeper decide",
-                    self.unique_key,
-                    self.reason,
-                )
+                self._tell_unknown()
             case Outcome.UNKNOWN:
                 self._parts.counts.add("left_to_check_back")
         return decision
@@ -253,6 +204,39 @@ class Transaction:
                 "the block after a rollback of its own are committed without their message"
             )
 
+    def _tell_unknown(self) -> None:
+        self._parts.counts.add("unknown")
+        logger.warning(
+            "outcome_unknown: %s: %s: nothing sent, check-back and sweeper decide", self.unique_key, self.reason
+        )
+
+    @contextmanager
+    def _recording_in(self) -> Iterator[tuple[Outbox, OutboxEntry]]:
+        """Around what writes the row; notes whether it may be in the caller's transaction. Raises UsageError."""
+        outbox = self._parts.outbox
+        if outbox is None:
+            raise UsageError("this producer has no outbox (the weaker mode): there is nothing to record")
+        if self.outcome is not None:
+            raise UsageError("the block has ended: record must be the first statement of the transaction inside it")
+        if self._recording is not _Recording.NOTHING:
+            raise UsageError("record was called already: one block is one message and one local transaction")
+        entry = entry_of(
+            self.message,
+            self.half,
+            producer_group=self._parts.producer_group,
+            keep_body=self._parts.keep_bodies,
+        )
+        self._recording = _Recording.UNCLEAR
+        try:
+            yield outbox, entry
+        except (UsageError, InvalidValue, RolledBackAlready, KeyTaken):
+            self._recording = _Recording.NOTHING
+            raise
+        self._recording = _Recording.DONE
+
+    def _is_open(self) -> bool:
+        return self._local is not None and self._local.is_open()
+
     def _decide(self, *, is_clean: bool, is_interrupted: bool) -> CheckAnswer:
         parts = self._parts
         if parts.outbox is None:
@@ -269,7 +253,7 @@ class Transaction:
             self.message, self.half, producer_group=parts.producer_group, now_ms=parts.clock.now_ms()
         )
         try:
-            if self._local is not None and self._local.is_open():
+            if self._is_open():
                 decision = decide(parts.outbox, half, is_final=False)
                 if decision.outcome is Outcome.UNKNOWN:
                     return CheckAnswer(
@@ -295,3 +279,39 @@ class Transaction:
                 "end_failed: %s: END_TRANSACTION(%s): %s %s; check-back or the reconciler finishes it",
                 self.unique_key, outcome, answer.outcome, answer.detail,
             )  # fmt: skip
+
+
+class Transaction(Block):
+    """One block. Confined to the thread that runs it.
+
+    `outcome` is None until the block has ended, then what was read: COMMIT, ROLLBACK or UNKNOWN (with
+    `completion="check"` always UNKNOWN: the broker asks later). `end_answer` is END_TRANSACTION's answer, None if
+    none was sent.
+    """
+
+    def record(self, connection: object) -> None:
+        """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
+
+        Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError
+        (called twice, outside the block, no outbox), UnsafeConnection, InvalidValue (a text that the database would
+        change), RolledBackAlready, KeyTaken or DatabaseAway: the caller's transaction must then be rolled back, which
+        leaving the block with the exception does.
+        """
+        with self._recording_in() as (outbox, entry):
+            self._local = outbox.record(connection, entry)
+
+    def __enter__(self) -> Self:
+        """Sends the half. Raises HalfNotSafe (END ROLLBACK was sent), TransientError or PermanentError."""
+        self.send()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight stays as it is.
+
+        Without one raises NotRecorded or NotCommitted; neither END_TRANSACTION nor the announcement makes it fail.
+        """
+        self.finish(is_clean=error is None, is_interrupted=is_interruption(error))
+        if error is None:
+            self.require_commit()

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 #: Package of the DB-API connection's class, or of a class that it extends -> dialect.
-_DIALECTS = {"sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql", "pymysql": "mysql"}
+_DIALECTS = {
+    "sqlite3": "sqlite",
+    "psycopg": "postgresql",
+    "psycopg2": "postgresql",
+    "asyncpg": "postgresql",
+    "pymysql": "mysql",
+}
 
 #: libpq's PGTransactionStatusType. 1 is a statement that still runs, 3 a transaction that failed.
 _POSTGRES_IDLE = 0
@@ -64,9 +70,7 @@ class CallersConnection:
             if not self._alchemy.in_transaction():
                 self._alchemy.begin()
             raw = self._alchemy.connection
-        # A SQLAlchemy pool's proxy wraps the driver's connection.
-        self._raw: Any = getattr(raw, "dbapi_connection", None) or raw
-        self._package = _package_of(self._raw, given)
+        self._package, self._raw = self._driver_of(raw, given)
         self.dialect = _DIALECTS[self._package]
         #: The text for a parameter in a statement: "%s" or "?".
         self.marker = MARKERS[self.dialect]
@@ -76,6 +80,11 @@ class CallersConnection:
                 "transaction, or switch autocommit off"
             )
         self._transaction = None if self._owner is None else self._owner.get_transaction()
+
+    def _driver_of(self, raw: Any, given: object) -> tuple[str, Any]:
+        """Package and connection of the driver. Raises UnsafeConnection for an unknown one."""
+        raw = getattr(raw, "dbapi_connection", None) or raw  # a SQLAlchemy pool's proxy wraps it
+        return _package_of(raw, given), raw
 
     @property
     def is_of_driver(self) -> bool:
@@ -160,11 +169,16 @@ class CallersConnection:
         return int(self._raw.info.transaction_status) not in (_POSTGRES_IDLE, _POSTGRES_UNKNOWN)
 
 
+def package_of(kind: type) -> str:
+    """Where a class comes from."""
+    return kind.__module__.partition(".")[0]
+
+
 def _package_of(raw: object, given: object) -> str:
     kinds = type(raw).__mro__
     if hasattr(raw, "cursor") and not any(kind.__name__.startswith("Async") for kind in kinds):
         for kind in kinds:
-            package = kind.__module__.partition(".")[0]
+            package = package_of(kind)
             if package in _DIALECTS:
                 return package
     raise UnsafeConnection(

@@ -101,6 +101,9 @@ _REMEDIES = tuple(
         ),
     )
 )
+#: Classes of PostgreSQL's codes that psycopg calls operational: connection, rollback by the server, resources, locks,
+#: intervention, system.
+_AWAY_SQLSTATES = ("08", "40", "53", "55", "57", "58")
 #: What to do where a statement takes longer than its time.
 TOO_SLOW = "its tables may be large or its disk busy: raise rounds.statement_seconds if its statements need longer"
 #: What a person has to know of a write without an answer.
@@ -429,7 +432,7 @@ def is_silent(error: BaseException | None) -> bool:
 def _was_ended(error: BaseException | None) -> bool:
     """True if the server ended the statement for its time, and has said so."""
     # PostgreSQL 57014, also for a cancellation by a person; MariaDB 1969, MySQL 3024.
-    return "QueryCanceled" in class_names(error) or next(iter(getattr(error, "args", ())), None) in (1969, 3024)
+    return sqlstate_of(error) == "57014" or next(iter(getattr(error, "args", ())), None) in (1969, 3024)
 
 
 def _words(error: BaseException | None, engine: sa.Engine) -> str:
@@ -456,12 +459,25 @@ def class_names(error: BaseException | None) -> set[str]:
     return {kind.__name__ for kind in type(error).__mro__}
 
 
+def sqlstate_of(error: BaseException | None) -> str:
+    """PostgreSQL's code of an error of psycopg or asyncpg; empty: it has none. asyncpg's classes have names of its
+    own."""
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def is_integrity_error(error: BaseException | None) -> bool:
+    """True for a driver's error that means: the key exists."""
+    return "IntegrityError" in class_names(error) or sqlstate_of(error)[:2] == "23"
+
+
 def is_away(error: BaseException | None) -> bool:
     """True for a driver's error that trying again later may cure: away, locked, deadlock, refused, full, read-only."""
     names = class_names(error)
-    if "InFailedSqlTransaction" in names or "syntax error" in str(error):
+    if "InFailedSqlTransaction" in names or sqlstate_of(error) == "25P02" or "syntax error" in str(error):
         return False  # a bug; SQLite calls a syntax error operational
     if names & {"OperationalError", "InterfaceError", "InternalError", "InsufficientPrivilege"}:
+        return True
+    if sqlstate_of(error)[:2] in _AWAY_SQLSTATES or sqlstate_of(error) == "42501" or isinstance(error, ConnectionError):
         return True
     # SQLite's "file is not a database" is a DatabaseError and none of its subclasses.
     return type(error).__name__ == "DatabaseError"

@@ -81,7 +81,12 @@ class FrameworkShop(Stacked):
     def try_the_rest(self) -> None:
         """What stands at the end of the page."""
         assert self.names["place_by_django"](5)
-        self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5])
+        self.names |= {
+            "asynchronous_url": self._postgres_url.replace("+psycopg", "+asyncpg"),
+            "made": self._made("order-service-3", self._postgres_url),
+        }
+        assert asyncio.run(self.names["place_in_a_loop"](9))
+        self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5, 9])
         self.names["producer"] = self.kept
         assert self.names["web"].test_client().post("/orders/6").get_json()["unique_key"]
         assert asyncio.run(posted(self.names["api"], "/orders/7"))["unique_key"]
@@ -89,15 +94,16 @@ class FrameworkShop(Stacked):
         self._bill(self.names["bill"], self._bills, [1, 2, 3, 6, 7, 8])
 
     def _producer(self, group: str, url: str) -> TransactionalProducer:
-        route = AnnouncementRoute(environment="production", queues=4)
-        opened = open_producer(
+        return self._stack.enter_context(self._made(group, url))
+
+    def _made(self, group: str, url: str) -> TransactionalProducer:
+        return open_producer(
             group=group,
             environment="production",
             name_servers=self._deployed.name_servers,
             outbox_url=url,
-            announcements=route,
+            announcements=AnnouncementRoute(environment="production", queues=4),
         )
-        return self._stack.enter_context(opened)
 
     def _bill(self, handler: Any, bills: Callable[[], list[int]], expected: list[int]) -> None:
         with TransactionalConsumer(handler, name_servers=self._deployed.name_servers):

@@ -25,6 +25,12 @@ class BusinessFailed(Exception):
     """The service's own error."""
 
 
+@pytest.fixture
+def world(both: World) -> World:
+    """Every case of this file holds on both faces."""
+    return both
+
+
 def database_now_ms(world: World) -> int:
     with world.engine.connect() as connection:
         return int(connection.execute(sa.text(f"SELECT {now_ms_sql(world.engine.dialect.name)}")).scalar_one())
@@ -34,7 +40,7 @@ def database_now_ms(world: World) -> int:
 def test_a_commit_is_ended_announced_and_marked(world: World) -> None:
     producer = world.producer()
     before_ms = database_now_ms(world)
-    with producer.transaction(message(), business_id="order-1") as tx, world.engine.begin() as connection:
+    with producer.transaction(message(), business_id="order-1") as tx, world.database.begin() as connection:
         tx.record(connection)
         world.do_business(connection, "order-1")
     assert tx.outcome is Outcome.COMMIT
@@ -56,7 +62,7 @@ def test_a_commit_is_ended_announced_and_marked(world: World) -> None:
 def test_the_row_keeps_the_half_and_the_digest_of_what_a_consumer_sees(world: World) -> None:
     producer = world.producer(keep_bodies=True)
     sent = message(properties={"currency": "€"}, body=bytes(range(256)))
-    with producer.transaction(sent) as tx, world.engine.begin() as connection:
+    with producer.transaction(sent) as tx, world.database.begin() as connection:
         tx.record(connection)
     row = world.row(tx.unique_key)
     (half,) = world.halves.sent
@@ -77,7 +83,7 @@ def test_the_row_keeps_the_half_and_the_digest_of_what_a_consumer_sees(world: Wo
 
 
 def test_without_keep_bodies_no_content_is_stored(world: World) -> None:
-    with world.producer().transaction(message(tags=None, keys=())) as tx, world.engine.begin() as connection:
+    with world.producer().transaction(message(tags=None, keys=())) as tx, world.database.begin() as connection:
         tx.record(connection)
     row = world.row(tx.unique_key)
     assert (row.body, row.properties, row.tag, row.message_keys) == (None, None, None, None)
@@ -86,7 +92,7 @@ def test_without_keep_bodies_no_content_is_stored(world: World) -> None:
 def test_a_forgotten_record_rolls_the_message_back_and_says_so(world: World) -> None:
     producer = world.producer()
     with pytest.raises(NotRecorded, match="without its message"), producer.transaction(message()) as tx:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             world.do_business(connection, "unheard")
     assert tx.outcome is Outcome.ROLLBACK
     assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
@@ -97,7 +103,7 @@ def test_a_forgotten_record_rolls_the_message_back_and_says_so(world: World) -> 
 
 def test_a_forgotten_commit_leaves_a_tombstone_and_says_so(world: World) -> None:
     producer = world.producer()
-    with pytest.raises(NotCommitted), producer.transaction(message()) as tx, world.engine.connect() as connection:
+    with pytest.raises(NotCommitted), producer.transaction(message()) as tx, world.database.connect() as connection:
         tx.record(connection)
         world.do_business(connection, "gone")
         # connect() without commit: SQLAlchemy rolls back when the connection is given back
@@ -111,7 +117,7 @@ def test_a_forgotten_commit_leaves_a_tombstone_and_says_so(world: World) -> None
 def test_an_exception_of_the_business_stays_as_it_is(world: World) -> None:
     failure = BusinessFailed("no stock")
     with pytest.raises(BusinessFailed) as raised, world.producer().transaction(message()) as tx:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             tx.record(connection)
             world.do_business(connection, "no stock")
             raise failure
@@ -124,7 +130,7 @@ def test_an_exception_of_the_business_stays_as_it_is(world: World) -> None:
 
 def test_an_exception_after_the_commit_does_not_undo_it(world: World) -> None:
     with pytest.raises(BusinessFailed), world.producer().transaction(message()) as tx:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             tx.record(connection)
         raise BusinessFailed
     assert tx.outcome is Outcome.COMMIT
@@ -150,7 +156,7 @@ def test_an_exception_before_the_record_rolls_back_without_touching_the_database
 def test_an_end_that_is_refused_or_lost_changes_nothing(world: World, answer: SendAnswer) -> None:
     producer = world.producer()
     world.halves.end_answer = answer
-    with producer.transaction(message()) as tx, world.engine.begin() as connection:
+    with producer.transaction(message()) as tx, world.database.begin() as connection:
         tx.record(connection)
     assert tx.outcome is Outcome.COMMIT
     assert tx.end_answer == answer
@@ -161,7 +167,7 @@ def test_an_end_that_is_refused_or_lost_changes_nothing(world: World, answer: Se
 
 def test_a_transport_that_raises_at_end_does_not_fail_a_committed_block(world: World) -> None:
     world.halves.end_failure = RequestTimeout("no answer")
-    with world.producer().transaction(message()) as tx, world.engine.begin() as connection:
+    with world.producer().transaction(message()) as tx, world.database.begin() as connection:
         tx.record(connection)
     assert tx.end_answer is not None
     assert tx.end_answer.outcome is EndOutcome.NOT_SENT
@@ -171,7 +177,7 @@ def test_a_transport_that_raises_at_end_does_not_fail_a_committed_block(world: W
 def test_an_announcement_that_fails_leaves_the_row_for_the_sweeper(world: World) -> None:
     producer = world.producer()
     world.announcements.failure = BrokerUnavailable("connection refused")
-    with producer.transaction(message()) as tx, world.engine.begin() as connection:
+    with producer.transaction(message()) as tx, world.database.begin() as connection:
         tx.record(connection)
     assert tx.outcome is Outcome.COMMIT
     assert world.state(tx.unique_key) == "NEW"
@@ -201,7 +207,7 @@ def test_a_tombstone_makes_record_and_the_local_transaction_fail(world: World) -
         # The broker asked for the last time while the service was on its way to its database.
         last_round = producer.check_answerer.answer(world.checked(tx.unique_key, check_times=15))
         assert last_round is Outcome.ROLLBACK
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             tx.record(connection)
             world.do_business(connection, "too late")
     assert not world.did_business("too late")
@@ -211,17 +217,17 @@ def test_a_tombstone_makes_record_and_the_local_transaction_fail(world: World) -
 
 def test_a_twin_of_the_key_fails_and_only_this_half_is_rolled_back(world: World) -> None:
     producer = world.producer()
-    with producer.transaction(message()) as first, world.engine.begin() as connection:
+    with producer.transaction(message()) as first, world.database.begin() as connection:
         first.record(connection)
     with pytest.raises(KeyTaken), producer.transaction(message(unique_key=first.unique_key)) as second:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             second.record(connection)
     assert second.outcome is Outcome.ROLLBACK
     assert world.state(first.unique_key) == "ANNOUNCED"
 
 
 def test_record_twice_is_refused_and_the_first_one_counts(world: World) -> None:
-    with world.producer().transaction(message()) as tx, world.engine.begin() as connection:
+    with world.producer().transaction(message()) as tx, world.database.begin() as connection:
         tx.record(connection)
         with pytest.raises(UsageError, match="called already"):
             tx.record(connection)
@@ -231,13 +237,13 @@ def test_record_twice_is_refused_and_the_first_one_counts(world: World) -> None:
 def test_record_after_the_block_is_refused(world: World) -> None:
     with pytest.raises(NotRecorded), world.producer().transaction(message()) as tx:
         pass
-    with pytest.raises(UsageError, match="has ended"), world.engine.begin() as connection:
+    with pytest.raises(UsageError, match="has ended"), world.database.begin() as connection:
         tx.record(connection)
 
 
 def test_completion_by_check_back_sends_nothing_at_the_end(world: World) -> None:
     producer = world.producer(completion="check")
-    with producer.transaction(message()) as tx, world.engine.begin() as connection:
+    with producer.transaction(message()) as tx, world.database.begin() as connection:
         tx.record(connection)
     assert (tx.outcome, tx.end_answer) == (Outcome.UNKNOWN, None)
     assert world.halves.ended == []
@@ -271,7 +277,7 @@ def test_the_weaker_mode_follows_the_block_alone(world: World, fails: bool) -> N
 def test_the_weaker_mode_has_nothing_to_record(world: World) -> None:
     producer = world.producer(without_outbox=True)
     with pytest.raises(UsageError, match="weaker mode"), producer.transaction(message()) as tx:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             tx.record(connection)
 
 

@@ -8,19 +8,28 @@ import logging
 from collections.abc import Callable
 
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.orm import Session
 
 from checkback_producers import Outcome
 from checkback_producers.errors import NotCommitted, NotRecorded, UnsafeConnection
+from tests.integration.producers.faces import FACES
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import World, message
+
+
+@pytest.fixture
+def world(both: World) -> World:
+    """Every case holds on both faces, where it is not about a connection of one of them."""
+    return both
+
+
+#: Drivers' own connections that are not asynchronous.
+of_threads = pytest.mark.parametrize("face", ["threads"], indirect=True)
 
 
 @pytest.mark.parametrize("later", ["commit", "rollback"])
 def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, caplog: pytest.LogCaptureFixture) -> None:
     producer = world.producer()
-    with world.engine.connect() as connection:
+    with world.database.connect() as connection:
         outer = connection.begin()
         with caplog.at_level(logging.WARNING, "checkback_producers"), producer.transaction(message()) as tx:
             tx.record(connection)
@@ -40,7 +49,7 @@ def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, ca
 
 def test_a_record_that_a_savepoint_took_back_gets_no_tombstone_while_its_transaction_is_open(world: World) -> None:
     producer = world.producer()
-    with world.engine.connect() as connection:
+    with world.database.connect() as connection:
         with connection.begin():
             with producer.transaction(message()) as tx:
                 savepoint = connection.begin_nested()
@@ -52,6 +61,7 @@ def test_a_record_that_a_savepoint_took_back_gets_no_tombstone_while_its_transac
     assert producer.check_answerer.answer(world.checked(tx.unique_key)) is Outcome.ROLLBACK
 
 
+@of_threads
 def test_a_raw_connection_that_was_not_committed_yet_is_unknown(world: World) -> None:
     producer = world.producer()
     with raw_connection(world.url) as connection:
@@ -62,6 +72,7 @@ def test_a_raw_connection_that_was_not_committed_yet_is_unknown(world: World) ->
     assert producer.check_answerer.answer(world.checked(tx.unique_key)) is Outcome.COMMIT
 
 
+@of_threads
 @pytest.mark.pooled
 def test_a_raw_connection_commits(world: World) -> None:
     with raw_connection(world.url) as connection, world.producer().transaction(message()) as tx:
@@ -73,13 +84,13 @@ def test_a_raw_connection_commits(world: World) -> None:
 
 @pytest.mark.pooled
 def test_a_session_commits(world: World) -> None:
-    with world.producer().transaction(message()) as tx, Session(world.engine) as session, session.begin():
+    with world.producer().transaction(message()) as tx, world.session() as session, session.begin():
         tx.record(session)
     assert tx.outcome is Outcome.COMMIT
 
 
 def test_commit_as_you_go_commits(world: World) -> None:
-    with world.producer().transaction(message()) as tx, world.engine.connect() as connection:
+    with world.producer().transaction(message()) as tx, world.database.connect() as connection:
         tx.record(connection)
         world.do_business(connection, "as you go")
         connection.commit()
@@ -88,7 +99,11 @@ def test_commit_as_you_go_commits(world: World) -> None:
 
 
 def test_a_rolled_back_savepoint_takes_the_row_with_it(world: World) -> None:
-    with pytest.raises(NotCommitted), world.producer().transaction(message()) as tx, world.engine.begin() as connection:
+    with (
+        pytest.raises(NotCommitted),
+        world.producer().transaction(message()) as tx,
+        world.database.begin() as connection,
+    ):
         savepoint = connection.begin_nested()
         tx.record(connection)
         savepoint.rollback()
@@ -96,24 +111,25 @@ def test_a_rolled_back_savepoint_takes_the_row_with_it(world: World) -> None:
     assert world.state(tx.unique_key) == "ROLLED_BACK"
 
 
-@pytest.mark.parametrize("kind", ["raw", "sqlalchemy"])
-def test_a_connection_in_autocommit_is_refused(world: World, kind: str) -> None:
-    producer = world.producer()
-    with pytest.raises(UnsafeConnection, match="autocommit"), producer.transaction(message()) as tx:
-        if kind == "raw":
-            with raw_connection(world.url, autocommit=True) as connection:
-                tx.record(connection)
-        else:
-            engine = sa.create_engine(world.url, isolation_level="AUTOCOMMIT")
-            try:
-                with engine.connect() as connection:
-                    tx.record(connection)
-            finally:
-                engine.dispose()
+def test_a_connection_in_autocommit_is_refused(world: World) -> None:
+    engine = world.other_database(isolation_level="AUTOCOMMIT")
+    with pytest.raises(UnsafeConnection, match="autocommit"), world.producer().transaction(message()) as tx:
+        with engine.connect() as connection:
+            tx.record(connection)
+    engine.dispose()
     assert world.state(tx.unique_key) is None
     assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
 
 
+@of_threads
+def test_a_raw_connection_in_autocommit_is_refused(world: World) -> None:
+    with pytest.raises(UnsafeConnection, match="autocommit"), world.producer().transaction(message()) as tx:
+        with raw_connection(world.url, autocommit=True) as connection:
+            tx.record(connection)
+    assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
+
+
+@of_threads
 def test_an_explicit_transaction_on_an_autocommit_connection_is_accepted(world: World) -> None:
     with raw_connection(world.url, autocommit=True) as connection, world.producer().transaction(message()) as tx:
         connection.cursor().execute("BEGIN")
@@ -123,13 +139,15 @@ def test_an_explicit_transaction_on_an_autocommit_connection_is_accepted(world: 
 
 
 @pytest.mark.pooled
-def test_a_connection_to_another_database_is_refused(new_database_url: Callable[[], str]) -> None:
-    world, other = World(new_database_url()), World(new_database_url())
+def test_a_connection_to_another_database_is_refused(new_database_url: Callable[[], str], face: str) -> None:
+    world, other = FACES[face](new_database_url()), World(new_database_url())
+    engine = world.other_database(other.url)
     try:
         with pytest.raises(UnsafeConnection, match="another database"), world.producer().transaction(message()) as tx:
-            with other.engine.begin() as connection:
+            with engine.begin() as connection:
                 other.do_business(connection, "elsewhere")
                 tx.record(connection)
+        engine.dispose()
         assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
         assert world.state(tx.unique_key) is None
         assert other.state(tx.unique_key) is None
@@ -139,16 +157,19 @@ def test_a_connection_to_another_database_is_refused(new_database_url: Callable[
         other.close()
 
 
-def test_a_connection_to_a_database_without_an_outbox_is_refused(new_database_url: Callable[[], str]) -> None:
-    world, other = World(new_database_url()), sa.create_engine(new_database_url())
+def test_a_connection_to_a_database_without_an_outbox_is_refused(
+    new_database_url: Callable[[], str], face: str
+) -> None:
+    world = FACES[face](new_database_url())
+    other = world.other_database(new_database_url())
     try:
         with pytest.raises(UnsafeConnection, match="another database"), world.producer().transaction(message()) as tx:
             with other.begin() as connection:
                 tx.record(connection)
         assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
     finally:
-        world.close()
         other.dispose()
+        world.close()
 
 
 def test_a_swallowed_refusal_still_rolls_the_message_back(new_database_url: Callable[[], str]) -> None:
@@ -166,7 +187,7 @@ def test_a_swallowed_refusal_still_rolls_the_message_back(new_database_url: Call
 @pytest.mark.parametrize("other", [object(), None, "postgresql://"])
 def test_what_is_no_connection_is_refused(world: World, other: object) -> None:
     with (
-        pytest.raises(UnsafeConnection, match="no connection that is known"),
+        pytest.raises(UnsafeConnection, match=r"no (asynchronous )?connection that is known"),
         world.producer().transaction(message()) as tx,
     ):
         tx.record(other)

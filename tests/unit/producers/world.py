@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.errors import HalfNotSafe
@@ -144,7 +146,29 @@ class World:
         clock: Clock | None = None,
     ) -> TransactionalProducer:
         """A started producer."""
-        producer = TransactionalProducer(
+        producer = self.made(
+            outbox_url=outbox_url,
+            without_outbox=without_outbox,
+            completion=completion,
+            keep_bodies=keep_bodies,
+            announce_every_seconds=announce_every_seconds,
+            clock=clock,
+        )
+        self._open.append(producer)
+        return producer.start()
+
+    def made(
+        self,
+        *,
+        outbox_url: str | None = "",
+        without_outbox: bool = False,
+        completion: Completion = "end",
+        keep_bodies: bool = False,
+        announce_every_seconds: float | None = None,
+        clock: Clock | None = None,
+    ) -> TransactionalProducer:
+        """A producer that is not started."""
+        return TransactionalProducer(
             group=GROUP,
             halves=self.halves,
             announcer=Announcer(self.announcements, AnnouncementRoute(environment="test", queues=4)),
@@ -155,8 +179,19 @@ class World:
             announce_every_seconds=announce_every_seconds,
             clock=clock or self.clock,
         )
-        self._open.append(producer)
-        return producer.start()
+
+    @property
+    def database(self) -> Any:
+        """What the service opens its transactions with."""
+        return self.engine
+
+    def session(self) -> Any:
+        """A session of the service's own."""
+        return Session(self.engine)
+
+    def other_database(self, url: str | None = None, **options: Any) -> Any:
+        """Another engine of the service's own."""
+        return sa.create_engine(url or self.url, **options)
 
     def checked(self, unique_key: str, *, born_timestamp_ms: int = 0, check_times: int = 0) -> CheckedHalf:
         """What a broker asks about a half of this world's producers."""

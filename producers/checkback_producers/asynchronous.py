@@ -1,0 +1,178 @@
+"""The producer's face for asyncio. Only `record` runs on the caller's connection; nothing blocks the caller's loop.
+
+async with producer.transaction(message) as tx, session.begin():   # the half is sent; the caller's transaction
+    await tx.record(session)                                       # outbox row: first statement
+    ...                                                            # business
+                                                                   # commit; then outcome, END_TRANSACTION, announcement
+
+A cancelled block passes CancelledError on at once: what is left of it is a step apart; the producer's end waits for it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from checkback_producers.apart import StepsApart
+from checkback_producers.client_python import NativeProducer
+from checkback_producers.ports import AwaitedOutbox, Outcome
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.transaction import Block, TransactionParts, is_interruption
+from reconciler.contract.extras import install
+from reconciler.errors import InvalidValue, MissingDependency, UsageError
+from reconciler.rocketmq.wire.message import Message
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+BLOCKS_MAX_DEFAULT = 20
+WAIT_SECONDS = 30.0
+
+
+class AsyncTransaction(Block):
+    """One block of an AsyncTransactionalProducer. Confined to the task that runs it.
+
+    `outcome` and `end_answer` are those of Transaction. After a cancelled block they are None until its last step,
+    which goes on apart, has read and sent them.
+    """
+
+    def __init__(self, parts: TransactionParts, message: Message, steps: StepsApart) -> None:
+        super().__init__(parts, message)
+        self._steps = steps
+        self._is_entered = False
+        self._was_open = True
+
+    async def record(self, connection: object) -> None:
+        """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
+
+        Takes a SQLAlchemy AsyncSession or AsyncConnection (asyncpg, psycopg, aiosqlite, asyncmy), a Connection of
+        asyncpg or an AsyncConnection of psycopg. Raises what Transaction.record raises.
+        """
+        self._steps.require_open()
+        with self._recording_in() as (outbox, entry):
+            if not isinstance(outbox, AwaitedOutbox):
+                raise UsageError(f"{type(outbox).__qualname__} records on synchronous connections only")
+            self._local = await outbox.record_awaited(connection, entry, self._steps.run)
+
+    async def __aenter__(self) -> Self:
+        """Waits for a place, then sends the half. Raises NoPlace, HalfNotSafe (END ROLLBACK was sent), TransientError
+        or PermanentError. Cancelled meanwhile: END ROLLBACK is sent once the half's answer is known."""
+        self._steps.require_open()
+        if self._is_entered:
+            raise UsageError("a transaction is one block: make another one for another message")
+        self._is_entered = True
+        await self._steps.take_place()
+        sending = self._steps.start(self.send)
+        try:
+            await self._steps.answer_of(sending)
+        except BaseException:
+            sending.cancel()  # without effect once it runs
+            with suppress(UsageError):
+                self._steps.leave(partial(self._give_up, sending))
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight stays as it is.
+
+        Without one raises NotRecorded or NotCommitted. A block that was interrupted waits for nothing.
+        """
+        with suppress(Exception):  # what cannot be asked counts as open: a row that is not visible is no rollback then
+            self._was_open = super()._is_open()  # asked here: the connection is its loop's
+        is_clean, is_interrupted = error is None, is_interruption(error)
+        try:
+            ending = self._steps.leave(partial(self.finish, is_clean=is_clean, is_interrupted=is_interrupted))
+        except UsageError as closed:
+            self._leave_unknown(str(closed))
+            return
+        ending.add_done_callback(self._note_dropped)
+        if error is None or isinstance(error, Exception):
+            with suppress(CancelledError):  # dropped by the producer's end
+                await self._steps.answer_of(ending)
+        if error is None:
+            self.require_commit()
+
+    def _is_open(self) -> bool:
+        return self._was_open
+
+    def _give_up(self, sending: Future[None]) -> None:
+        if not sending.cancelled() and sending.exception() is None:
+            self.finish(is_clean=False)
+
+    def _note_dropped(self, ending: Future[None]) -> None:
+        if ending.cancelled():
+            self._leave_unknown("the producer was closed before the outcome could be read")
+
+    def _leave_unknown(self, reason: str) -> None:
+        self.outcome, self.reason = Outcome.UNKNOWN, reason
+        self._tell_unknown()
+
+
+class AsyncTransactionalProducer:
+    """A TransactionalProducer for asyncio: opened with `async with`, which starts it, and shuts it down.
+
+    Belongs to the loop and process that open it. `blocks_max` blocks are open at a time; others wait `wait_seconds`
+    for a place, before anything of them is sent. So no half waits for a connection, where `blocks_max` is what the
+    service's pool gives: `database`, its engine, says so.
+    """
+
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        *,
+        database: AsyncEngine | None = None,
+        blocks_max: int | None = None,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        """Takes the producer over, not started yet. Raises InvalidValue, and MissingDependency without greenlet."""
+        if isinstance(producer, NativeProducer):
+            raise InvalidValue("producer", type(producer).__qualname__, "rocketmq-client-python has threads only")
+        if find_spec("greenlet") is None:
+            raise MissingDependency(f"asynchronous connections need greenlet: {install('asyncio')}")
+        if blocks_max is None:
+            blocks_max = _connections_max(database)
+        for name, value in (("blocks_max", blocks_max), ("wait_seconds", wait_seconds)):
+            if not value > 0:
+                raise InvalidValue(name, value, "more than 0")
+        self.group = producer.group
+        self.counts = producer.counts
+        self._producer = producer
+        self._steps = StepsApart(blocks_max=blocks_max, wait_seconds=wait_seconds)
+
+    def transaction(self, message: Message, *, business_id: str | None = None) -> AsyncTransaction:
+        """A block for one message; as TransactionalProducer.transaction."""
+        return AsyncTransaction(*self._producer.prepared(message, business_id), self._steps)
+
+    async def __aenter__(self) -> Self:
+        """Starts the producer. Raises what TransactionalProducer.start raises."""
+        self._steps.open()
+        starting = self._steps.start(self._producer.start)
+        try:
+            await self._steps.answer_of(starting)
+        except BaseException:
+            self._steps.close(partial(self._undo, starting))
+            raise
+        return self
+
+    def _undo(self, starting: Future[TransactionalProducer]) -> None:
+        if starting.exception() is None:  # else it has ended itself
+            self._producer.shutdown()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Waits for what blocks have left, then shuts the producer down; what takes longer than 15 s is UNKNOWN.
+        Cancelled meanwhile, both go on apart."""
+        await self._steps.answer_of(self._steps.close(self._producer.shutdown))
+
+
+def _connections_max(database: AsyncEngine | None) -> int:
+    pool: Any = None if database is None else database.sync_engine.pool
+    size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
+    return size() + overflow if size is not None and overflow >= 0 else BLOCKS_MAX_DEFAULT
