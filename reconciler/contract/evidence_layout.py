@@ -24,6 +24,8 @@ from reconciler.contract.schema import Column, Table
 #: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
 #: 3: files of all prefixes.
 EVIDENCE_VERSION = 3
+#: Columns that ledgers, inboxes and evidence of earlier releases lack, as exports may: what is not there is NULL.
+LATER_COLUMNS = frozenset({"business_id", "first_sent_at_ms", "incomplete"})
 
 _KEY = Column("key", "key", "The unique key's bytes.")
 

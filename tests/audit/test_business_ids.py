@@ -24,6 +24,7 @@ def evidence_of(folder: Path) -> Path:
     made.add("inbox", APPLIED, consumer_group="stock")
     made.add("outbox", NAMELESS)
     made.add("inbox", STRANGE, applied_at_ms=START_MS + 5)
+    made.add("repair", LOST)
     return made.write(folder, parts=2)
 
 
@@ -41,14 +42,16 @@ def test_a_finding_says_what_the_business_calls_the_message(tmp_path: Path) -> N
         assert sum(key == LOST for _, key in found) == 2, "one finding a group"
 
 
-def test_evidence_of_an_older_collector_is_judged_without_them(tmp_path: Path) -> None:
+def test_evidence_that_lacks_what_later_releases_added_is_judged_as_if_that_were_null(tmp_path: Path) -> None:
     folder = evidence_of(tmp_path / "evidence")
-    with_ids = findings_of(folder)
-    for path in sorted((folder / "outbox").rglob("*.parquet")):
-        table = pq.ParquetFile(path).read().drop_columns([BUSINESS_ID])
-        seal_again(folder, path.relative_to(folder).as_posix(), table)
-    without = findings_of(folder)
-    assert {name: one.class_name for name, one in with_ids.items()} == {
-        name: one.class_name for name, one in without.items()
-    }
-    assert not any(BUSINESS_ID in one.evidence for one in without.values())
+    whole = findings_of(folder)
+    for table, column in (("outbox", BUSINESS_ID), ("inbox", "incomplete"), ("repair", "first_sent_at_ms")):
+        for path in sorted((folder / table).rglob("*.parquet")):
+            lacking = pq.ParquetFile(path).read().drop_columns([column])
+            seal_again(folder, path.relative_to(folder).as_posix(), lacking)
+    for rows_at_once_max in (1_000, 1):
+        found = findings_of(folder, rows_at_once_max)
+        assert {name: one.class_name for name, one in whole.items()} == {
+            name: one.class_name for name, one in found.items()
+        }
+        assert not any(BUSINESS_ID in one.evidence for one in found.values())

@@ -24,12 +24,10 @@ from reconciler.audit.collect.row_security import hides_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import open_folder
-from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, LATER_COLUMNS
 from reconciler.contract.schema import Table
 from reconciler.contract.unique_key import key_of
 
-#: Columns that older ledgers and inboxes, and exports, have not got; NULL there.
-_MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id", "incomplete"})
 _BATCH_ROWS = 65_536
 
 
@@ -194,7 +192,7 @@ class _Question:
             name = selection.name_of(column.name)
             if name in have:
                 self._columns.append(sa.column(name))
-            elif name in _MAY_BE_ABSENT:
+            elif column.name in LATER_COLUMNS:
                 self._columns.append(sa.null().label(name))
             else:
                 raise AuditError(
@@ -332,7 +330,7 @@ def _read_export(source: Source, selection: Selection, file: str | None) -> Iter
             name = column.name if column.name in have else selection.name_of(column.name)
             if name in have:
                 columns.append(batch.column(name).to_pylist())
-            elif name in _MAY_BE_ABSENT:
+            elif column.name in LATER_COLUMNS:
                 columns.append([None] * batch.num_rows)
             else:
                 raise _lacks(source, name, have)

@@ -23,6 +23,7 @@ from reconciler.audit.evidence.plan import PartOfFile, PlannedFile
 from reconciler.audit.evidence.row_groups import HeldBytes, Range, footer_range, group_ranges, metadata_of
 from reconciler.audit.evidence.tables import ReadTable
 from reconciler.audit.places import open_folder
+from reconciler.contract.evidence_layout import LATER_COLUMNS
 
 #: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
@@ -70,7 +71,7 @@ class VerifiedFile:
             return
         try:
             # read_dictionary refuses what is absent.
-            names = [c.name for c in self._table.columns if c.kind == "name" and c.name != self._table.optional]
+            names = [c.name for c in self._table.columns if c.kind == "name" and c.name not in LATER_COLUMNS]
             self._parquet = pq.ParquetFile(source, metadata=metadata, read_dictionary=names)
         except KeyError as error:  # the column that read_dictionary names is not in the file
             name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
@@ -86,25 +87,25 @@ class VerifiedFile:
         self._check_columns()
 
     def batches(self, columns: Sequence[str], *, by_row_group: bool = False) -> Iterator[pa.Table]:
-        """These columns, all rows that are read or one row group at a time, NULLs and states checked."""
+        """These columns, all rows that are read or one row group at a time, NULLs and states checked. One of
+        LATER_COLUMNS that is not there is NULL."""
+        lacking = set(columns) - set(self._parquet.schema_arrow.names)
         for groups in [[n] for n in self._groups] if by_row_group else [[*self._groups]]:
             try:
                 table = self._parquet.read_row_groups(groups, columns=[*columns], use_threads=False)
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise wrong(self._file, f"cannot be decoded ({_line(error)})", "write it again") from error
             self._check_values(table)
+            for name in lacking:
+                table = table.append_column(name, pa.nulls(len(table)))
             yield table
-
-    def has(self, column: str) -> bool:
-        """Whether the optional column is there."""
-        return column in self._parquet.schema_arrow.names
 
     def _check_columns(self) -> None:
         schema = self._parquet.schema_arrow
         assert self._table is not None  # noqa: S101 - only called for tables that are read
         for column in self._table.columns:
             place = schema.get_field_index(column.name)
-            if place < 0 and column.name == self._table.optional:
+            if place < 0 and column.name in LATER_COLUMNS:
                 continue
             if place < 0:
                 raise wrong(self._file, f"has no column `{column.name}`", _OTHER_SCHEMA)

@@ -31,12 +31,10 @@ class ReadTable:
     """One table as the judgement reads it."""
 
     name: str
-    #: Every column of the contract has to be there with its type ...
+    #: Every column of the contract has to be there with its type, or is of LATER_COLUMNS ...
     columns: tuple[Column, ...]
     #: ... and these are read; `key` always, digests where they are compared.
     used: tuple[str, ...]
-    #: Evidence of older releases lacks it and is judged all the same, as if it were NULL.
-    optional: str | None = None
     #: A column with a closed list of values.
     states: tuple[str, type[StrEnum]] | None = None
 
@@ -47,12 +45,8 @@ _CONTRACT: dict[str, tuple[Column, ...]] = {
 }
 
 
-def _t(
-    name: str, *used: str, states: tuple[str, type[StrEnum]] | None = None, optional: str | None = None
-) -> ReadTable:
-    return ReadTable(
-        name=name.removeprefix("history."), columns=_CONTRACT[name], used=used, optional=optional, states=states
-    )
+def _t(name: str, *used: str, states: tuple[str, type[StrEnum]] | None = None) -> ReadTable:
+    return ReadTable(name=name.removeprefix("history."), columns=_CONTRACT[name], used=used, states=states)
 
 
 _TABLES = (
@@ -64,9 +58,8 @@ _TABLES = (
         "state",
         "created_at_ms",
         states=("state", OutboxState),
-        optional="business_id",
     ),
-    _t(INBOX_EVIDENCE.name, "topic", "consumer_group", "source", "applied_at_ms", "incomplete", optional="incomplete"),
+    _t(INBOX_EVIDENCE.name, "topic", "consumer_group", "source", "applied_at_ms", "incomplete"),
     _t(EFFECTS_EVIDENCE.name, "topic", "consumer_group", "effects"),
     _t(
         CANDIDATE_EVIDENCE.name,

@@ -30,8 +30,6 @@ def name_by_business(plan: JudgePlan, files: Sequence[PlannedFile], findings: Se
     ids: dict[tuple[str, bytes], str] = {}
     for file in (file for file in files if file.table == OUTBOX_EVIDENCE.name):
         verified = VerifiedFile(file, READ_TABLES[file.table], is_verified=True)
-        if not verified.has(BUSINESS_ID):
-            continue
         for batch in verified.batches(["key", "topic", BUSINESS_ID], by_row_group=True):
             rows = batch.filter(pc.is_in(batch["key"].cast(pa.large_binary()), keys))
             try:

@@ -15,8 +15,8 @@ from reconciler.audit.evidence.files import DIGEST_BYTES, VerifiedFile
 from reconciler.audit.evidence.key_columns import contiguous, lengths_seen
 from reconciler.audit.evidence.plan import PlannedFile
 from reconciler.audit.evidence.tables import READ_TABLES
-from reconciler.audit.judge.keys import Codes, KeyLayout, Words
-from reconciler.audit.judge.rows import NO_NAME, Flags, Rows, Vocabulary, longs
+from reconciler.audit.judge.keys import KeyLayout, Words
+from reconciler.audit.judge.rows import Flags, Rows, Vocabulary, longs
 from reconciler.audit.judge.scratch import Scratch
 
 _INTEGERS = frozenset({"integer", "bigint"})
@@ -69,8 +69,7 @@ def _batches(files: Sequence[PlannedFile], read: Counter[str], *, by_row_group: 
         if table is None:
             continue
         has_digest = any(column.name == _DIGEST for column in table.columns)
-        used = [column for column in table.used if column != table.optional or verified.has(column)]
-        columns = ["key", *used, *([_DIGEST] if has_digest and digests else [])]
+        columns = ["key", *table.used, *([_DIGEST] if has_digest and digests else [])]
         for batch in verified.batches(columns, by_row_group=by_row_group):
             digests = digests or (file.table == "repair" and (pc.max(batch["attempts"]).as_py() or 0) > 0)
             yield file.table, batch
@@ -105,17 +104,10 @@ def _rows(name: str, tables: Sequence[pa.Table], keys: pa.Array, layout: KeyLayo
     has_digests = bool(tables) and _DIGEST in tables[0].column_names
     return Rows(
         words=layout.words(keys),
-        names={name: np.concatenate([_NO_NAMES, *(_codes(t, name, vocabulary) for t in tables)]) for name in names},
+        names={name: np.concatenate([_NO_NAMES, *(vocabulary.codes(t[name]) for t in tables)]) for name in names},
         times={name: np.concatenate([_NO_TIMES, *(longs(t[name]) for t in tables)]) for name in times},
         digests=_digests(tables) if has_digests else None,
     )
-
-
-def _codes(table: pa.Table, name: str, vocabulary: Vocabulary) -> Codes:
-    """Numbers of a column of names; of one that older evidence lacks, those of NULL."""
-    if name not in table.column_names:
-        return np.full(len(table), NO_NAME, np.int32)
-    return vocabulary.codes(table[name])
 
 
 def _digests(tables: Sequence[pa.Table]) -> tuple[Words, Flags]:
