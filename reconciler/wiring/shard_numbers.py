@@ -35,8 +35,7 @@ class ShardNumbers:
 
     def problem(self, subscription: Subscription) -> Fact | None:
         """Why nothing may be done with its sets; None: nothing speaks against it. Reads only."""
-        number = self._number_of(subscription)
-        return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
+        return self._refusal(subscription, self._number_of(subscription))
 
     def told(self, subscription: Subscription) -> str | None:
         """The problem, for the log."""
@@ -50,26 +49,23 @@ class ShardNumbers:
         settings that are wrong, also for a subscription that has none yet.
         """
         number = self._number_of(subscription)
-        if number == str(self._shards):
-            self._note(subscription, None)
-            return None
-        numbers = {self._number_of(one) for one in self._subscriptions} - {None}
-        if len(numbers) == 1 and numbers != {str(self._shards)}:
-            raise ConfigurationError(said(why_refused(subscription, numbers.pop(), self._shards)))
+        if number != str(self._shards):
+            self.require_one()
         if number is None:
             keep_shard_count(self._connections.redis, subscription, self._shards)
-            return None
-        why = why_refused(subscription, number, self._shards)
+        why = self._refusal(subscription, number)
         self._note(subscription, why)
         return why
 
     def require_one(self) -> None:
         """Raises ConfigurationError as keep() does; writes nothing."""
         numbers = {one: self._number_of(one) for one in self._subscriptions}
-        found = set(numbers.values()) - {None}
-        if len(found) == 1 and found != {str(self._shards)}:
-            first = next(one for one, number in numbers.items() if number is not None)
-            raise ConfigurationError(said(why_refused(first, found.pop(), self._shards)))
+        refused = {number: self._refusal(one, number) for one, number in numbers.items() if number is not None}
+        if len(refused) == 1 and (why := refused.popitem()[1]) is not None:
+            raise ConfigurationError(said(why))
+
+    def _refusal(self, subscription: Subscription, number: str | None) -> Fact | None:
+        return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
 
     def _number_of(self, subscription: Subscription) -> str | None:
         """As Redis has it, or else the ledger; None: neither has one."""
