@@ -25,12 +25,12 @@ from reconciler.halves.half_topic import IN_FLIGHT, TOOLS_GROUP
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest
-from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.wiring.half_scan import ScanRequest
-from tests.services.patient_instance import patient_instance
+from tests.services.patient_instance import end_half, patient_instance
 from tests.services.rocketmq import RocketMQCluster
 from tests.services.topics import create_topic
 
@@ -116,17 +116,7 @@ def _load(instance: ClientInstance, address: str, *, halves: int, left_open: int
         if number % each_open == 0 and number // each_open < left_open:
             return
         decision = EndDecision.ROLLBACK if number % _ROLLED_BACK_EACH == 1 else EndDecision.COMMIT
-        request = EndRequest(
-            address=address,
-            producer_group=GROUP,
-            tran_state_table_offset=half.queue_offset,
-            commit_log_offset=half.commit_log_offset,
-            decision=decision,
-            message_id=half.unique_key,
-            transaction_id=half.transaction_id,
-            from_transaction_check=True,
-        )
-        end_transaction(instance.client, request)
+        end_half(instance.client, half, decision, address=address, group=GROUP, from_transaction_check=True)
 
     with ThreadPoolExecutor(_LOADERS) as pool:
         for begin in range(0, halves, 10_000):

@@ -12,7 +12,7 @@ from reconciler.policy.evidence import Lookup, Presence, StoredMessage
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendResult
-from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.producer.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
@@ -23,7 +23,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
-from tests.services.patient_instance import patient_instance
+from tests.services.patient_instance import end_half, patient_instance
 from tests.services.rocketmq import RocketMQCluster, marks
 from tests.services.topics import create_topic, topic_name
 
@@ -67,17 +67,8 @@ class Broker:
         return self.instance.sender(GROUP).send(Message(topic=self.topic, body=b"payment"), is_half=True)
 
     def commit(self, half: SendResult) -> int | None:
-        request = EndRequest(
-            address=self.address,
-            producer_group=GROUP,
-            tran_state_table_offset=half.queue_offset,
-            commit_log_offset=half.commit_log_offset,
-            decision=EndDecision.COMMIT,
-            message_id=half.unique_key,
-            transaction_id=half.transaction_id,
-            from_transaction_check=True,
-        )
-        return end_transaction(self.instance.client, request).code
+        place = {"address": self.address, "group": GROUP}
+        return end_half(self.instance.client, half, EndDecision.COMMIT, **place, from_transaction_check=True).code
 
     def horizon(self) -> Horizon:
         """Of a probe that was found."""

@@ -13,12 +13,12 @@ from reconciler.commands.scan import ScanReport, run_scan
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendResult
-from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.message import Message
 from reconciler.wiring.half_scan import ScanRequest
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
-from tests.services.patient_instance import patient_instance
+from tests.services.patient_instance import end_half, patient_instance
 from tests.services.remoting_probe import RemotingProbe
 from tests.services.rocketmq import RocketMQCluster, marks
 from tests.services.topics import create_topic, topic_name
@@ -57,17 +57,8 @@ class Sender:
 
     def end(self, halves: list[SendResult], decision: EndDecision) -> None:
         for half in halves:
-            request = EndRequest(
-                address=self._address,
-                producer_group=GROUP,
-                tran_state_table_offset=half.queue_offset,
-                commit_log_offset=half.commit_log_offset,
-                decision=decision,
-                message_id=half.unique_key,
-                transaction_id=half.transaction_id,
-                from_transaction_check=True,
-            )
-            assert end_transaction(self._instance.client, request).code == 0
+            place = {"address": self._address, "group": GROUP}
+            assert end_half(self._instance.client, half, decision, **place, from_transaction_check=True).code == 0
 
     def scan(self, *, walks: bool = False) -> ScanReport:
         request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0, walks=walks)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from reconciler.evidence.lookup import Lookups, query_messages
 from reconciler.rocketmq.client.admin import Admin
@@ -14,7 +15,7 @@ from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
-from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision
 from reconciler.rocketmq.wire.answers import require_success
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode
 from reconciler.rocketmq.wire.frame import Command
@@ -22,7 +23,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.targets import Target
 from tests.polling import eventually
-from tests.services.patient_instance import TIMEOUT_SECONDS, patient_instance
+from tests.services.patient_instance import TIMEOUT_SECONDS, end_half, patient_instance
 
 GROUP = "PG_conformance"
 PROBE_TOPIC = "CONFORMANCE_PROBE"
@@ -88,27 +89,11 @@ class Steps:
         return Half(sent=sent, message=message, group=group)
 
     def end(
-        self,
-        half: Half,
-        decision: EndDecision = EndDecision.COMMIT,
-        *,
-        group: str | None = None,
-        queue_offset: int | None = None,
-        commit_log_offset: int | None = None,
-        from_check: bool = False,
+        self, half: Half, decision: EndDecision = EndDecision.COMMIT, *, group: str | None = None, **others: Any
     ) -> EndAnswer:
-        """END_TRANSACTION two-way (UNKNOWN: one-way), with the half's own values unless others are given."""
-        request = EndRequest(
-            address=self.target.broker,
-            producer_group=half.group if group is None else group,
-            tran_state_table_offset=half.sent.queue_offset if queue_offset is None else queue_offset,
-            commit_log_offset=half.sent.commit_log_offset if commit_log_offset is None else commit_log_offset,
-            decision=decision,
-            message_id=half.unique_key,
-            transaction_id=half.sent.transaction_id,
-            from_transaction_check=from_check,
-        )
-        return end_transaction(self.client, request)
+        """As end_half() at the broker under test."""
+        group = half.group if group is None else group
+        return end_half(self.client, half.sent, decision, address=self.target.broker, group=group, **others)
 
     def half_topic(self, topic: str) -> str:
         """Topic under which a half of the topic is looked up."""

@@ -71,7 +71,7 @@ def test_view_message_finds_the_half_and_its_committed_copy_follows_end(steps: S
     assert found.topic == steps.half_topic(topic)
     assert found.properties["colour"] == "blue"
     assert steps.lookups.committed_copies(topic, half.unique_key).presence is Presence.ABSENT
-    steps.end(half, from_check=True)
+    steps.end(half, from_transaction_check=True)
     steps.until_delivered(topic, 1)
     steps.pass_index()
     committed = steps.lookups.committed_copies(topic, half.unique_key)

@@ -75,7 +75,7 @@ def test_end_from_a_stranger_commits_and_the_copy_names_its_half(steps: Steps, t
     topic = target.new_topic("commit")
     half = steps.send_half(topic, colour="blue")
     with new_steps(target) as stranger:
-        answer = stranger.end(half, from_check=True)
+        answer = stranger.end(half, from_transaction_check=True)
     assert (answer.status, answer.code) == (EndStatus.DONE, 0)
     (copy,) = steps.until_delivered(topic, 1)
     assert (copy.body, copy.unique_key, copy.topic) == (half.message.body, half.unique_key, topic)
@@ -99,7 +99,7 @@ def test_end_that_names_another_half_is_refused_and_delivers_nothing(steps: Step
         check_refusal(answer, "The producer group wrong", steps)
         assert answer.status is EndStatus.MISMATCH
     elif wrong == "queue offset":
-        answer = steps.end(half, queue_offset=half.sent.queue_offset + 1)
+        answer = steps.end(half, tran_state_table_offset=half.sent.queue_offset + 1)
         check_refusal(answer, "The transaction state table offset wrong", steps)
         assert answer.status is EndStatus.MISMATCH
     elif wrong == "beyond the log":
@@ -120,7 +120,7 @@ def test_end_is_not_idempotent_and_forgets_rollbacks(steps: Steps) -> None:
     half = steps.send_half(topic)
     commit, rollback = EndDecision.COMMIT, EndDecision.ROLLBACK
     for decision in (commit, commit, rollback, commit):
-        assert steps.end(half, decision, from_check=True).status is EndStatus.DONE
+        assert steps.end(half, decision, from_transaction_check=True).status is EndStatus.DONE
     copies = steps.until_delivered(topic, 3)
     assert [copy.unique_key for copy in copies] == [half.unique_key] * 3
     assert {copy.prepared_transaction_offset for copy in copies} == {half.sent.commit_log_offset}
@@ -132,7 +132,12 @@ def test_end_on_a_committed_copy_delivers_again(steps: Steps) -> None:
     half = steps.send_half(topic)
     steps.end(half)
     (copy,) = steps.until_delivered(topic, 1)
-    answer = steps.end(half, queue_offset=copy.queue_offset, commit_log_offset=copy.physical_offset, from_check=True)
+    answer = steps.end(
+        half,
+        tran_state_table_offset=copy.queue_offset,
+        commit_log_offset=copy.physical_offset,
+        from_transaction_check=True,
+    )
     if not steps.expect.copies_keep_real_topic:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         return
@@ -206,7 +211,7 @@ def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(steps: Ste
     place = int(check.fields["commitLogOffset"])
     assert place > half.sent.commit_log_offset
     number = int(check.fields["tranStateTableOffset"])
-    answer = steps.end(half, queue_offset=number, commit_log_offset=place, from_check=True)
+    answer = steps.end(half, tran_state_table_offset=number, commit_log_offset=place, from_transaction_check=True)
     assert answer.status is EndStatus.DONE
     (copy,) = steps.until_delivered(topic, 1)
     assert copy.prepared_transaction_offset == place
@@ -229,7 +234,10 @@ def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps
         steps.until_indexed(HALF_TOPIC, half.unique_key, count=4, within_seconds=60)
     newest = find_half(steps, half)[-1]
     answer = steps.end(
-        half, queue_offset=newest.queue_offset, commit_log_offset=newest.physical_offset, from_check=True
+        half,
+        tran_state_table_offset=newest.queue_offset,
+        commit_log_offset=newest.physical_offset,
+        from_transaction_check=True,
     )
     assert answer.status is EndStatus.DONE
     (copy,) = steps.until_delivered(topic, 1)
@@ -252,7 +260,7 @@ def test_a_late_end_is_refused_from_5_1_1_on_unless_it_follows_a_check(steps: St
             message="the immunity window to pass",
         )
         assert (answer.code, answer.status) == (ResponseCode.ILLEGAL_OPERATION, EndStatus.REFUSED_FOR_NOW)
-    assert steps.end(half, from_check=True).status is EndStatus.DONE
+    assert steps.end(half, from_transaction_check=True).status is EndStatus.DONE
     (copy,) = steps.until_delivered(topic, 1)
     assert copy.unique_key == half.unique_key
 

@@ -9,7 +9,9 @@ from typing import Any
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import INTERVAL_SECONDS
 from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.client.tls import TlsSettings
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_transaction
 from reconciler.rocketmq.wire.acl import AclCredentials
 
 #: For connecting, and for an answer. As delivered it is 3 s, and `eventually` raises a RequestTimeout at once.
@@ -38,3 +40,17 @@ def patient_instance(
         ClientInstance(name_servers, client=client, heartbeat_interval_seconds=heartbeat_interval_seconds) as instance,
     ):
         yield instance
+
+
+def end_half(
+    client: RemotingClient, half: SendResult, decision: EndDecision, *, address: str, group: str, **others: Any
+) -> EndAnswer:
+    """END_TRANSACTION two-way (UNKNOWN: one-way); `others`: values of EndRequest that are not those of the half."""
+    own = {
+        "tran_state_table_offset": half.queue_offset,
+        "commit_log_offset": half.commit_log_offset,
+        "message_id": half.unique_key,
+        "transaction_id": half.transaction_id,
+    }
+    request = EndRequest(address=address, producer_group=group, decision=decision, **{**own, **others})
+    return end_transaction(client, request)

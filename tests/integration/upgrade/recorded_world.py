@@ -21,9 +21,10 @@ from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.sending import SendResult
-from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, EndStatus, end_transaction
+from reconciler.rocketmq.producer.ending import EndDecision, EndStatus
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
+from tests.services.patient_instance import end_half
 
 FOLDER = Path(__file__).parent / "release_0_2_0"
 TREES = ("outbox", "inbox", "ledger")
@@ -133,16 +134,8 @@ class RecordedWorld:
         return instance.sender(self.producer_group).send(message, queue=queue, is_half=True)
 
     def _commit(self, instance: ClientInstance, half: SendResult) -> None:
-        request = EndRequest(
-            address=instance.routes.masters(self.topic)[half.broker_name],
-            producer_group=self.producer_group,
-            tran_state_table_offset=half.queue_offset,
-            commit_log_offset=half.commit_log_offset,
-            decision=EndDecision.COMMIT,
-            message_id=half.unique_key,
-            transaction_id=half.transaction_id,
-        )
-        assert end_transaction(instance.client, request).status is EndStatus.DONE
+        place = {"address": instance.routes.masters(self.topic)[half.broker_name], "group": self.producer_group}
+        assert end_half(instance.client, half, EndDecision.COMMIT, **place).status is EndStatus.DONE
 
     def _outbox_rows(self) -> list[dict[str, Any]]:
         """As copies: the recorded producer's bodies are the keys, and its halves carry the mark of their outbox."""
