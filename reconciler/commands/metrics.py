@@ -143,10 +143,10 @@ def _verdicts(report: StatusReport) -> Iterator[Sample]:
         place = (v.subscription.topic, v.subscription.group)
         if v.state is CandidateState.OPEN:
             sums[c.OPEN, (*place, v.verdict.value.lower())] += v.count
-            sums[c.LOST, place] += v.count if v.loss_verdict is not None else 0
+            sums[c.LOST, place] += v.count if v.is_open_loss else 0
         elif v.state is CandidateState.QUARANTINED:
             sums[c.QUARANTINED, place] += v.count
-        elif v.loss_verdict is not None:
+        elif v.is_repaired_loss:
             sums[c.REPAIRED, place] += v.count
     for one in report.subscriptions:
         place = (one.subscription.topic, one.subscription.group)

@@ -155,7 +155,7 @@ LOST = _gauge("reconciler_lost_ids", "Open keys whose loss was proved and that h
 UP_TO_A_LIMIT = f"{COUNTED_MAX + 1} mean more than {COUNTED_MAX}: the ledger counts up to there."
 REPAIRED = _gauge(
     "reconciler_repaired_ids",
-    "Settled keys in the ledger whose loss had been proved. The ledger keeps them for ledger.keep_days. "
+    "Keys in the ledger whose loss had been proved and that have arrived. The ledger keeps them for ledger.keep_days. "
     + UP_TO_A_LIMIT,
     *SUBSCRIPTION,
 )

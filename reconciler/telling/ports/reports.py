@@ -48,6 +48,12 @@ class VerdictCount:
         """Lost, and neither arrived nor given up."""
         return self.state is CandidateState.OPEN and self.loss_verdict is not None
 
+    @property
+    def is_repaired_loss(self) -> bool:
+        """Lost, and arrived since; one that a person has dismissed is settled, too."""
+        is_there = self.state is CandidateState.SETTLED and self.verdict is Verdict.CONSUMED
+        return is_there and self.loss_verdict is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairCount:

@@ -224,13 +224,12 @@ def _cards(report: StatusReport, stopped: Set[str]) -> Sequence[SubscriptionCard
     for status in report.subscriptions:
         of = [v for v in report.verdicts if v.subscription == status.subscription]
         lost = [v for v in of if v.is_open_loss]
-        came = [v for v in of if v.loss_verdict is not None and v.verdict is Verdict.CONSUMED]
         cards.append(
             SubscriptionCard(
                 status=status,
                 lost=sum(v.count for v in lost),
                 lost_since_ms=min((v.oldest_ms for v in lost), default=None),
-                repaired=sum(v.count for v in came if v.state is CandidateState.SETTLED),
+                repaired=sum(v.count for v in of if v.is_repaired_loss),
                 quarantined=sum(v.count for v in of if v.state is CandidateState.QUARANTINED),
                 is_stopped=status.subscription.topic in stopped,
             )

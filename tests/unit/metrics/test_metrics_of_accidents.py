@@ -38,6 +38,7 @@ from tests.unit.consumers.messages import inbox_engine, sqlite_url
 from tests.unit.consumers.test_replay_worker import insert_row, worker_of
 from tests.unit.history.house import BILLING, START_MS, House, some_keys
 from tests.unit.metrics.measured_world import Measured, scraped, settings, total
+from tests.unit.policy.test_dismissal import dismiss
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, key
 from tests.unit.producers.test_sweeping import Sweeping
 from tests.unit.producers.world import World as ProducerWorld
@@ -55,6 +56,18 @@ def lost_and_repaired() -> Page:
     world.deliver(2)
     world.lose(1)
     world.rounds(world.process(), 16)
+    return measured.page(measured.state())
+
+
+@cache
+def lost_and_dismissed() -> Page:
+    """Nothing is left to be sent again, and a person has seen to it."""
+    measured = Measured()
+    world = measured.world
+    world.lose(1)
+    world.broker.halves.clear()
+    world.rounds(world.process(), 30)
+    assert dismiss(world) == {"billing": "dismissed"}
     return measured.page(measured.state())
 
 
@@ -399,7 +412,9 @@ def test_a_metric_that_no_accident_moves_would_show_nothing_when_it_matters(metr
 
 def test_numbers_of_one_loss_are_those_of_the_ledger() -> None:
     place = "consumer_group=billing,topic=ORDERS"
-    held, repaired = lost_on_hold(), lost_and_repaired()
+    held, repaired, dismissed = lost_on_hold(), lost_and_repaired(), lost_and_dismissed()
+    assert dismissed[f"reconciler_repaired_ids{{{place}}}"] == 0
+    assert dismissed[f"reconciler_quarantined_ids{{{place}}}"] == 0
     assert held[f"reconciler_lost_ids{{{place}}}"] == 1
     assert held[f"reconciler_repaired_ids{{{place}}}"] == 0
     assert held[f"reconciler_open_ids{{{place},verdict=lost_confirm}}"] == 1
