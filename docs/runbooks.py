@@ -52,7 +52,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
-        "Start the broker. Never comes back: [gone for good](../how-to/recover.md#a-broker-is-lost-for-good)",
+        "Start the broker. If it never comes back: [gone for good](../how-to/recover.md#a-broker-is-lost-for-good)",
         "启动该 Broker。只有不会再恢复时：[永久丢失](../how-to/recover.md#某个-broker-永久丢失)",
     ),
     (
@@ -67,7 +67,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.UNKNOWN_ENVIRONMENT,),
-        "Put back the `environment` that the ledger knows",
+        "Put back the ledger's `environment`",
         "改回账本中已有的 `environment`",
     ),
     (

@@ -185,6 +185,15 @@ def test_silence_and_what_was_short_are_no_calm(
     assert summary in told
 
 
+def test_the_command_of_the_rules_makes_each_link_lead_to_the_console() -> None:
+    command = re.search(r"sed '[^']+'", TEXT)
+    assert command is not None
+    assert command[0] in (ROOT / "docs/how-to/console.md").read_text(encoding="utf-8")
+    made = subprocess.run([*shlex.split(command[0]), RULES], capture_output=True, text=True, check=True).stdout
+    links = re.findall(r"^ +runbook_url: (.*)$", made, re.MULTILINE)
+    assert links == [f"https://reconciler.example/docs/runbooks/{name}.md" for name in ALERTS]
+
+
 def test_every_expression_names_metrics_and_labels_that_exist() -> None:
     named = set(re.findall(r"\breconciler_\w+", TEXT))
     assert named <= {metric.name for metric in METRICS}
