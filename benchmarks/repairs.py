@@ -9,8 +9,8 @@ wide open. `bare` is what a script would do without a ledger: the same four requ
 call at a time (look-up of the copy, look-up of the half, the half again by its offset, END). All ways take turns on the
 same broker. Prints one JSON line with the median of keys a second, of this process's processor milliseconds a key, and
 each one's ratio to `bare` and to concurrency 1, medians of the ratios of each turn. Without BROKER the embedded broker
-runs as a process of its own. `--round-trip-ms` is slept before each request, as a network would take it: on loopback
-there is next to nothing to wait for, and whoever asks several at a time gains by little else.
+runs as a process of its own. `--round-trip-ms` puts a network of that length between (benchmarks/distance.py): on
+loopback there is next to nothing to wait for, and whoever asks several at a time gains by little else.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.distance import far_away
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import EVERY_GROUP, OutboxState, RepairState
 from reconciler.evidence.brokers import RemotingBrokerEvidence
@@ -45,10 +46,8 @@ from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import TopicNotFound
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
-from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
@@ -124,9 +123,9 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
     ledger_metadata.create_all(engine)
     ledger = SqlLedger(engine, english=said)
     subscription = World().subscriptions[0]
-    outbox = CommitSource(producer_group=PRODUCERS, topics=frozenset({TOPIC}), url="sqlite://")
+    source = CommitSource(producer_group=PRODUCERS, topics=frozenset({TOPIC}), url="sqlite://")
     plan = TopicPlan(
-        environment=ENVIRONMENT, topic=TOPIC, evidence=CommitEvidence((outbox,)), shards=2,
+        environment=ENVIRONMENT, topic=TOPIC, evidence=CommitEvidence((source,)), shards=2,
         subscriptions=(SubscriptionPlan(subscription=subscription, grace_period_seconds=0.1),),
     )  # fmt: skip
     evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=0.0)
@@ -149,8 +148,9 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
         ),
         repairer=Repairer(
             english=said,
-            brokers=evidence, sends=RemotingBrokerRepairs(instance), outbox=outbox, inbox=inbox, repairs=ledger.repairs,
-            hand_overs=ledger.hand_overs, holds=ledger.holds, workers=workers, clock=clock, owner="one", events=events,
+            brokers=evidence, sends=RemotingBrokerRepairs(instance, english=said), outbox=outbox, inbox=inbox,
+            candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
+            workers=workers, clock=clock, owner="one", events=events,
             rules=RepairRules(rate_per_second=1e6, burst=1e6, repairs_max=20_000),
         ),
         breaker=CircuitBreaker(
@@ -199,7 +199,7 @@ def through_rounds(bench: Bench, keys: int, took: list[Took]) -> None:
 
 def bare(bench: Bench, keys: int, took: list[Took]) -> None:
     """The same requests, one call at a time, nothing written down."""
-    lost, repairs = bench.lose(keys), RemotingBrokerRepairs(bench.instance)
+    lost, repairs = bench.lose(keys), RemotingBrokerRepairs(bench.instance, english=said)
     with timed(took):
         horizon: Horizon = bench.evidence.horizon(TOPIC)
         for key in lost:
@@ -212,14 +212,23 @@ def bare(bench: Bench, keys: int, took: list[Took]) -> None:
 
 
 @contextlib.contextmanager
-def a_broker(name: str) -> Iterator[str]:
-    """Name servers of a broker that runs."""
+def a_broker(name: str) -> Iterator[list[int]]:
+    """The ports of a broker that runs; the first one is the name server's."""
     if name == "embedded":
         with EmbeddedBroker(properties=PATIENT) as broker:
-            yield broker.name_servers
+            yield [broker.port]
     else:
         with RocketMQCluster(name, properties=PATIENT) as cluster:
-            yield cluster.name_servers
+            yield [cluster.name_server.port, *(broker.port for broker in cluster.brokers.values())]
+
+
+@contextlib.contextmanager
+def a_distant_broker(name: str, round_trip_ms: float) -> Iterator[str]:
+    """Name servers of a broker that runs so far away."""
+    with a_broker(name) as ports, contextlib.ExitStack() as stack:
+        if round_trip_ms:
+            ports = stack.enter_context(far_away(ports, round_trip_ms=round_trip_ms))
+        yield f"127.0.0.1:{ports[0]}"
 
 
 def create_topics(instance: ClientInstance) -> None:
@@ -236,16 +245,6 @@ def create_topics(instance: ClientInstance) -> None:
         eventually(lambda topic=topic: is_routed(topic), within_seconds=15)  # type: ignore[misc]
 
 
-def far_away(round_trip_ms: float) -> RemotingClient:
-    """A client whose requests take so much longer, each on its own thread."""
-
-    def passage(_address: str, command: Command) -> Command:
-        time.sleep(round_trip_ms / 1000)
-        return command
-
-    return RemotingClient(outgoing=passage if round_trip_ms else None)
-
-
 def measure(
     name: str, *, keys: int, concurrency: list[int], repeat: int, round_trip_ms: float = 0.0
 ) -> dict[str, object]:
@@ -253,9 +252,8 @@ def measure(
     took: dict[str, list[Took]] = {way: [] for way in ("bare", *map(str, concurrency))}
     with (
         tempfile.TemporaryDirectory() as folder,
-        a_broker(name) as servers,
-        contextlib.closing(far_away(round_trip_ms)) as client,
-        ClientInstance(servers, client=client) as instance,
+        a_distant_broker(name, round_trip_ms) as servers,
+        ClientInstance(servers) as instance,
     ):
         create_topics(instance)
         benches = {width: make_bench(instance, Path(folder), width) for width in concurrency}
