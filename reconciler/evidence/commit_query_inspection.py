@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.policy.commit_query import COLUMNS_MAX, CommitQuery, KeyValue, columns
 from reconciler.sql.engines import reading
-from reconciler.sql.witness_database import with_keys
+from reconciler.sql.witness_database import HIDES_ROWS, with_keys
 
 MAY_WRITE = Code("query.may-write", what=Field.TEXT)
 READS_TOO_MUCH = Code("query.reads-too-much", table=Field.NAME, rows=Field.NUMBER)
@@ -97,11 +97,11 @@ UNION ALL (SELECT 'a write to ' || n.nspname || '.' || c.relname
  LIMIT 1)
 """
 _POSTGRES_TABLE = """
-SELECT c.reltuples, row_security_active(c.oid),
+SELECT c.reltuples, {hides_rows},
        EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel WHERE srrelid = c.oid)
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = :schema AND c.relname = :table
-"""
+""".replace("{hides_rows}", HIDES_ROWS.replace("{oid}", "c.oid"))
 
 
 def _postgres_rights(connection: sa.Connection) -> Iterator[Fact]:

@@ -158,16 +158,16 @@ _POSTGRESQL = (
         f"SELECT on pg_subscription_rel; {_ANY_LOGIN}",
     ),
 )
-# False: the login sees every row of the table. A policy FOR SELECT USING (true) shows them as BYPASSRLS does.
-_HIDES_ROWS = _Word(
-    "row_security_active(to_regclass('{table}')::oid) AND (NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy "
-    "WHERE polrelid = to_regclass('{table}') AND polpermissive AND polcmd IN ('r', '*') "
+# PostgreSQL. False: the login sees every row of it. A policy FOR SELECT USING (true) shows them as BYPASSRLS does.
+HIDES_ROWS = (
+    "row_security_active({oid}) AND (NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy "
+    "WHERE polrelid = {oid} AND polpermissive AND polcmd IN ('r', '*') "
     "AND pg_get_expr(polqual, polrelid) = 'true' AND (0 = ANY (polroles) OR EXISTS "
     "(SELECT 1 FROM unnest(polroles) AS named (id) WHERE pg_has_role(named.id, 'USAGE')))) "
-    "OR EXISTS (SELECT 1 FROM pg_catalog.pg_policy WHERE polrelid = to_regclass('{table}') AND NOT polpermissive "
-    "AND polcmd IN ('r', '*')))",
-    f"SELECT on pg_policy; {_ANY_LOGIN}",
+    "OR EXISTS (SELECT 1 FROM pg_catalog.pg_policy WHERE polrelid = {oid} AND NOT polpermissive "
+    "AND polcmd IN ('r', '*')))"
 )
+_HIDES_ROWS = _Word(HIDES_ROWS.replace("{oid}", "to_regclass('{table}')::oid"), f"SELECT on pg_policy; {_ANY_LOGIN}")
 _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
     _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),

@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 from reconciler.clock import Clock, ManualClock, SystemClock
 from reconciler.evidence.commit_query import SqlCommitQuery
 from reconciler.policy.commit_query import BusinessAnswer, KeyType, KeyValue
+from tests.integration.policy.test_rows_that_a_reader_cannot_have import HIDING, SHOWING
 from tests.services import postgres
 from tests.unit.policy.test_commit_query_rows import QUERY
 
@@ -80,7 +81,13 @@ def rows(table: str, values: Iterable[str]) -> str:
 
 @pytest.fixture
 def shop(new_database_url: Callable[[], str]) -> Iterator[Shop]:
-    owner = sa.create_engine(new_database_url())
+    with shop_in(new_database_url()) as made:
+        yield made
+
+
+@contextmanager
+def shop_in(url: str) -> Iterator[Shop]:
+    owner = sa.create_engine(url)
     made = Shop(owner, _reader_of(owner))
     made.write(
         "CREATE TABLE orders (number VARCHAR(40) PRIMARY KEY, status VARCHAR(20), customer VARCHAR(40))",
@@ -177,6 +184,18 @@ def test_a_plan_that_reads_the_whole_table_is_found_before_it_is_asked(shop: Sho
 def test_a_login_that_can_write_is_not_asked_with(shop: Shop) -> None:
     with shop.query(url=shop.owner.url.render_as_string(hide_password=False)) as asked:
         assert asked.problems() == ([] if shop.kind == "sqlite" else ["query.may-write"])
+
+
+@pytest.mark.sql("postgres")
+def test_a_policy_that_shows_every_row_is_no_problem_and_any_other_is(postgres_url: str) -> None:
+    with shop_in(postgres_url) as shop:
+        shop.write("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
+        login = make_url(shop.reader_url).username
+        for policies in (*HIDING, *SHOWING):
+            shop.write(policies.format(table="orders", column="status", login=login))
+            with shop.query() as asked:
+                assert asked.problems() == ([] if policies in SHOWING else ["query.rows-may-hide"]), policies
+            shop.write(*(f"DROP POLICY IF EXISTS {name} ON orders" for name in ("own", "every", "less")))
 
 
 def test_a_query_that_is_slow_costs_two_seconds(shop: Shop) -> None:
