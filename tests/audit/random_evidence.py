@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from reconciler.audit.history.check import DAY_MS
 from reconciler.contract.history_row import PREFIXES, prefix_of
 from reconciler.contract.unique_key import member_of
 from tests.audit.small_evidence import (
@@ -22,6 +23,8 @@ from tests.audit.small_evidence import (
 TOPICS, GROUPS = ("ORDERS", "RETURNS"), ("billing", "mail")
 #: Around every edge that the window or a rule has.
 COMMITS = (START_MS - 1, START_MS, START_MS + 1000, START_MS + 1000, START_MS + 1000, END_MS - 1, END_MS)
+#: Counted long after they were written: those that nobody has seen, and one that is seen a day late, or later still.
+LATE_COMMITS = (START_MS - 2 * LATE_MS, END_MS - 2 * LATE_MS, START_MS + 1000 - DAY_MS)
 TIMES = (
     *COMMITS,
     START_MS + 1000 + LATE_MS,
@@ -103,7 +106,7 @@ def _row(table: str, chance: random.Random) -> Row:
             "producer_group": chance.choice(["shop", "other"]),
             "tag": chance.choice([None, "", "paid", "paid", "audit"]),
             "state": chance.choice(["NEW", "ANNOUNCED", "SETTLED", "SETTLED", "ROLLED_BACK"]),
-            "created_at_ms": chance.choice(COMMITS),
+            "created_at_ms": chance.choice(COMMITS + LATE_COMMITS),
             "content_digest": chance.choice(DIGESTS),
         }
     if table == "repair":
