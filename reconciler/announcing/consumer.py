@@ -1,7 +1,8 @@
-"""The announcement consumer: steps of all queues of all subscriptions, over a few threads.
+"""The announcement consumer: all queues of all subscriptions, over a few threads.
 
 `reconciler run` starts one, `reconciler announcements` starts more. A lease a queue keeps them from the same work. One
-instance serves every subscription of a process.
+instance serves every subscription of a process: a queue has one reader, and a subscription has a turn of its own only
+while it reads by itself, or something was handed out to it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from reconciler.announcing.looking import LOOK_SECONDS, AnnouncementLook
 from reconciler.announcing.port import (
     AnnouncementEvent,
     AnnouncementQueueState,
@@ -23,6 +26,7 @@ from reconciler.announcing.port import (
     StepKind,
     log_event,
 )
+from reconciler.announcing.reader import QueueReader
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ReconcilerError, UsageError
@@ -37,8 +41,17 @@ REFRESH_AGAIN_SECONDS = 2.0
 _LONGEST_NAP_SECONDS = 0.5
 _AFTER_BUG_SECONDS = 5.0
 
-#: A turn returns the seconds until its next run; None: never.
-_Turn = Callable[[], float | None]
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """Something that is done again and again, by one thread at a time. Confined by the consumer's lock."""
+
+    #: Returns the seconds until its next run; None: when it is called for.
+    run: Callable[[], float | None]
+    #: None: it is not planned.
+    due: float | None = None
+    is_running: bool = False
+    is_called: bool = False
 
 
 def process_token() -> str:
@@ -53,24 +66,29 @@ class AnnouncementConsumer:
         self,
         steps: Sequence[AnnouncementStep],
         source: AnnouncementSource,
+        look: AnnouncementLook,
         *,
         clock: Clock | None = None,
         threads: int = THREADS_DEFAULT,
         refresh_seconds: float = REFRESH_SECONDS,
         on_event: Callable[[AnnouncementEvent], None] = log_event,
     ) -> None:
+        """`look`: of these steps."""
         self._steps = list(steps)
         self._source = source
+        self._look = look
         self._clock = clock or SystemClock()
         self._threads_max = max(1, threads)
         self._refresh_seconds = refresh_seconds
         self._on_event = on_event
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        #: Set when a turn was planned: a thread that naps looks again.
+        self._news = threading.Event()
         self._numbers = itertools.count()
         self._turns: list[tuple[float, int, _Turn]] = []
         self._threads: list[threading.Thread] = []
-        self._known: set[tuple[int, AnnouncementQueue]] = set()
+        self._readers: dict[AnnouncementQueue, QueueReader] = {}
         self._is_running = False
 
     def start(self) -> None:
@@ -80,9 +98,10 @@ class AnnouncementConsumer:
         self._is_running = True
         self._stopping.clear()
         self._turns.clear()
-        self._known.clear()
-        for index, step in enumerate(self._steps):
-            self._plan(0.0, self._refresh_turn(index, step))
+        self._readers.clear()
+        for topic in dict.fromkeys(step.unique_key_topic for step in self._steps):
+            self._call(_Turn(self._refresh_turn(topic)))
+        self._call(_Turn(self._look_turn))
         self._threads = [
             threading.Thread(target=self._work, name=f"announcements-{number}", daemon=True)
             for number in range(1, self._threads_max + 1)
@@ -93,13 +112,16 @@ class AnnouncementConsumer:
     def stop(self, *, timeout_seconds: float = 10.0) -> bool:
         """Waits for running steps, then releases the leases. False: a step was still running after the time-out."""
         self._stopping.set()
+        self._news.set()
         deadline = self._clock.monotonic_seconds() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - self._clock.monotonic_seconds()))
         is_over = not any(thread.is_alive() for thread in self._threads)
         if is_over:
-            for index, queue in sorted(self._known, key=lambda item: (item[0], item[1].broker, item[1].queue_id)):
-                self._steps[index].release(queue)
+            for step in self._steps:
+                step.release_all()
+            for reader in self._readers.values():
+                reader.stop()
         self._is_running = not is_over
         return is_over
 
@@ -112,31 +134,43 @@ class AnnouncementConsumer:
         left = {StepKind.SUSPENDED, StepKind.NOT_MINE}
         return sum(state.behind == 0 or state.kind in left for state in self.states())
 
-    def _refresh_turn(self, index: int, step: AnnouncementStep) -> _Turn:
+    def _look_turn(self) -> float:
+        self._look.run_once()
+        return LOOK_SECONDS
+
+    def _refresh_turn(self, topic: str) -> Callable[[], float]:
+        steps = [step for step in self._steps if step.unique_key_topic == topic]
+
         def refresh() -> float:
             try:
-                found = self._source.queues(step.unique_key_topic)
+                found = self._source.queues(topic)
             except ReconcilerError as error:
-                logger.warning("queues_unknown: queues of %s cannot be listed: %s", step.unique_key_topic, error)
+                logger.warning("queues_unknown: queues of %s cannot be listed: %s", topic, error)
                 return REFRESH_AGAIN_SECONDS
             for queue in found:
-                with self._lock:
-                    is_new = (index, queue) not in self._known
-                    self._known.add((index, queue))
-                if not is_new:
-                    continue
-                if queue.queue_id < step.shards:
-                    self._plan(0.0, self._queue_turn(step, queue))
-                else:
-                    self._report_extra(step, queue)
+                if queue not in self._readers:  # this turn alone adds those of its topic
+                    self._begin(steps, queue)
             return self._refresh_seconds if found else REFRESH_AGAIN_SECONDS
 
         return refresh
 
-    def _queue_turn(self, step: AnnouncementStep, queue: AnnouncementQueue) -> _Turn:
-        def turn() -> float:
-            return step.run_once(queue).wait_seconds
+    def _begin(self, steps: Sequence[AnnouncementStep], queue: AnnouncementQueue) -> None:
+        reading = _Turn(lambda: reader.run_once())
+        reader = QueueReader(queue, source=self._source, clock=self._clock, wake=lambda: self._call(reading))
+        self._readers[queue] = reader
+        for step in steps:
+            if queue.queue_id < step.shards:
+                self._call(self._queue_turn(step, queue, reader))
+            else:
+                self._report_extra(step, queue)
 
+    def _queue_turn(self, step: AnnouncementStep, queue: AnnouncementQueue, reader: QueueReader) -> _Turn:
+        def run() -> float | None:
+            outcome = step.run_once(queue)
+            return None if outcome.is_called_for else outcome.wait_seconds
+
+        turn = _Turn(run)
+        step.share(queue, reader, wake=lambda: self._call(turn))
         return turn
 
     def _report_extra(self, step: AnnouncementStep, queue: AnnouncementQueue) -> None:
@@ -149,24 +183,48 @@ class AnnouncementConsumer:
             )
         )
 
-    def _plan(self, wait_seconds: float, turn: _Turn) -> None:
-        due = self._clock.monotonic_seconds() + wait_seconds
+    def _call(self, turn: _Turn) -> None:
+        """The turn runs as soon as a thread is free, and once more if it runs now."""
         with self._lock:
+            if turn.is_running:
+                turn.is_called = True
+                return
+            self._plan(turn, self._clock.monotonic_seconds())
+        self._news.set()
+
+    def _plan(self, turn: _Turn, due: float) -> None:
+        if turn.due is None or due < turn.due:
+            turn.due = due
             heapq.heappush(self._turns, (due, next(self._numbers), turn))
+
+    def _next_turn(self) -> tuple[_Turn | None, float]:
+        """One that is due, or how long there is none."""
+        with self._lock:
+            now = self._clock.monotonic_seconds()
+            while self._turns and self._turns[0][0] <= now:
+                due, _, turn = heapq.heappop(self._turns)
+                if turn.due == due and not turn.is_running:  # else it was called for since
+                    turn.due, turn.is_running, turn.is_called = None, True, False
+                    return turn, 0.0
+            return None, min(_LONGEST_NAP_SECONDS, self._turns[0][0] - now) if self._turns else _LONGEST_NAP_SECONDS
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            now = self._clock.monotonic_seconds()
-            with self._lock:
-                due = self._turns[0][0] if self._turns else now + _LONGEST_NAP_SECONDS
-                turn = heapq.heappop(self._turns)[2] if self._turns and due <= now else None
+            self._news.clear()
+            turn, nap_seconds = self._next_turn()
             if turn is None:
-                self._clock.wait(self._stopping, min(_LONGEST_NAP_SECONDS, due - now))
+                if not self._stopping.is_set():
+                    self._clock.wait(self._news, nap_seconds)
                 continue
             try:
-                wait_seconds = turn()
+                wait_seconds = turn.run()
             except Exception:  # a bug in one queue must not stop the others
                 logger.exception("announcement_step_failed: a step of the announcement consumer failed")
                 wait_seconds = _AFTER_BUG_SECONDS
-            if wait_seconds is not None:
-                self._plan(wait_seconds, turn)
+            with self._lock:
+                turn.is_running = False
+                now = self._clock.monotonic_seconds()
+                if turn.is_called:
+                    self._plan(turn, now)
+                elif wait_seconds is not None:
+                    self._plan(turn, now + wait_seconds)

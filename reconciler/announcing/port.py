@@ -42,6 +42,27 @@ class SeenRecord:
     max_offset: int
 
 
+class PullUnderWay(Protocol):
+    """A pull that its broker may hold until something comes."""
+
+    @property
+    def is_done(self) -> bool:
+        """Answered, or failed."""
+        ...
+
+    def batch(self) -> PulledBatch:
+        """The answer of one that is done. Raises as AnnouncementSource.pull."""
+        ...
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls from any thread, at once if it is done already; the call must be short."""
+        ...
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        ...
+
+
 class AnnouncementSource(Protocol):
     """The unique-key topic. Raises TransientError (try again) or BrokerRefused."""
 
@@ -51,6 +72,12 @@ class AnnouncementSource(Protocol):
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         """One pull from the queue's master without waiting; the server filters by the tag's hash."""
+        ...
+
+    def begin_pull(
+        self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
+    ) -> PullUnderWay:
+        """One pull from the queue's master, without a filter, which is held so long if there is nothing."""
         ...
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
@@ -170,6 +197,8 @@ class StepOutcome:
     kind: StepKind
     #: Earliest time of the next call.
     wait_seconds: float = 0.0
+    #: The next call may wait until something is handed out.
+    is_called_for: bool = False
     admitted_keys: int = 0
     refused: int = 0
     detail: str = ""

@@ -7,6 +7,7 @@ would make the quarantine hard to read. An announced key is compared and stored,
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,15 @@ class AdmittedKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """What several messages come to."""
+
+    unique_keys: Sequence[str]
+    apart: Sequence[str]
+    refused: Sequence[RefusedAnnouncement]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementRules:
     """The announcements that a subscription accepts."""
 
@@ -85,6 +95,16 @@ class AnnouncementRules:
                 detail=str(refused),
                 body=message.body[:BODY_BYTES_MAX],
             )
+
+    def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
+        """What is admitted of all, and what is not."""
+        screened = [self.screen(queue, message) for message in messages]
+        admitted = [one for one in screened if isinstance(one, AdmittedKeys)]
+        return Screened(
+            unique_keys=[key for one in admitted for key in one.unique_keys],
+            apart=[key for one in admitted for key in one.apart],
+            refused=[one for one in screened if isinstance(one, RefusedAnnouncement)],
+        )
 
     def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
         body = message.body

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from reconciler.announcing.port import PulledBatch, SeenRecord
 from reconciler.announcing.rules import PulledAnnouncement
@@ -13,7 +14,15 @@ from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes
-from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
+from reconciler.rocketmq.consumer.pulling import (
+    PullRequest,
+    PullResult,
+    PullStatus,
+    pull,
+    read_pull_answer,
+    submit_pull,
+)
+from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord
 
 #: Group of the pulls. It stores no offsets at the broker: they lie beside the keys in Redis.
@@ -24,6 +33,8 @@ READ_BYTES_MAX = 1024 * 1024
 
 class RemotingAnnouncementSource:
     """Pulls from masters without group membership or heartbeat. Thread-safe as client and routes are.
+
+    The client is best one of its own: a pull that is not answered in time ends a connection, with all that is on it.
 
     Works from 3.2.6 to 5.x; brokers with rejectPullConsumerEnable=true refuse it.
     """
@@ -46,14 +57,20 @@ class RemotingAnnouncementSource:
         request = PullRequest(
             queue=message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
         )
-        result = pull(self._client, master_of(self._routes, queue), request)
-        return PulledBatch(
-            messages=[announcement_of(record) for record in result.records],
-            next_offset=result.next_offset,
-            min_offset=result.min_offset,
-            max_offset=result.max_offset,
-            is_offset_illegal=result.status is PullStatus.OFFSET_MOVED,
+        return _batch(pull(self._client, master_of(self._routes, queue), request))
+
+    def begin_pull(
+        self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
+    ) -> RemotingPull:
+        """One PULL_MESSAGE that the broker may hold."""
+        request = PullRequest(
+            queue=message_queue(queue),
+            offset=offset,
+            group=self._group,
+            maximum=max_messages,
+            suspend_seconds=hold_seconds,
         )
+        return RemotingPull(submit_pull(self._client, master_of(self._routes, queue), request), request.queue)
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
         """One PULL_MESSAGE; in a topic whose records come in batches the record is one of several."""
@@ -65,6 +82,41 @@ class RemotingAnnouncementSource:
     def earliest(self, queue: AnnouncementQueue) -> int:
         """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
         return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
+
+
+class RemotingPull:
+    """A PULL_MESSAGE that waits for its answer: adapter of PullUnderWay."""
+
+    def __init__(self, answer: Future[Command], queue: MessageQueue) -> None:
+        self._answer = answer
+        self._queue = queue
+
+    @property
+    def is_done(self) -> bool:
+        """Answered, failed or cancelled."""
+        return self._answer.done()
+
+    def batch(self) -> PulledBatch:
+        """What was pulled; decoded by the thread that asks for it."""
+        return _batch(read_pull_answer(self._answer.result(timeout=0.0), self._queue))
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls on the connection's reader thread."""
+        self._answer.add_done_callback(lambda _answer: call())
+
+    def cancel(self) -> None:
+        """The broker answers nobody, or lets it run out."""
+        self._answer.cancel()
+
+
+def _batch(result: PullResult) -> PulledBatch:
+    return PulledBatch(
+        messages=[announcement_of(record) for record in result.records],
+        next_offset=result.next_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+        is_offset_illegal=result.status is PullStatus.OFFSET_MOVED,
+    )
 
 
 def master_of(routes: Routes, queue: AnnouncementQueue) -> str:

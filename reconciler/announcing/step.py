@@ -16,10 +16,10 @@ shard of its hash, so the key stays pending until one inbox look-up settles it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from reconciler.announcing.outage_watch import OUTAGE_CHECK_SECONDS, OutageWatch
 from reconciler.announcing.port import (
     AnnouncementEvent,
     AnnouncementQueueState,
@@ -32,54 +32,24 @@ from reconciler.announcing.port import (
     log_event,
 )
 from reconciler.announcing.proving import Held, held, newest_held, pull_behind, record_before
-from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.queue_view import NEVER, JoinedQueue, QueueView
+from reconciler.announcing.reader import IDLE_PROOF_SECONDS, PULL_MESSAGES_MAX, HandedOut, ProvedPlace, QueueReader
+from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement, Screened
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, beginning_before, with_record
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
+from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, HalfSets
 
 COMPARE_SECONDS = 1.0
-OUTAGE_CHECK_SECONDS = 1.0
-#: An idle queue is only asked whether it has grown; whether it is still the same is found out this often.
-IDLE_PROOF_SECONDS = 5.0
+#: The offset of one that takes what the common reader hands out, and got no key, is moved this often at most.
+MOVE_SECONDS = 60.0
 BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
 IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
-#: Messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
-PULL_MESSAGES_MAX = 32
 #: Beginnings of a queue in a row, none of which was read from, that are doubted.
 BEGINNINGS_MAX = 8
-
-
-@dataclass(slots=True)
-class _Queue:
-    """This process's view of one queue; used by one step at a time."""
-
-    era: int = -1
-    position: int | None = None
-    #: The last record that was seen below the position; None: none is known, nothing is proved.
-    last: QueueRecord | None = None
-    #: Earlier records, oldest first.
-    trail: tuple[QueueRecord, ...] = ()
-    #: Above 0: the position is where the queue began, as its broker said, and nothing was seen there yet. The beginning
-    #: of a queue only rises: one that begins before the position is another queue. Counts such positions in a row.
-    beginnings: int = 0
-    #: When the queue was last found to be the same, in monotonic seconds.
-    proved_at: float = 0.0
-    lease_renewed_at: float | None = None
-    compared_at: float = 0.0
-    failures: int = 0
-    idle_steps: int = 0
-    suspended_for: str = ""
-    #: It was suspended first because its broker did not answer.
-    is_broker_away: bool = False
-    behind: int | None = None
-    kind: StepKind | None = None
-    admitted_keys: int = 0
-    refused: int = 0
-    rewinds: int = 0
 
 
 class AnnouncementStep:
@@ -101,8 +71,10 @@ class AnnouncementStep:
         lease_seconds: float = LEASE_SECONDS,
         why_refused: Callable[[Subscription], str | None] = lambda _: None,
         on_event: OnAnnouncementEvent = log_event,
+        outages: OutageWatch | None = None,
         jitter: random.Random | None = None,
     ) -> None:
+        """`outages`: of all subscriptions of the process; None: this one asks for itself."""
         self.subscription = subscription
         self.unique_key_topic = unique_key_topic
         self.shards = shards
@@ -110,24 +82,29 @@ class AnnouncementStep:
         self._ledger = ledger
         self._source = source
         self._rules = rules
-        self._token = token
+        self.token = token
         self._clock = clock
         self._half_set_keys_max = half_set_keys_max
         #: The queue of a dead holder is not consumed for this long, so losses announced there are found later.
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         #: Why nothing of the subscription may be taken now; asked where a position is looked for.
         self._why_refused = why_refused
         self._on_event = on_event
         self._jitter = jitter or random.Random()
-        self._queues: dict[AnnouncementQueue, _Queue] = {}
+        self._queues: dict[AnnouncementQueue, QueueView] = {}
         #: Incremented by an open outage and by a loss of memory: positions of an earlier era prove nothing.
         self._era = 0
-        self._outage_checked_at: float | None = None
-        self._outage: str | None = None
+        self._outages = outages or OutageWatch(ledger, subscription.environment, clock=clock)
+        self._outages_seen = 0
+
+    def share(self, queue: AnnouncementQueue, reader: QueueReader, *, wake: Callable[[], None]) -> None:
+        """From now on the queue is read by the common reader once this subscription has come to its end."""
+        known = self._queues.setdefault(queue, QueueView())
+        known.reader, known.wake = reader, wake
 
     def run_once(self, queue: AnnouncementQueue) -> StepOutcome:
         """At most one pull and one compare-and-set. Raises no ReconcilerError. After a crash keys are added again."""
-        known = self._queues.setdefault(queue, _Queue())
+        known = self._queues.setdefault(queue, QueueView())
         try:
             outcome = self._step(queue, known)
         except ReconcilerError as error:
@@ -140,11 +117,18 @@ class AnnouncementStep:
     def release(self, queue: AnnouncementQueue) -> None:
         """Releases the queue's lease at shutdown. If Redis is away, the lease expires."""
         known = self._queues.get(queue)
-        if known is None or known.lease_renewed_at is None:
+        if known is None:
             return
-        with suppress(ReconcilerError):  # else the lease expires
-            self._half_sets.release_lease(self._shard(queue), queue, token=self._token)
+        self._leave(known)
+        if known.lease_renewed_at is not None:
+            with suppress(ReconcilerError):  # else the lease expires
+                self._half_sets.release_lease(self._shard(queue), queue, token=self.token)
         known.lease_renewed_at = None
+
+    def release_all(self) -> None:
+        """The leases of every queue."""
+        for queue in tuple(self._queues):
+            self.release(queue)
 
     def states(self) -> Sequence[AnnouncementQueueState]:
         """Every queue that had a step."""
@@ -163,11 +147,40 @@ class AnnouncementStep:
             for queue, known in sorted(self._queues.items(), key=lambda item: (item[0].broker, item[0].queue_id))
         ]
 
+    # ---- for the look of the process
+
+    def joined(self, now: float) -> Iterator[JoinedQueue]:
+        """Queues that are taken from the common reader. `now`: monotonic seconds."""
+        for queue, known in tuple(self._queues.items()):
+            position, reader, follower = known.position, known.reader, known.follower
+            if not known.is_joined or position is None or reader is None or follower is None:
+                continue
+            is_idle = now - known.moved_at < MOVE_SECONDS
+            renewed_at = known.lease_renewed_at
+            yield JoinedQueue(
+                queue=queue,
+                shard=self._shard(queue),
+                position=position,
+                compared_at=known.compared_at,
+                is_lease_due=renewed_at is None or now - renewed_at >= self.lease_seconds / 3,
+                is_due=reader.is_ahead(follower, position, is_idle=is_idle),
+                wake=known.wake,
+            )
+
+    def compared(self, queue: AnnouncementQueue, *, is_same: bool, at: float) -> None:
+        """Whether Redis has the offset that `joined` told; one that differs is asked for by the next step."""
+        self._queues[queue].compared_at = at if is_same else NEVER
+
+    def lease_renewed(self, queue: AnnouncementQueue, *, at: float) -> None:
+        """Redis has renewed it."""
+        self._queues[queue].lease_renewed_at = at
+
     # ---- the step
 
-    def _step(self, queue: AnnouncementQueue, known: _Queue) -> StepOutcome:
+    def _step(self, queue: AnnouncementQueue, known: QueueView) -> StepOutcome:
         outage = self._open_outage()
         if outage is not None and not (outage == "AWAY" and self._half_sets.is_spread):
+            self._leave(known)
             return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=OUTAGE_CHECK_SECONDS, detail="an outage is open")
         if known.era != self._era:
             # In an outage of other servers than its own: what a queue knows is as good as ever while its own answers.
@@ -175,18 +188,32 @@ class AnnouncementStep:
             known.era = self._era
         if not self._holds_lease(queue, known):
             known.position = None
-            wait = min(NOT_MINE_SECONDS_MAX, self._lease_seconds / 8)
+            self._leave(known)
+            wait = min(NOT_MINE_SECONDS_MAX, self.lease_seconds / 8)
             return StepOutcome(kind=StepKind.NOT_MINE, wait_seconds=wait)
         if known.position is None:
+            self._leave(known)
             if (why := self._why_refused(self.subscription)) is not None:
                 return self._suspended(known, why)
             self._find_position(queue, known)
         position = known.position
         if position is None:
             return StepOutcome(kind=StepKind.MOVED_ON)  # a stored offset was lost again: next step
-        size = self._half_sets.size(self._shard(queue))
-        if size > self._half_set_keys_max:
-            return self._suspended(known, f"the half set holds {size} keys, at most {self._half_set_keys_max}")
+        if known.is_joined and known.reader is not None and known.follower is not None:
+            handed = known.reader.handed_out(known.follower)
+            if handed is not None:
+                return self._take(queue, known, position, handed)
+            self._leave(known)
+        if (full := self._fullness(queue)) is not None:
+            self._leave(known)
+            return self._suspended(known, full)
+        return self._read(queue, known, position)
+
+    def _read(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
+        """Pulls by itself, with a filter: one that is new, or behind, or whose queue is another one."""
+        start = None if known.follower is None else known.follower.start
+        if start is not None:
+            known.proved_at = NEVER  # what lies before the start is proved behind it: see _join
         pulled = self._pull(queue, known, position)
         if known.position != position:
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
@@ -196,10 +223,69 @@ class AnnouncementStep:
             return self._skip_illegal(queue, known, position, pulled)
         known.behind = max(0, pulled.max_offset - pulled.next_offset)
         if pulled.next_offset <= position and not pulled.messages:
-            return self._idle(queue, known, position)
-        return self._admit(queue, known, position, pulled)
+            outcome = self._idle(queue, known, position)
+        else:
+            outcome = self._admit(queue, known, position, pulled)
+        self._join(known, start)
+        return outcome
 
-    def _pull(self, queue: AnnouncementQueue, known: _Queue, position: int) -> PulledBatch | None:
+    def _join(self, known: QueueView, start: ProvedPlace | None) -> None:
+        """Near the end of the queue the reader begins to collect for it; once this subscription has read by itself to
+        where that began, it takes what was collected.
+
+        `start`: where, if that was known before the last pull, which is proved. If the queue has at the start what it
+        had when the collecting began, nothing before it has changed meanwhile: a tail that was lost does not come back.
+        What lies behind the start and was read already is taken once more.
+        """
+        reader, follower = known.reader, known.follower
+        if reader is None or known.position is None or known.behind is None:
+            return
+        if follower is None and known.behind <= NEAR_OFFSETS_MAX:
+            known.follower = reader.follow(self.subscription.topic, position=known.position, wake=known.wake)
+        elif follower is not None and start is not None and known.position >= start.offset:
+            known.is_joined = reader.is_still(start) and reader.is_following(follower)
+            if not known.is_joined:
+                self._leave(known)
+
+    def _leave(self, known: QueueView) -> None:
+        """From now on it pulls by itself, from the stored offset on."""
+        if known.reader is not None and known.follower is not None:
+            known.reader.leave(known.follower)
+        known.follower, known.is_joined = None, False
+
+    def _take(self, queue: AnnouncementQueue, known: QueueView, position: int, handed: HandedOut) -> StepOutcome:
+        """Admits what the common reader has handed out. Without anything the stored offset is moved now and then."""
+        now = self._clock.monotonic_seconds()
+        here = ProvedPlace(offset=position, record=known.last, is_beginning=known.beginnings > 0)
+        following = handed.following if handed.following.offset > position else here
+        known.behind = handed.behind + len(handed.messages)
+        if not handed.messages:
+            if following is not here and now - known.moved_at >= MOVE_SECONDS:
+                known.moved_at = now
+                self._move(
+                    queue, known, position, following.offset,
+                    record=following.record, is_beginning=following.is_beginning,
+                )  # fmt: skip
+            return self._idle(queue, known, position)
+        if (full := self._fullness(queue)) is not None:
+            self._leave(known)
+            return self._suspended(known, full)
+        screened = self._screen(queue, handed.messages)
+        is_stored = self._store(
+            queue, known, position, following.offset, screened,
+            record=following.record, is_beginning=following.is_beginning,
+        )  # fmt: skip
+        if is_stored and known.reader is not None and known.follower is not None:
+            known.reader.taken(known.follower, len(handed.messages))
+            known.behind, known.moved_at = handed.behind, now
+        return StepOutcome(kind=StepKind.MOVED_ON)
+
+    def _fullness(self, queue: AnnouncementQueue) -> str | None:
+        """Why nothing may be admitted; None: there is room."""
+        size, most = self._half_sets.size(self._shard(queue)), self._half_set_keys_max
+        return None if size <= most else f"the half set holds {size} keys, at most {most}"
+
+    def _pull(self, queue: AnnouncementQueue, known: QueueView, position: int) -> PulledBatch | None:
         """What lies behind the position; None: the queue is not the one that was read."""
         tag, last = self.subscription.topic, known.last
         now = self._clock.monotonic_seconds()
@@ -217,7 +303,7 @@ class AnnouncementStep:
             return behind if self._prove_anew(queue, known, position, begins_at=behind.min_offset) else None
         return behind
 
-    def _prove_anew(self, queue: AnnouncementQueue, known: _Queue, position: int, *, begins_at: int) -> bool:
+    def _prove_anew(self, queue: AnnouncementQueue, known: QueueView, position: int, *, begins_at: int) -> bool:
         """The last record was deleted by age. From now on the record before the position proves the queue, whatever its
         tag, or that the queue begins there. False: the queue began further on a moment ago, and is another one."""
         seen = self._source.look(queue, offset=position - 1)
@@ -229,25 +315,23 @@ class AnnouncementStep:
 
     def _open_outage(self) -> str | None:
         """Its reason."""
-        now = self._clock.monotonic_seconds()
-        if self._outage_checked_at is None or now - self._outage_checked_at >= OUTAGE_CHECK_SECONDS:
-            self._outage = self._ledger.open_outage_reason(self.subscription.environment)
-            self._outage_checked_at = now
-            if self._outage is not None:
-                self._era += 1
-        return self._outage
+        number, reason = self._outages.seen()
+        if number != self._outages_seen:
+            self._outages_seen = number
+            self._era += int(reason is not None)
+        return reason
 
-    def _holds_lease(self, queue: AnnouncementQueue, known: _Queue) -> bool:
+    def _holds_lease(self, queue: AnnouncementQueue, known: QueueView) -> bool:
         now = self._clock.monotonic_seconds()
-        if known.lease_renewed_at is not None and now - known.lease_renewed_at < self._lease_seconds / 3:
+        if known.lease_renewed_at is not None and now - known.lease_renewed_at < self.lease_seconds / 3:
             return True
         is_held = self._half_sets.take_lease(
-            self._shard(queue), queue, token=self._token, lease_seconds=self._lease_seconds
+            self._shard(queue), queue, token=self.token, lease_seconds=self.lease_seconds
         )
         known.lease_renewed_at = now if is_held else None
         return is_held
 
-    def _find_position(self, queue: AnnouncementQueue, known: _Queue) -> None:
+    def _find_position(self, queue: AnnouncementQueue, known: QueueView) -> None:
         shard = self._shard(queue)
         stored, is_beginning = self._half_sets.position(shard, queue), False
         if stored is None:
@@ -270,7 +354,7 @@ class AnnouncementStep:
         record = floor.proof.record
         return record if held(self._source, queue, record) is Held.SAME else None
 
-    def _recall(self, queue: AnnouncementQueue, known: _Queue, position: int, *, is_beginning: bool) -> None:
+    def _recall(self, queue: AnnouncementQueue, known: QueueView, position: int, *, is_beginning: bool) -> None:
         """Takes the position, and the records that were kept beside it. Without one that belongs to it, the record
         before it is looked at and kept: what was read so far is believed, as before there were proofs. Where the queue
         has just begun there, a record before it is another queue's.
@@ -291,41 +375,61 @@ class AnnouncementStep:
         else:
             self._move(queue, known, position, position, record=seen)
 
-    def _idle(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
+    def _idle(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
         now = self._clock.monotonic_seconds()
         if now - known.compared_at >= COMPARE_SECONDS:
             # Redis may have lost its last writes while no announcement came.
             self._follow(queue, known, position, self._half_sets.position(self._shard(queue), queue))
-            if known.position != position:
-                return StepOutcome(kind=StepKind.MOVED_ON)
-        return StepOutcome(kind=StepKind.IDLE, wait_seconds=IDLE.pause_seconds(known.idle_steps))
+        if known.position != position:
+            return StepOutcome(kind=StepKind.MOVED_ON)
+        wait = COMPARE_SECONDS if known.is_joined else IDLE.pause_seconds(known.idle_steps)
+        return StepOutcome(kind=StepKind.IDLE, wait_seconds=wait, is_called_for=known.is_joined)
 
-    def _admit(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
-        unique_keys: list[str] = []
-        apart: list[str] = []
-        refused: list[RefusedAnnouncement] = []
-        for message in pulled.messages:
-            screened = self._rules.screen(queue, message)
-            if isinstance(screened, RefusedAnnouncement):
-                refused.append(screened)
-            else:
-                unique_keys.extend(screened.unique_keys)
-                apart.extend(screened.apart)
-        if refused:
-            # Before the offset moves on: a crash in between quarantines them twice, which is harmless.
-            self._ledger.quarantine(self.subscription.environment, refused)
-            reasons = ", ".join(sorted({each.reason for each in refused}))
-            self._report(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
+    def _admit(self, queue: AnnouncementQueue, known: QueueView, position: int, pulled: PulledBatch) -> StepOutcome:
+        screened = self._screen(queue, pulled.messages)
         state, record = self._last_record(queue, known, pulled)
         if state is Held.OTHER:
             return self._rewind(queue, known, position)
-        if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart, record=record):
+        if not self._store(queue, known, position, pulled.next_offset, screened, record=record):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
-        known.admitted_keys += len(unique_keys)
-        known.refused += len(refused)
-        return StepOutcome(kind=StepKind.MOVED_ON, admitted_keys=len(unique_keys), refused=len(refused))
+        return StepOutcome(
+            kind=StepKind.MOVED_ON, admitted_keys=len(screened.unique_keys), refused=len(screened.refused)
+        )  # fmt: skip
 
-    def _skip_illegal(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
+    def _screen(self, queue: AnnouncementQueue, messages: Sequence[PulledAnnouncement]) -> Screened:
+        """Keys that are admitted. Those that are refused are quarantined: before the offset moves on, since a crash in
+        between quarantines them twice, which is harmless."""
+        screened = self._rules.screen_all(queue, messages)
+        if screened.refused:
+            self._ledger.quarantine(self.subscription.environment, screened.refused)
+            reasons = ", ".join(sorted({each.reason for each in screened.refused}))
+            self._report(queue, EventKind.REFUSED, detail=reasons, count=len(screened.refused))
+        return screened
+
+    def _store(
+        self,
+        queue: AnnouncementQueue,
+        known: QueueView,
+        position: int,
+        following: int,
+        screened: Screened,
+        *,
+        record: QueueRecord | None,
+        is_beginning: bool = False,
+    ) -> bool:
+        """Keys and offset in one step, and their counts. False: another consumer moved the offset."""
+        is_stored = self._move(
+            queue, known, position, following, screened.unique_keys, screened.apart,
+            record=record, is_beginning=is_beginning,
+        )  # fmt: skip
+        if is_stored:
+            known.admitted_keys += len(screened.unique_keys)
+            known.refused += len(screened.refused)
+        return is_stored
+
+    def _skip_illegal(
+        self, queue: AnnouncementQueue, known: QueueView, position: int, pulled: PulledBatch
+    ) -> StepOutcome:
         corrected, proved = pulled.min_offset, None
         if position > pulled.max_offset and known.trail:
             return self._rewind(queue, known, position)
@@ -347,7 +451,7 @@ class AnnouncementStep:
         self._move(queue, known, position, corrected, record=proved, is_beginning=proved is None)
         return StepOutcome(kind=StepKind.MOVED_ON)
 
-    def _rewind(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
+    def _rewind(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
         """Goes back behind the newest record that the queue still has, to its earliest announcement if it has none."""
         seen = [one for one in known.trail if known.last is None or one.queue_offset < known.last.queue_offset]
         found = newest_held(self._source, queue, [*seen, *([known.last] if known.last is not None else [])])
@@ -374,7 +478,7 @@ class AnnouncementStep:
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _last_record(
-        self, queue: AnnouncementQueue, known: _Queue, pulled: PulledBatch
+        self, queue: AnnouncementQueue, known: QueueView, pulled: PulledBatch
     ) -> tuple[Held, QueueRecord | None]:
         """The last record that the pull returned. Where the filter left out many, the last one of any tag. OTHER: what
         was pulled is of a queue that is no more."""
@@ -391,7 +495,7 @@ class AnnouncementStep:
     def _move(
         self,
         queue: AnnouncementQueue,
-        known: _Queue,
+        known: QueueView,
         position: int,
         following: int,
         unique_keys: Sequence[str] = (),
@@ -425,14 +529,14 @@ class AnnouncementStep:
         self._follow(queue, known, position, answer.offset)
         return False
 
-    def _follow(self, queue: AnnouncementQueue, known: _Queue, position: int, stored: int | None) -> None:
+    def _follow(self, queue: AnnouncementQueue, known: QueueView, position: int, stored: int | None) -> None:
         """Adopts the offset that Redis has. None: Redis lost its memory, which opens an outage."""
         if stored is None and known.era == self._era:
             # Written before the position is dropped: if the ledger is away, the next step finds the loss again.
-            self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self._token)
+            self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self.token)
             self._report(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
             self._era += 1
-            self._outage_checked_at = None
+            self._outages.ask_again()
         known.compared_at = self._clock.monotonic_seconds()
         if stored != position:
             known.position = None  # the next step reads it again, with what proves it
@@ -449,12 +553,12 @@ class AnnouncementStep:
 
     # ---- outcomes and events
 
-    def _suspended(self, known: _Queue, detail: str, *, is_broker_away: bool = False) -> StepOutcome:
+    def _suspended(self, known: QueueView, detail: str, *, is_broker_away: bool = False) -> StepOutcome:
         wait = max(BACK_OFF.first_seconds, BACK_OFF.jittered_seconds(known.failures, self._jitter))
         known.failures += 1
         return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=wait, detail=detail, is_broker_away=is_broker_away)
 
-    def _note(self, queue: AnnouncementQueue, known: _Queue, outcome: StepOutcome) -> None:
+    def _note(self, queue: AnnouncementQueue, known: QueueView, outcome: StepOutcome) -> None:
         known.kind = outcome.kind
         known.idle_steps = known.idle_steps + 1 if outcome.kind is StepKind.IDLE else 0
         if outcome.kind is StepKind.SUSPENDED:

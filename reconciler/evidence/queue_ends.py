@@ -62,12 +62,12 @@ class QueueEnds:
                 silent[name] = explained(error, place.master)
         return ends, silent
 
-    def waiting_since_ms(self, end: QueueEnd, offset: int) -> int | None:
-        """Store time of the first message at or behind the offset; None: there is none up to the end.
+    def waiting_since_ms(self, end: QueueEnd, offset: int, *, tag: str = "*") -> int | None:
+        """Store time of the first message with the tag at or behind the offset; None: there is none up to the end.
 
         Raises what a pull raises, and BrokerUnavailable for a queue that cannot be read there.
         """
-        return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end)
+        return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end, tag=tag)
 
     def _of(self, address: str, queues: Iterable[MessageQueue]) -> list[QueueEnd]:
         # The end last: what is stored meanwhile may count as waiting, never the other way round.

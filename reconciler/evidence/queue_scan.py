@@ -67,14 +67,15 @@ def scan(
 
 
 def first_stored_ms(
-    client: RemotingClient, address: str, queue: MessageQueue, *, offset: int, end_offset: int
+    client: RemotingClient, address: str, queue: MessageQueue, *, offset: int, end_offset: int, tag: str = "*"
 ) -> int | None:
     """Store time of the first record at or behind an offset; None if there is none below `end_offset`.
 
+    `tag`: of records with that tag only; where they are far, the time is that of a record before them.
     Raises BrokerUnavailable if no record can be read there, and what pull() raises.
     """
-    for _ in range(_MAXIMUM_STEPS):
-        result = _pull_one(client, address, queue, offset)
+    for step in range(2 * _MAXIMUM_STEPS):
+        result = _pull_one(client, address, queue, offset, tag if step < _MAXIMUM_STEPS else "*")
         if result.records:
             return result.records[0].store_timestamp_ms
         if result.next_offset >= end_offset:
@@ -102,5 +103,6 @@ def record_at(client: RemotingClient, address: str, queue: MessageQueue, offset:
     return None
 
 
-def _pull_one(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> PullResult:
-    return pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
+def _pull_one(client: RemotingClient, address: str, queue: MessageQueue, offset: int, tag: str = "*") -> PullResult:
+    request = PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1, subscription=tag)
+    return pull(client, address, request)

@@ -6,13 +6,12 @@ A *look* (look.lua) asks together what a shard has and who holds its lease, at a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from redis import Redis
-from redis.cluster import RedisCluster
-from redis.exceptions import NoScriptError, RedisClusterException, WatchError
+from redis.exceptions import NoScriptError, WatchError
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys
@@ -21,11 +20,9 @@ from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.rounds import ShardLook, ShardState
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.lease_values import LeaseValues, is_held_by
+from reconciler.shards.pipelines import PIPELINE_COMMANDS_MAX, by_node
 from reconciler.shards.script import RedisScript
 from reconciler.shards.values import epoch_of, generation_of, round_time_of, seen_ms_of
-
-#: Looks in one pipeline: Redis is through with them in some 15 ms.
-LOOKS_A_PIPELINE = 1_000
 
 _LOOK = RedisScript("reconciler.shards", "look.lua")
 _log = logging.getLogger(__name__)
@@ -77,27 +74,15 @@ class RedisRoundLeases:
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
         """One connection a node. A node that is away takes no look at the shards of the others."""
         found: dict[Shard, ShardLook] = {}
-        for client, of_node in self._by_node(shards):
-            for start in range(0, len(of_node), LOOKS_A_PIPELINE):
-                page = {shard: shards[shard] for shard in of_node[start : start + LOOKS_A_PIPELINE]}
+        for client, of_node in by_node(self._client, shards, lambda shard: ShardKeys(shard).root):
+            for start in range(0, len(of_node), PIPELINE_COMMANDS_MAX):
+                page = {shard: shards[shard] for shard in of_node[start : start + PIPELINE_COMMANDS_MAX]}
                 try:
                     found |= self._look(client, page, token=token, lease_seconds=lease_seconds)
                 except ReconcilerError as error:
                     _log.info("look_failed: %s", error)
                     break
         return found
-
-    def _by_node(self, shards: Iterable[Shard]) -> Iterable[tuple[Redis, Sequence[Shard]]]:
-        """Not the cluster's own pipeline: it fails for all nodes at once, and asks again by itself."""
-        if not isinstance(self._client, RedisCluster):
-            return [(self._client, list(shards))]
-        nodes: dict[str, tuple[Redis, list[Shard]]] = {}
-        for shard in shards:
-            with suppress(RedisClusterException):  # nobody serves its slot
-                node: Any = self._client.get_node_from_key(ShardKeys(shard).root)  # type: ignore[no-untyped-call]  # redis-py has no annotation
-                _, of_node = nodes.setdefault(node.name, (self._client.get_redis_connection(node), []))
-                of_node.append(shard)
-        return nodes.values()
 
     def _look(
         self, client: Redis, page: Mapping[Shard, bool], *, token: str, lease_seconds: float

@@ -7,7 +7,7 @@ Redis that loses its last writes, or everything, loses both together and the con
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import filterfalse
 from typing import Any
@@ -23,9 +23,10 @@ from reconciler.contract.queue_proof import QueueProof, QueueRecord, read_proof,
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MalformedInput
-from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords, QueuePlace
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.lease_values import LeaseValues
+from reconciler.shards.pipelines import answers_of
 from reconciler.shards.script import RedisScript
 from reconciler.shards.values import text_of
 
@@ -73,6 +74,19 @@ class RedisHalfSets:
         with translated_errors():
             stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
         return _offset(stored)
+
+    def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
+        """One HGET each, by pipelines."""
+        commands = [
+            (name, ("HGET", name, offsets_field(queue.broker, queue.queue_id)))
+            for name, queue in ((ShardKeys(shard).offsets, queue) for shard, queue in places)
+        ]
+        found: dict[QueuePlace, int | None] = {}
+        for place, answer in zip(places, answers_of(self._client, commands), strict=True):
+            with suppress(MalformedInput):
+                if not isinstance(answer, Exception):
+                    found[place] = _offset(answer)
+        return found
 
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
         """Two HGET; a damaged value is none."""
@@ -167,6 +181,16 @@ class RedisHalfSets:
             if holder != 1 and self._leases.is_over(key, holder, lease_seconds=lease_seconds):
                 holder = _TAKE_LEASE.run(self._client, [key], [*mine, holder])
             return bool(holder == 1)
+
+    def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
+        """The script of `take_lease` each, by pipelines. Where it is not loaded, nothing is known."""
+        milliseconds = int(lease_seconds * 1000)
+        commands = [
+            (key, ("EVALSHA", _TAKE_LEASE.sha, 1, key, token, milliseconds, self._leases.renewed(token), ""))
+            for key in (ShardKeys(shard).announcement_lease(queue.broker) for shard, queue in places)
+        ]
+        holders = answers_of(self._client, commands)
+        return {place for place, holder in zip(places, holders, strict=True) if holder == 1}
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
         """Gives the lease up if the token holds it."""

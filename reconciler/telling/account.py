@@ -235,7 +235,7 @@ class QueueReading:
     end: int
     #: Next offset when the round ran; None: the round knew none.
     taken: int | None
-    #: Store time of the first message that was not taken; None: there is none that can be read.
+    #: Store time of the first message of the topic that was not taken; None: there is none that can be read.
     waiting_since_ms: int | None = None
     #: Its number is not below the number of shards.
     is_extra: bool = False
@@ -260,8 +260,10 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         return Link(until_ms=None, cause=QUEUE_CUT(**of_queue, end=seen.end, taken=seen.taken))
     if seen.taken < seen.begin:
         return Link(until_ms=None, cause=QUEUE_EXPIRED(**of_queue, first=seen.taken, last=seen.begin - 1))
+    if waiting_ms is None:  # what waits is of other topics: the offset of a subscription moves past it now and then
+        return passed(asked_ms)
     waits = QUEUE_WAITS(**of_queue, offset=seen.taken, number=seen.end - seen.taken)
-    return Link(until_ms=asked_ms if waiting_ms is None else waiting_ms, cause=waits, more=MORE_QUEUES, needs=needs)
+    return Link(until_ms=waiting_ms, cause=waits, more=MORE_QUEUES, needs=needs)
 
 
 # ----------------------------------------------------------------- rounds and verdicts

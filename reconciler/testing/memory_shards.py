@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -44,7 +44,7 @@ from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation, warn_of_former_paths
-from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords
+from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords, QueuePlace
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
 from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardLook, ShardState
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
@@ -125,6 +125,14 @@ class MemoryShards:
         with self._lock:
             return self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
 
+    def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
+        """Stored next offsets."""
+        with self._lock:
+            return {
+                (shard, queue): self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
+                for shard, queue in places
+            }
+
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
         """What was kept beside the offset."""
         with self._lock:
@@ -167,6 +175,14 @@ class MemoryShards:
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
         """Takes or renews the announcement lease of a queue."""
         return self._take(shard, f"announcement/{queue.broker}", token, lease_seconds)
+
+    def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
+        """Those that the token holds."""
+        return {
+            (shard, queue)
+            for shard, queue in places
+            if self._take(shard, f"announcement/{queue.broker}", token, lease_seconds)
+        }
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
         """Gives it up."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from reconciler.announcing.consumer import AnnouncementConsumer, process_token
+from reconciler.announcing.looking import AnnouncementLook
+from reconciler.announcing.outage_watch import OutageWatch
 from reconciler.announcing.port import AnnouncementLog
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
@@ -17,11 +19,14 @@ __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_store
 
 
 def build_announcement_consumer(connections: Connections) -> AnnouncementConsumer:
-    """One consumer for every subscription; not started."""
+    """One consumer for every subscription; not started. It pulls over connections of its own: a pull that is not
+    answered in time ends its connection, and a repair that waits on the same one would be in doubt."""
     settings, evidence = connections.settings, commit_evidence(connections.settings)
-    source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
+    source = RemotingAnnouncementSource(connections.new_client(), connections.rocketmq.routes)
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
+    ledger = connections.ledger.announcements
+    outages = OutageWatch(ledger, settings.environment, clock=connections.clock)
     numbers, log = connections.shared(ShardNumbers), AnnouncementLog(connections.clock)
     steps = [
         AnnouncementStep(
@@ -29,7 +34,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             unique_key_topic=settings.unique_key_topic.name_for(configured.topic),
             shards=settings.unique_key_topic.queues,
             half_sets=half_sets,
-            ledger=connections.ledger.announcements,
+            ledger=ledger,
             source=source,
             rules=AnnouncementRules(
                 environment=settings.environment,
@@ -45,10 +50,12 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             lease_seconds=settings.rounds.lease_seconds,
             why_refused=numbers.told,
             on_event=log,
+            outages=outages,
         )
         for configured in settings.subscriptions
     ]
-    return AnnouncementConsumer(steps, source, clock=connections.clock)
+    look = AnnouncementLook(steps, half_sets, outages, clock=connections.clock)
+    return AnnouncementConsumer(steps, source, look, clock=connections.clock)
 
 
 def require_stored_shards(connections: Connections) -> None:

@@ -140,17 +140,22 @@ class Connections:
         """Connections, routes and heartbeats of this process."""
         with self._opening:
             if self._rocketmq is None:
-                rocketmq = self.settings.rocketmq
-                client = RemotingClient(
-                    clock=self.clock,
-                    acl=credentials(rocketmq.acl),
-                    tls=tls_settings(rocketmq.tls),
-                    request_timeout_seconds=rocketmq.request_timeout_seconds,
-                    silence_pauses=self._silence_pauses or RECONNECTS,
-                )
-                self._stack.callback(client.close)
-                self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
+                client, name_servers = self.new_client(), self.settings.rocketmq.name_servers
+                self._rocketmq = self._stack.enter_context(ClientInstance(name_servers, client=client))
             return self._rocketmq
+
+    def new_client(self) -> RemotingClient:
+        """A client with connections of its own, closed with these."""
+        rocketmq = self.settings.rocketmq
+        client = RemotingClient(
+            clock=self.clock,
+            acl=credentials(rocketmq.acl),
+            tls=tls_settings(rocketmq.tls),
+            request_timeout_seconds=rocketmq.request_timeout_seconds,
+            silence_pauses=self._silence_pauses or RECONNECTS,
+        )
+        self.close_at_end(client.close)
+        return client
 
     @property
     def admin(self) -> Admin:

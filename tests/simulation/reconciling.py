@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reconciler.announcing.looking import AnnouncementLook
+from reconciler.announcing.outage_watch import OutageWatch
 from reconciler.announcing.port import PulledBatch, SeenRecord, StepKind
+from reconciler.announcing.reader import QueueReader
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.contract.queue_proof import record_of
@@ -235,6 +238,24 @@ class Reconciling:
                     self._world.kernel.tell(f"{self._process.name}: recovery waits: {error}")
 
 
+class PulledAtOnce:
+    """PullUnderWay of a broker that holds nothing: the simulator has greenlets that wait."""
+
+    is_done = True
+
+    def __init__(self, batch: PulledBatch) -> None:
+        self._batch = batch
+
+    def batch(self) -> PulledBatch:
+        return self._batch
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        call()
+
+    def cancel(self) -> None:
+        pass
+
+
 class AnnouncementsSeen:
     """reconciler.announcing.port.AnnouncementSource of one process."""
 
@@ -255,6 +276,14 @@ class AnnouncementsSeen:
         return self._world.cluster.brokers[queue.broker]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        return self._pull(queue, tag, offset, max_messages)
+
+    def begin_pull(
+        self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
+    ) -> PulledAtOnce:
+        return PulledAtOnce(self._pull(queue, None, offset, max_messages))
+
+    def _pull(self, queue: AnnouncementQueue, tag: str | None, offset: int, max_messages: int) -> PulledBatch:
         broker = self._broker(queue)
         self.asked_at[queue] = self._world.kernel.now
 
@@ -269,7 +298,7 @@ class AnnouncementsSeen:
             messages = [
                 PulledAnnouncement(record=record_of(record), tag=record.tags, body=record.body)
                 for record in records
-                if record.tags == tag
+                if tag in (None, record.tags)
             ]
             return PulledBatch(
                 messages=messages, next_offset=offset + len(records), min_offset=first, max_offset=last
@@ -299,29 +328,67 @@ class AnnouncementsSeen:
 
 
 class Announcing:
-    """reconciler.announcing.consumer.AnnouncementConsumer without threads: every queue is stepped by a greenlet."""
+    """reconciler.announcing.consumer.AnnouncementConsumer without threads: every queue is stepped by a greenlet, and so
+    are its common reader and the look."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
-        client = SimulatedRedis(world.redis, process)
+        half_sets = RedisHalfSets(SimulatedRedis(world.redis, process), clock=process.clock)  # type: ignore[arg-type]
+        ledger, dice = world.ledger_of(process).announcements, world.kernel.dice
+        outages = OutageWatch(ledger, ENVIRONMENT, clock=process.clock)
+        common = AnnouncementsSeen(world, process)
+        #: Queue -> when the reader asked last, of what it has handed out.
+        self._handed_out_at: dict[AnnouncementQueue, float] = {}
+        readers = {
+            queue: QueueReader(queue, source=common, clock=process.clock, wake=lambda: None)
+            for queue in common.queues(UNIQUE_KEY_TOPIC)
+        }
+        steps = []
         for plan in world.plan.subscriptions:
             source = AnnouncementsSeen(world, process)
             step = AnnouncementStep(
                 plan.subscription,
                 unique_key_topic=UNIQUE_KEY_TOPIC,
                 shards=world.swarm.shards,
-                half_sets=RedisHalfSets(client, clock=process.clock),  # type: ignore[arg-type]
-                ledger=world.ledger_of(process).announcements,
+                half_sets=half_sets,
+                ledger=ledger,
                 source=source,
                 rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC, tags=plan.tags),
                 token=process.name,
                 clock=process.clock,
                 on_event=lambda event: world.kernel.tell(f"{process.name} {event.kind} {event.detail}"),
-                jitter=world.kernel.dice,
+                outages=outages,
+                jitter=dice,
             )
-            for queue in source.queues(UNIQUE_KEY_TOPIC):
-                process.spawn(self._stepping(step, source, queue), after=world.kernel.dice.random())
+            steps.append(step)
+            for queue, reader in readers.items():
+                step.share(queue, reader, wake=lambda: None)
+                process.spawn(self._stepping(step, source, queue), after=dice.random())
+        for queue, reader in readers.items():
+            process.spawn(self._reading(reader, common, queue), after=1 + dice.random())
+        process.spawn(self._looking(AnnouncementLook(steps, half_sets, outages, clock=process.clock)), after=2.0)
+
+    def _reading(self, reader: QueueReader, source: AnnouncementsSeen, queue: AnnouncementQueue) -> Callable[[], None]:
+        process, dice = self._process, self._world.kernel.dice
+
+        def run() -> None:
+            while True:
+                source.asked_at.pop(queue, None)
+                wait = reader.run_once()
+                if queue in source.asked_at:
+                    self._handed_out_at[queue] = source.asked_at[queue]
+                process.sleep(0.05 if wait == 0.0 else 3.0 + 2 * dice.random())
+
+        return run
+
+    def _looking(self, look: AnnouncementLook) -> Callable[[], None]:
+        def run() -> None:
+            while True:
+                look.run_once()
+                self._process.sleep(2.0)
+
+        return run
 
     def _stepping(
         self, step: AnnouncementStep, source: AnnouncementsSeen, queue: AnnouncementQueue
@@ -330,8 +397,9 @@ class Announcing:
 
         def run() -> None:
             while True:
+                handed_out_at = self._handed_out_at.get(queue)
                 outcome = step.run_once(queue)
-                asked_at = source.asked_at.pop(queue, None)
+                asked_at = handed_out_at if outcome.is_called_for else source.asked_at.pop(queue, None)
                 if asked_at is not None:
                     group = step.subscription.group
                     world.checkers.announcements.stepped(group, queue.broker, queue.queue_id, asked_at=asked_at)

@@ -97,20 +97,20 @@ class SimulatedRedis:
         return found if withscores else [member for member, _ in found]
 
     def evalsha(self, sha: str, count: int, *words: Any) -> Any:
+        return self.round_trip(partial(self.run_script, sha, count, *words), "EVALSHA")
+
+    def run_script(self, sha: str, count: int, *words: Any) -> Any:
+        """What the server does."""
         keys, arguments = list(words[:count]), list(words[count:])
-
-        def run() -> Any:
-            try:
-                answer = self._data.evalsha(sha, keys, arguments)
-            except exceptions.NoScriptError:
-                if sha in self._known_scripts:
-                    self.process.kernel.saw("Redis did not know a script any more", sha[:8])
-                raise
-            self._known_scripts.add(sha)
-            self.server.after_script(keys, arguments, answer)
-            return answer
-
-        return self.round_trip(run, "EVALSHA")
+        try:
+            answer = self._data.evalsha(sha, keys, arguments)
+        except exceptions.NoScriptError:
+            if sha in self._known_scripts:
+                self.process.kernel.saw("Redis did not know a script any more", sha[:8])
+            raise
+        self._known_scripts.add(sha)
+        self.server.after_script(keys, arguments, answer)
+        return answer
 
     def script_load(self, source: str) -> Any:
         return self.round_trip(lambda: self._data.load(source), "SCRIPT LOAD")
@@ -210,7 +210,9 @@ class SimulatedPipeline:
                 if name == "SADD":
                     server.before_record(str(arguments[0]).removesuffix(":commit"), tuple(arguments[1:]))
                 try:
-                    answers.append(known[name](*arguments))
+                    answers.append(
+                        self._client.run_script(*arguments) if name == "EVALSHA" else known[name](*arguments)
+                    )
                 except exceptions.ResponseError as error:
                     answers.append(error)  # in the middle of a MULTI: it does not stop the rest
             if is_round:

@@ -174,15 +174,16 @@ class Accounting:
             is_extra = end.queue.queue_id >= topic.shards
             if end.queue.queue_id in having or (having and is_extra):  # a shard without a round has a line of its own
                 offset = taken.get((end.queue.broker_name, end.queue.queue_id))
-                yield self._queue_link(end, offset, is_extra=is_extra)
+                yield self._queue_link(end, offset, tag=topic.topic, is_extra=is_extra)
 
-    def _queue_link(self, end: QueueEnd, taken: int | None, *, is_extra: bool) -> Link:
+    def _queue_link(self, end: QueueEnd, taken: int | None, *, tag: str, is_extra: bool) -> Link:
         broker, number, topic = end.queue.broker_name, end.queue.queue_id, end.queue.topic
         waiting_since_ms = None
         first = end.begin if taken is None else taken  # a broker may be new, and its first announcements young
         if end.begin <= first < end.end:
             try:
-                waiting_since_ms = self._ends.waiting_since_ms(end, first)
+                tag = "*" if taken is None else tag
+                waiting_since_ms = self._ends.waiting_since_ms(end, first, tag=tag)
             except ReconcilerError as error:
                 cause = QUEUE_UNREADABLE(broker=broker, queue=number, topic=topic, why=str(error))
                 return Link(until_ms=None, cause=cause, needs=("rocketmq", broker_name(broker)))

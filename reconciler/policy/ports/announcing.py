@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -87,6 +87,10 @@ class SeenQueues(Protocol):
         ...
 
 
+#: A queue of a subscription, with the shard that it is read into.
+QueuePlace = tuple[Shard, AnnouncementQueue]
+
+
 class HalfSets(Protocol):
     """Announced keys of a subscription's shards, with the consumer's offset beside them. Raises RedisAway."""
 
@@ -97,6 +101,10 @@ class HalfSets(Protocol):
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset of the queue; None if there is none."""
+        ...
+
+    def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
+        """Stored next offsets of many queues at once; those that did not answer are left out. Raises nothing."""
         ...
 
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
@@ -132,6 +140,10 @@ class HalfSets(Protocol):
 
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
         """Takes or renews the lease of the queue; False if another token holds it. Saves work, proves nothing."""
+        ...
+
+    def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
+        """Those of many leases that the token holds now; of the others nothing is known. Raises nothing."""
         ...
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:

@@ -169,6 +169,19 @@ def test_one_holder_has_the_lease_until_it_gives_it_up(backend: Backend) -> None
     assert sets.take_lease(shard, queue(0, "broker-b"), token="one", lease_seconds=30)
 
 
+def test_many_offsets_and_leases_are_asked_for_at_once(backend: Backend) -> None:
+    sets = backend.half_sets
+    places = [(backend.shard(number), queue(number)) for number in range(1_100)]
+    for number in (0, 1_099):
+        sets.admit(*places[number], expected=None, following=number + 5, unique_keys=[])
+    found = sets.positions(places)
+    assert set(found) == set(places)
+    assert {place: offset for place, offset in found.items() if offset is not None} == {places[0]: 5, places[-1]: 1_104}
+    assert sets.take_lease(*places[0], token="one", lease_seconds=30)
+    assert sets.take_lease(*places[1], token="two", lease_seconds=30)
+    assert sets.renew_leases(places[:2], token="one", lease_seconds=30) == {places[0]}
+
+
 def test_a_dead_holders_lease_ends_by_itself(backend: Backend) -> None:
     sets, shard = backend.half_sets, backend.shard()
     assert sets.take_lease(shard, queue(), token="dead", lease_seconds=2.0)

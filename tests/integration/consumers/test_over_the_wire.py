@@ -17,20 +17,28 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.push import TransactionalConsumer
 from reconciler.announcing.consumer import AnnouncementConsumer
+from reconciler.announcing.looking import AnnouncementLook
+from reconciler.announcing.outage_watch import OutageWatch
 from reconciler.announcing.port import AnnouncementEvent, EventKind
 from reconciler.announcing.rules import AnnouncementRules
-from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.announcing.source import RemotingAnnouncementSource, master_of, message_queue
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import SystemClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, split_by_shard
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
-from reconciler.errors import InvalidValue
+from reconciler.errors import BrokerUnavailable, InvalidValue
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest, submit_pull
 from reconciler.rocketmq.wire.message import Message
+from reconciler.settings.file import load_settings
+from reconciler.sql.schema import upgrade
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
+from reconciler.wiring.announcements import build_announcement_consumer
+from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.patient_instance import patient_instance
@@ -92,7 +100,8 @@ def test_announcements_reach_the_half_sets_of_their_shards(broker: EmbeddedBroke
         send(shard, b"somebody else's", tag="REFUNDS")
         send(shard, encode_announcement(part))
         send(shard, b"somebody else's", tag="REFUNDS")
-    consumer = AnnouncementConsumer([step], source, clock=clock, threads=2)
+    look = AnnouncementLook([step], memory, OutageWatch(ledger.announcements, "test", clock=clock), clock=clock)
+    consumer = AnnouncementConsumer([step], source, look, clock=clock, threads=2)
     consumer.start()
     try:
 
@@ -212,6 +221,33 @@ def test_two_topics_of_one_group_are_dispatched_to_their_handlers(
         orderly=True,
     ):
         eventually(lambda: seen == {orders: [b"order"], refunds: [b"refund"]}, within_seconds=60)
+
+
+def test_a_pull_of_announcements_that_ends_its_connection_leaves_what_repairs_wait_for_alone(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic = create_topic(broker.port, topic_name("UK"), queues=1, name_server_port=broker.port)
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    upgrade(ledger, "ledger")
+    settings = load_settings(
+        ROOT / "config" / "reconciler.toml",
+        {"RECONCILER_LEDGER__URL": ledger, "RECONCILER_ROCKETMQ__NAME_SERVERS": broker.name_servers},
+    )
+    with Connections(settings) as connections:
+        source, repairing = build_announcement_consumer(connections)._source, connections.rocketmq.client
+        assert isinstance(source, RemotingAnnouncementSource)
+        (queue,) = source.queues(topic)
+        address = master_of(connections.rocketmq.routes, queue)
+        for client in (source._client, repairing):  # both are connected
+            Offsets(client).minimum(address, message_queue(queue))
+        request = PullRequest(queue=message_queue(queue), offset=0, group="REPAIRS", suspend_seconds=30.0)
+        waits = submit_pull(repairing, address, request)
+        pulled = source.begin_pull(queue, offset=0, max_messages=1, hold_seconds=30.0)
+        source._client.disconnect(address)
+        eventually(lambda: pulled.is_done, within_seconds=60)
+        with pytest.raises(BrokerUnavailable):
+            pulled.batch()
+        assert not waits.done()
 
 
 def test_handlers_that_do_not_fit_together_are_refused(engine: sa.Engine) -> None:

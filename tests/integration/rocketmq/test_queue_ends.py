@@ -24,13 +24,15 @@ def test_queue_tells_its_ends_and_since_when_something_waits(broker: EmbeddedBro
     queue = MessageQueue(topic=topic, broker_name=instance.routes.read_queues(topic)[0].broker_name, queue_id=1)
     sender = instance.sender("SENDERS")
     for body in (b"first", b"second"):
-        sender.send(Message(topic=topic, body=body), queue=queue)
+        sender.send(Message(topic=topic, body=body, tags=body.decode()), queue=queue)
     found, silent = ends.of_topic(topic, {})
     assert [(end.queue.queue_id, end.begin, end.end) for end in found] == [(0, 0, 0), (1, 0, 2)]
     assert silent == {}
     first, second = (message.store_timestamp_ms for message in broker.stored(topic))
     assert [ends.waiting_since_ms(found[1], offset) for offset in (0, 1)] == [first, second]
     assert ends.waiting_since_ms(found[0], 0) is None
+    tagged = [ends.waiting_since_ms(found[1], 0, tag=tag) for tag in ("first", "second", "third")]
+    assert tagged == [first, second, None]
 
 
 def test_queues_that_may_be_written_and_not_read_are_no_empty_topic(

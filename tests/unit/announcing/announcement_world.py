@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from reconciler.announcing.looking import AnnouncementLook
+from reconciler.announcing.outage_watch import OutageWatch
 from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, SeenRecord, StepKind, StepOutcome
+from reconciler.announcing.reader import QueueReader
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import ManualClock
@@ -39,6 +43,30 @@ def announcement(*keys: str, environment: str = "test", topic: str = "ORDERS", t
     )
 
 
+class AnsweredPull:
+    """PullUnderWay of a broker that holds nothing."""
+
+    is_done = True
+
+    def __init__(self, pull: Callable[[], PulledBatch]) -> None:
+        self._outcome: PulledBatch | BrokerUnavailable
+        try:
+            self._outcome = pull()
+        except BrokerUnavailable as error:
+            self._outcome = error
+
+    def batch(self) -> PulledBatch:
+        if isinstance(self._outcome, BrokerUnavailable):
+            raise self._outcome
+        return self._outcome
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        call()
+
+    def cancel(self) -> None:
+        pass
+
+
 class MemoryTopic:
     """AnnouncementSource over lists; the broker's retention and absence are knobs."""
 
@@ -47,6 +75,7 @@ class MemoryTopic:
         self.minimum: dict[AnnouncementQueue, int] = dict.fromkeys(queues, 0)
         self.is_away = False
         self.pulls = 0
+        self.long_pulls = 0
         self.looks = 0
         #: Messages that pulls returned.
         self.returned = 0
@@ -82,8 +111,11 @@ class MemoryTopic:
         return [queue for queue in self.stored if queue.unique_key_topic == unique_key_topic]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        self._answer()
         self.pulls += 1
+        return self._pulled(queue, tag, offset, max_messages)
+
+    def _pulled(self, queue: AnnouncementQueue, tag: str | None, offset: int, max_messages: int) -> PulledBatch:
+        self._answer()
         stored, minimum = self.stored[queue], self.minimum[queue]
         if not minimum <= offset <= len(stored):
             return PulledBatch(
@@ -97,7 +129,7 @@ class MemoryTopic:
         messages: list[PulledAnnouncement] = []
         following = offset
         while following < min(len(stored), offset + SCANNED_MAX) and len(messages) < max_messages:
-            if stored[following].tag in {tag, f"{tag}-hashes-alike"}:
+            if tag is None or stored[following].tag in {tag, f"{tag}-hashes-alike"}:
                 messages.append(stored[following])
             following += 1
         self.returned += len(messages)
@@ -107,6 +139,12 @@ class MemoryTopic:
             min_offset=minimum,
             max_offset=len(stored),
         )
+
+    def begin_pull(
+        self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
+    ) -> AnsweredPull:
+        self.long_pulls += 1
+        return AnsweredPull(lambda: self._pulled(queue, None, offset, max_messages))
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
         self._answer()
@@ -157,7 +195,11 @@ class FailingLedger:
 class World:
     """One subscription, its topic, its Redis and its ledger, on a clock that the test moves."""
 
+    #: Queues are read by common readers, one a token.
+    is_shared = False
+
     def __init__(self, *, half_sets: HalfSets | None = None, queues: Sequence[AnnouncementQueue] = (QUEUE,)) -> None:
+        self.readers: dict[tuple[AnnouncementStep, AnnouncementQueue], QueueReader] = {}
         self.clock = ManualClock()
         self.topic = MemoryTopic(queues)
         self.memory = MemoryShards(self.clock)
@@ -169,8 +211,8 @@ class World:
     def step(self, token: str = "one", **options: Any) -> AnnouncementStep:
         """A consumer process."""
         rules = options.pop("rules", AnnouncementRules(environment="test", topic="ORDERS"))
-        return AnnouncementStep(
-            SUBSCRIPTION,
+        step = AnnouncementStep(
+            options.pop("subscription", SUBSCRIPTION),
             unique_key_topic="RECONCILER_UNIQUE_KEY",
             shards=16,
             half_sets=options.pop("half_sets", self.half_sets),
@@ -183,11 +225,34 @@ class World:
             jitter=random.Random(1),
             **options,
         )
+        if self.is_shared:
+            for queue in self.topic.stored:
+                self.share(step, queue)
+        return step
+
+    def share(self, step: AnnouncementStep, queue: AnnouncementQueue = QUEUE) -> QueueReader:
+        """A process begins, with a reader of its own."""
+        reader = QueueReader(queue, source=self.topic, clock=self.clock, wake=lambda: None)
+        self.readers[step, queue] = reader
+        step.share(queue, reader, wake=lambda: None)
+        return reader
+
+    def turn(self, step: AnnouncementStep, queue: AnnouncementQueue = QUEUE) -> StepOutcome:
+        """A turn of the common reader, if there is one, and one of the step."""
+        reader = self.readers.get((step, queue))
+        while reader is not None and reader.run_once() == 0.0:
+            pass
+        return step.run_once(queue)
+
+    def look(self, *steps: AnnouncementStep) -> AnnouncementLook:
+        """Of one process."""
+        outages = OutageWatch(self.ledger, "test", clock=self.clock)
+        return AnnouncementLook(steps, self.half_sets, outages, clock=self.clock)
 
     def run(self, step: AnnouncementStep, queue: AnnouncementQueue = QUEUE, *, steps: int = 60) -> StepOutcome:
         """Steps until there is nothing to do; time passes as the outcomes ask for."""
         for _ in range(steps):
-            outcome = step.run_once(queue)
+            outcome = self.turn(step, queue)
             self.clock.advance(outcome.wait_seconds)
             if outcome.kind is not StepKind.MOVED_ON:
                 return outcome
@@ -197,7 +262,7 @@ class World:
         """Steps for a while."""
         end = self.clock.monotonic_seconds() + seconds
         while self.clock.monotonic_seconds() < end:
-            outcome = step.run_once(queue)
+            outcome = self.turn(step, queue)
             self.clock.advance(max(0.01, outcome.wait_seconds))
 
     def apart(self, queue: AnnouncementQueue = QUEUE) -> set[str]:
@@ -245,3 +310,51 @@ class World:
 def away() -> None:
     """What a call of a database that is away comes to."""
     raise DatabaseAway("away")
+
+
+class Process:
+    """Subscriptions of a process at one queue, called as AnnouncementConsumer calls them: a step when it is due, or
+    woken by the common reader or the look."""
+
+    def __init__(self, world: World, *subscriptions: Subscription, **options: Any) -> None:
+        self.world = world
+        self.outages = OutageWatch(world.ledger, "test", clock=world.clock)
+        self.reader = QueueReader(QUEUE, source=world.topic, clock=world.clock, wake=lambda: None)
+        self.steps: list[AnnouncementStep] = []
+        #: When each step is due; None: it waits to be woken.
+        self.due: dict[AnnouncementStep, float | None] = {}
+        for subscription in subscriptions:
+            rules = AnnouncementRules(environment="test", topic=subscription.topic)
+            step = world.step(subscription=subscription, rules=rules, outages=self.outages, **options)
+            step.share(QUEUE, self.reader, wake=partial(self._wake, step))
+            self.steps.append(step)
+            self.due[step] = 0.0
+        self.look = AnnouncementLook(self.steps, world.half_sets, self.outages, clock=world.clock)
+
+    def _wake(self, step: AnnouncementStep) -> None:
+        self.due[step] = 0.0
+
+    def run_seconds(self, seconds: float) -> None:
+        """Ten turns a second of whatever is due, a look each second."""
+        for tick in range(round(seconds * 10)):
+            while self.reader.run_once() == 0.0:
+                pass
+            if tick % 10 == 0:
+                self.look.run_once()
+            for step in self.steps:
+                due = self.due[step]
+                while due is not None and due <= self.world.clock.monotonic_seconds():
+                    outcome = step.run_once(QUEUE)
+                    due = None if outcome.is_called_for else self.world.clock.monotonic_seconds() + outcome.wait_seconds
+                    self.due[step] = due
+            self.world.clock.advance(0.1)
+
+    @property
+    def joined(self) -> int:
+        """How many take what the common reader hands out."""
+        return sum(1 for step in self.steps for _ in step.joined(self.world.clock.monotonic_seconds()))
+
+    def half(self, number: int) -> set[str]:
+        """Announced keys of a subscription."""
+        found = self.world.memory._shards.get(Shard(subscription=self.steps[number].subscription, number=3))
+        return set(found.half) if found else set()

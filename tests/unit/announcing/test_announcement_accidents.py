@@ -17,6 +17,8 @@ from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
 from tests.unit.consumers.messages import new_key
 
+pytestmark = pytest.mark.usefixtures("reads")
+
 
 def test_a_wipe_is_told_once_suspends_and_rewinds_to_the_floor() -> None:
     world = World()

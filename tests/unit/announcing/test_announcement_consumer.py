@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,16 @@ def real_time_world(queues: list[AnnouncementQueue]) -> World:
     return world
 
 
+def consumer_of(world: World, **options: Any) -> AnnouncementConsumer:
+    step = world.step()
+    return AnnouncementConsumer([step], world.topic, world.look(step), **options)
+
+
 def test_all_queues_are_consumed_by_a_few_threads() -> None:
     queues = [queue(number) for number in range(16)]
     world = real_time_world(queues)
     keys = {each: [new_key() for _ in range(50)] for each in queues}
-    consumer = AnnouncementConsumer([world.step()], world.topic, threads=2, on_event=world.events.append)
+    consumer = consumer_of(world, threads=2, on_event=world.events.append)
     before = threading.active_count()
     consumer.start()
     try:
@@ -59,7 +65,7 @@ def test_a_broker_that_is_away_at_the_start_is_waited_for(monkeypatch: pytest.Mo
     world.topic.is_away = True
     key = new_key()
     world.topic.send(announcement(key), queue=queue(0))
-    consumer = AnnouncementConsumer([world.step()], world.topic, threads=1)
+    consumer = consumer_of(world, threads=1)
     consumer.start()
     try:
         world.topic.is_away = False
@@ -71,7 +77,7 @@ def test_a_broker_that_is_away_at_the_start_is_waited_for(monkeypatch: pytest.Mo
 def test_a_queue_beyond_the_shards_is_an_alarm_and_not_read() -> None:
     world = real_time_world([queue(0), queue(16)])
     world.topic.send(announcement(new_key()), queue=queue(16))
-    consumer = AnnouncementConsumer([world.step()], world.topic, threads=1, on_event=world.events.append)
+    consumer = consumer_of(world, threads=1, on_event=world.events.append)
     consumer.start()
     try:
         eventually(lambda: EventKind.EXTRA_QUEUE in world.kinds(), within_seconds=60)
@@ -92,7 +98,7 @@ def test_a_bug_in_one_queue_does_not_end_the_others() -> None:
     world.topic = Broken([queue(0), queue(1)])
     key = new_key()
     world.topic.send(announcement(key), queue=queue(1))
-    consumer = AnnouncementConsumer([world.step()], world.topic, threads=1)
+    consumer = consumer_of(world, threads=1)
     consumer.start()
     try:
         eventually(lambda: world.half(queue(1)) == {key}, within_seconds=60)
@@ -102,7 +108,7 @@ def test_a_bug_in_one_queue_does_not_end_the_others() -> None:
 
 def test_it_starts_again_after_a_stop() -> None:
     world = real_time_world([queue(0)])
-    consumer = AnnouncementConsumer([world.step()], world.topic, threads=1)
+    consumer = consumer_of(world, threads=1)
     consumer.start()
     assert consumer.stop()
     key = new_key()

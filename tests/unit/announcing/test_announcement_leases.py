@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reconciler.announcing.port import EventKind, StepKind
 from reconciler.contract.subscription import Shard
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
+
+pytestmark = pytest.mark.usefixtures("reads")
 
 
 def test_two_consumers_share_nothing_but_redis_and_do_no_harm() -> None:

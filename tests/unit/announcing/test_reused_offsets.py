@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, StepKind
+from reconciler.announcing.step import AnnouncementStep
 from reconciler.contract.subscription import Shard
 from reconciler.policy.ports.announcing import Admission, AnnouncementQueue
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
+
+pytestmark = pytest.mark.usefixtures("reads")
 
 SHARD = Shard(subscription=SUBSCRIPTION, number=3)
 
@@ -26,6 +29,12 @@ def send(world: World, count: int, *, queue: AnnouncementQueue = QUEUE, tag: str
 
 def reused(world: World) -> list[AnnouncementEvent]:
     return [event for event in world.events if event.kind is EventKind.OFFSETS_REUSED]
+
+
+def notice(world: World, step: AnnouncementStep) -> None:
+    """Turns until offsets were told to be given again."""
+    while not reused(world):
+        world.clock.advance(world.turn(step).wait_seconds)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -119,13 +128,12 @@ def test_the_rewind_goes_to_the_newest_record_that_is_left() -> None:
         send(world, 10)
         world.run(step)
     world.topic.lose_tail(25)
-    keys = send(world, 40)
+    keys, looks = send(world, 40), world.topic.looks
     world.run(step)
     assert set(keys) <= world.half()
     (told,) = reused(world)
     assert told.first_offset == 170
-    looks = world.topic.looks
-    assert looks <= 12
+    assert world.topic.looks - looks <= 12
 
 
 def test_what_is_kept_after_a_rewind_names_no_record_of_the_lost_tail() -> None:
@@ -138,8 +146,7 @@ def test_what_is_kept_after_a_rewind_names_no_record_of_the_lost_tail() -> None:
         world.run(step)
     world.topic.lose_tail(25)
     send(world, 1)
-    while not reused(world):
-        step.run_once(QUEUE)
+    notice(world, step)
     assert [one.queue_offset for one in world.memory.known_records(SHARD, QUEUE).trail][-2:] == [159, 169]
 
 
@@ -410,8 +417,7 @@ def test_a_second_accident_before_anything_is_read_after_a_rewind_to_the_beginni
     former = list(world.topic.stored[QUEUE])
     world.topic.create_again()
     keys = send(world, 30)
-    while not reused(world):
-        step.run_once(QUEUE)
+    notice(world, step)
     assert world.memory.position(SHARD, QUEUE) == 0
     match accident:
         case "created again":

@@ -1,0 +1,67 @@
+"""What idle subscriptions have to know each second, asked once for all of a process.
+
+Whether an outage is open is one statement. Whether Redis still has the offsets that were stored, and the leases of
+their queues, are pipelines. A look decides nothing: who is not found as it was is called, and asks for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reconciler.announcing.outage_watch import OutageWatch
+from reconciler.announcing.queue_view import JoinedQueue
+from reconciler.announcing.step import AnnouncementStep
+from reconciler.clock import Clock
+from reconciler.errors import ReconcilerError
+from reconciler.policy.ports.announcing import HalfSets
+
+LOOK_SECONDS = 1.0
+#: A stored offset is compared this often: Redis may have lost its last writes while no announcement came.
+COMPARE_SECONDS = 2.0
+
+
+class AnnouncementLook:
+    """Of subscriptions that take what common readers hand out. Used by one thread at a time."""
+
+    def __init__(
+        self, steps: Sequence[AnnouncementStep], half_sets: HalfSets, outages: OutageWatch, *, clock: Clock
+    ) -> None:
+        self._steps = steps
+        self._half_sets = half_sets
+        self._outages = outages
+        self._clock = clock
+
+    def run_once(self) -> None:
+        """Calls for those that have something to do. Raises no ReconcilerError: of what does not answer they find out
+        by themselves."""
+        for queue in self._called():
+            queue.wake()
+
+    def _called(self) -> Iterator[JoinedQueue]:
+        now = self._clock.monotonic_seconds()
+        seen = [(step, queue) for step in self._steps for queue in step.joined(now)]
+        try:
+            has_outage = self._outages.seen()[1] is not None
+        except ReconcilerError:
+            has_outage = True
+        if has_outage:
+            yield from (queue for _, queue in seen)
+            return
+        renewing = [one for one in seen if one[1].is_lease_due]
+        tokens = {step.token: step.lease_seconds for step, _ in renewing}
+        for token, lease_seconds in tokens.items():
+            places = [(queue.shard, queue.queue) for step, queue in renewing if step.token == token]
+            held = self._half_sets.renew_leases(places, token=token, lease_seconds=lease_seconds)
+            for step, queue in renewing:
+                if (queue.shard, queue.queue) in held:
+                    step.lease_renewed(queue.queue, at=now)
+                else:
+                    yield queue
+        comparing = [one for one in seen if now - one[1].compared_at >= COMPARE_SECONDS]
+        stored = self._half_sets.positions([(queue.shard, queue.queue) for _, queue in comparing])
+        for step, queue in comparing:
+            is_same = stored.get((queue.shard, queue.queue)) == queue.position
+            step.compared(queue.queue, is_same=is_same, at=now)
+            if not is_same:
+                yield queue
+        yield from (queue for _, queue in seen if queue.is_due)

@@ -1,0 +1,307 @@
+"""One queue, read once for all subscriptions of a process, and handed out by tag to those that follow it.
+
+The reader pulls without a filter at the end of the queue, and its broker holds that pull until an announcement comes.
+It knows the record before its place, and looks after each pull whether the queue still has it: a tail that was lost
+does not come back, so what is the same then was the same before. If it is another one, or the broker fails twice in a
+row, the reader lets its followers go: each of them pulls by itself from the offset that it has stored, and knows what
+proves that (reconciler/announcing/step.py).
+
+A follower names its tag and gets all of it from a place on, which it is told. What waits for followers is bounded for
+each queue; beyond it the one with most goes, and reads from its queue again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from reconciler.announcing.port import AnnouncementSource, PulledBatch, PullUnderWay
+from reconciler.announcing.rules import PulledAnnouncement
+from reconciler.clock import Backoff, Clock
+from reconciler.contract.queue_proof import QueueRecord
+from reconciler.errors import ReconcilerError
+from reconciler.policy.ports.announcing import AnnouncementQueue
+
+#: A queue that nothing comes into is found to be the same this often.
+IDLE_PROOF_SECONDS = 5.0
+#: How long a broker may hold a pull until something comes.
+HOLD_SECONDS = 15.0
+#: From one pull to the next while announcements come one by one: what comes meanwhile is one batch.
+BATCH_SECONDS = 0.2
+#: Messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
+PULL_MESSAGES_MAX = 32
+#: What may wait for the followers of one queue: a batch that several of them have not taken counts for each.
+WAITING_MESSAGES_MAX = 4_000
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+_AGAIN = Backoff(first_seconds=0.1, longest_seconds=5.0)
+#: Pauses after answers without anything new, of a broker that does not hold pulls.
+_IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvedPlace:
+    """An offset of a queue, with what proves that the queue is the one that was read until there."""
+
+    offset: int
+    #: The record before it; None: there is none, or the broker does not show it.
+    record: QueueRecord | None
+    #: The queue began there, as its broker said.
+    is_beginning: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOut:
+    """What a follower has to admit next: all of its tag before a place."""
+
+    messages: tuple[PulledAnnouncement, ...]
+    following: ProvedPlace
+    #: Messages that wait behind them, of any tag where they were not read yet.
+    behind: int
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """One subscription at one queue. Confined by the lock of its reader, but for `start`, which is set once."""
+
+    tag: str
+    wake: Callable[[], None]
+    #: All of its tag from here on is handed out; None: the reader has no place yet.
+    start: ProvedPlace | None = None
+    waiting: deque[PulledAnnouncement] = field(default_factory=deque)
+    waiting_bytes: int = 0
+
+
+class QueueReader:
+    """Shared by threads: `run_once` is called by one at a time, the others are called by those of the followers."""
+
+    def __init__(
+        self, queue: AnnouncementQueue, *, source: AnnouncementSource, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        """`wake`: calls for `run_once`, from any thread."""
+        self.queue = queue
+        self._source = source
+        self._clock = clock
+        self._wake = wake
+        self._lock = threading.Lock()
+        #: By tag, in the order in which they came.
+        self._followers: dict[str, dict[Follower, None]] = {}
+        self._here: ProvedPlace | None = None
+        #: Where the first follower stands, before there is a place.
+        self._begins_at = 0
+        self._end = 0
+        self._waiting_messages = 0
+        self._waiting_bytes = 0
+        self._under_way: PullUnderWay | None = None
+        self._proved_at = 0.0
+        self._failures = 0
+        self._idle_turns = 0
+
+    # ---- for followers
+
+    def follow(self, tag: str, *, position: int, wake: Callable[[], None]) -> Follower:
+        """From now on what is read of the tag waits for the follower; where that begins is told by its `start`.
+
+        `position`: how far the follower has read by itself. `wake` is called from any thread when something waits, and
+        when the follower was let go; it must be short.
+        """
+        with self._lock:
+            follower = Follower(tag=tag, wake=wake, start=self._here)
+            if not self._followers:
+                self._begins_at = position
+            self._followers.setdefault(tag, {})[follower] = None
+        self._wake()
+        return follower
+
+    def is_following(self, follower: Follower) -> bool:
+        """False: it was let go, and what it has not taken is forgotten."""
+        with self._lock:
+            return follower in self._followers.get(follower.tag, ())
+
+    def leave(self, follower: Follower) -> None:
+        """Nothing is kept for it any more."""
+        with self._lock:
+            self._let_go(follower)
+
+    def handed_out(self, follower: Follower) -> HandedOut | None:
+        """What it has to admit next, which stays until `taken`; None: it was let go, or has no start."""
+        with self._lock:
+            if self._here is None or follower not in self._followers.get(follower.tag, ()):
+                return None
+            messages = tuple(islice(follower.waiting, PULL_MESSAGES_MAX))
+            left = len(follower.waiting) - len(messages)
+            following = self._here
+            if left:
+                offset = follower.waiting[len(messages)].queue_offset
+                following = ProvedPlace(offset=offset, record=messages[-1].record, is_beginning=False)
+            behind = left + max(0, self._end - self._here.offset)
+            return HandedOut(messages=messages, following=following, behind=behind)
+
+    def taken(self, follower: Follower, count: int) -> None:
+        """The first messages that waited are in the half set."""
+        with self._lock:
+            for _ in range(min(count, len(follower.waiting))):
+                self._forget(follower, follower.waiting.popleft())
+
+    def is_ahead(self, follower: Follower, position: int, *, is_idle: bool) -> bool:
+        """Whether something waits for the follower, it was let go, or, unless `is_idle`, was read on without it."""
+        with self._lock:
+            if self._here is None or follower.waiting or follower not in self._followers.get(follower.tag, ()):
+                return True
+            return not is_idle and self._here.offset > position
+
+    def is_still(self, place: ProvedPlace) -> bool:
+        """Whether the queue has what it had before this place. Raises what the source raises."""
+        if place.offset == 0:
+            return True
+        offset = place.offset if place.record is None else place.record.queue_offset
+        seen = self._source.look(self.queue, offset=offset)
+        if place.record is not None:
+            return seen.record == place.record
+        return seen.max_offset >= place.offset and (seen.min_offset >= place.offset or not place.is_beginning)
+
+    # ---- reading
+
+    def run_once(self) -> float | None:
+        """At most one pull that is over, and what proves it. Returns seconds until the next call; None: it is called
+        when somebody follows. Raises no ReconcilerError."""
+        with self._lock:
+            is_wanted = bool(self._followers)
+        if not is_wanted:
+            self.stop()
+            return None
+        try:
+            wait = self._read()
+        except ReconcilerError:
+            # Those who follow find out by themselves what it is, and say so.
+            self._cancel()
+            self._failures += 1
+            if self._failures > 1:
+                self._begin_anew()
+            return max(_AGAIN.first_seconds, _AGAIN.pause_seconds(self._failures - 1))
+        self._failures = 0
+        return wait
+
+    def stop(self) -> None:
+        """Lets everybody go; the next follower begins anew."""
+        self._cancel()
+        self._begin_anew()
+
+    def _read(self) -> float:
+        here = self._here or self._first_place()
+        if self._under_way is None:
+            self._under_way = self._source.begin_pull(
+                self.queue, offset=here.offset, max_messages=PULL_MESSAGES_MAX, hold_seconds=HOLD_SECONDS
+            )
+            if not self._under_way.is_done:
+                self._under_way.when_done(self._wake)
+        now = self._clock.monotonic_seconds()
+        is_due = now - self._proved_at >= IDLE_PROOF_SECONDS
+        if not self._under_way.is_done:
+            if is_due:
+                self._prove(here)
+            return IDLE_PROOF_SECONDS
+        pulled = self._under_way.batch()
+        self._under_way = None
+        if self._is_of_another(here, pulled):
+            self._begin_anew()
+            return _AGAIN.first_seconds
+        messages = [one for one in pulled.messages if one.queue_offset >= here.offset]
+        if (messages or is_due) and not self._prove(here, is_behind=bool(messages)):
+            return _AGAIN.first_seconds
+        self._hand_out(pulled, messages)
+        self._idle_turns = 0 if messages else self._idle_turns + 1
+        if messages:
+            return 0.0 if pulled.next_offset < pulled.max_offset else BATCH_SECONDS
+        return _IDLE.pause_seconds(self._idle_turns)
+
+    def _first_place(self) -> ProvedPlace:
+        """Where the first follower stands: near the end."""
+        offset = self._begins_at
+        record, is_beginning = None, True
+        if offset > 0:
+            seen = self._source.look(self.queue, offset=offset - 1)
+            record, is_beginning = seen.record, seen.record is None and seen.min_offset >= offset
+        self._proved_at = self._clock.monotonic_seconds()
+        with self._lock:
+            here = self._here = ProvedPlace(offset=offset, record=record, is_beginning=is_beginning)
+            self._end = offset
+            for followers in self._followers.values():
+                for follower in followers:
+                    follower.start = here
+        return here
+
+    @staticmethod
+    def _is_of_another(here: ProvedPlace, pulled: PulledBatch) -> bool:
+        """Whether the answer alone shows that the queue is another one, or has lost what comes next."""
+        if pulled.is_offset_illegal or (pulled.next_offset != here.offset and not pulled.messages):
+            return True
+        return here.is_beginning and pulled.min_offset < here.offset and here.offset > 0
+
+    def _prove(self, here: ProvedPlace, *, is_behind: bool = False) -> bool:
+        """Whether the queue is the one that was read; else it begins anew. `is_behind`: something came since.
+
+        What was deleted by age proves nothing. If nothing came since, the queue begins here from now on.
+        """
+        if self.is_still(here):
+            self._proved_at = self._clock.monotonic_seconds()
+            return True
+        if here.record is not None and not is_behind:
+            begins = ProvedPlace(offset=here.offset, record=None, is_beginning=True)
+            seen = self._source.look(self.queue, offset=here.record.queue_offset)
+            if seen.record is None and seen.min_offset >= here.offset and self.is_still(begins):
+                with self._lock:
+                    self._here = begins
+                self._proved_at = self._clock.monotonic_seconds()
+                return True
+        self._cancel()
+        self._begin_anew()
+        return False
+
+    def _hand_out(self, pulled: PulledBatch, messages: list[PulledAnnouncement]) -> None:
+        woken: dict[Follower, None] = {}
+        with self._lock:
+            for message in messages:
+                for follower in self._followers.get(message.tag or "", ()):
+                    follower.waiting.append(message)
+                    follower.waiting_bytes += len(message.body)
+                    self._waiting_messages += 1
+                    self._waiting_bytes += len(message.body)
+                    woken[follower] = None
+            if messages:
+                self._here = ProvedPlace(offset=pulled.next_offset, record=messages[-1].record, is_beginning=False)
+            self._end = pulled.max_offset
+            while self._waiting_messages > WAITING_MESSAGES_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+                everybody = (one for followers in self._followers.values() for one in followers)
+                self._let_go(max(everybody, key=lambda one: (one.waiting_bytes, len(one.waiting))))
+        for follower in woken:
+            follower.wake()
+
+    def _begin_anew(self) -> None:
+        with self._lock:
+            gone = [one for followers in self._followers.values() for one in followers]
+            for follower in gone:
+                self._let_go(follower)
+            self._here = None
+        for follower in gone:
+            follower.wake()
+
+    def _let_go(self, follower: Follower) -> None:
+        while follower.waiting:
+            self._forget(follower, follower.waiting.popleft())
+        others = self._followers.get(follower.tag, {})
+        others.pop(follower, None)
+        if not others:
+            self._followers.pop(follower.tag, None)
+
+    def _forget(self, follower: Follower, message: PulledAnnouncement) -> None:
+        follower.waiting_bytes -= len(message.body)
+        self._waiting_messages -= 1
+        self._waiting_bytes -= len(message.body)
+
+    def _cancel(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.cancel()

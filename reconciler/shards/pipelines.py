@@ -1,0 +1,55 @@
+"""Many small commands about different shards at once, by one pipeline a node.
+
+Not by a cluster's own pipeline: that one fails for all nodes at once, and asks again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from redis import Redis
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisClusterException, RedisError
+
+from reconciler.shards.access import RedisClient
+
+T = TypeVar("T")
+
+#: Other clients of the server wait for so many: some 15 ms for scripts, less than one for HGET.
+PIPELINE_COMMANDS_MAX = 1_000
+
+#: The key that says which node, and the command with all its arguments.
+KeyedCommand = tuple[str, Sequence[Any]]
+
+
+def by_node(client: RedisClient, items: Iterable[T], key_of: Callable[[T], str]) -> Iterable[tuple[Redis, list[T]]]:
+    """A client of each node, with the items whose keys it serves; those that nobody serves are left out."""
+    if not isinstance(client, RedisCluster):
+        return [(client, list(items))]
+    nodes: dict[str, tuple[Redis, list[T]]] = {}
+    for item in items:
+        with suppress(RedisClusterException):  # nobody serves its slot
+            node: Any = client.get_node_from_key(key_of(item))  # type: ignore[no-untyped-call]  # redis-py has no annotation
+            _, of_node = nodes.setdefault(node.name, (client.get_redis_connection(node), []))
+            of_node.append(item)
+    return nodes.values()
+
+
+def answers_of(client: RedisClient, commands: Sequence[KeyedCommand]) -> list[Any]:
+    """The answer to each command, or the exception that it came to: a node that is away leaves those of the others."""
+    answers: list[Any] = [RedisClusterException("nobody serves its slot")] * len(commands)
+    for node, numbers in by_node(client, range(len(commands)), lambda number: commands[number][0]):
+        for first in range(0, len(numbers), PIPELINE_COMMANDS_MAX):
+            some = numbers[first : first + PIPELINE_COMMANDS_MAX]
+            try:
+                with node.pipeline(transaction=False) as pipeline:
+                    for number in some:
+                        pipeline.execute_command(*commands[number][1])  # type: ignore[no-untyped-call]  # redis-py has no annotation
+                    found: Sequence[Any] = pipeline.execute(raise_on_error=False)
+            except (RedisError, OSError) as error:
+                found = [error] * len(some)
+            for number, answer in zip(some, found, strict=True):
+                answers[number] = answer
+    return answers
