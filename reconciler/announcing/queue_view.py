@@ -27,8 +27,6 @@ class QueueView:
     #: Above 0: the position is where the queue began, as its broker said, and nothing was seen there yet. The beginning
     #: of a queue only rises: one that begins before the position is another queue. Counts such positions in a row.
     beginnings: int = 0
-    #: When the queue was last found to be the same, in monotonic seconds.
-    proved_at: float = 0.0
     lease_renewed_at: float | None = None
     compared_at: float = 0.0
     failures: int = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -173,16 +173,16 @@ class QueueReader:
             self.stop()
             return None
         try:
-            wait = self._read()
+            return self._read()
         except ReconcilerError:
-            # Those who follow find out by themselves what it is, and say so.
             self._cancel()
             self._failures += 1
-            if self._failures > 1:
+            if self._failures > 1:  # those who follow find out by themselves what it is, and say so
                 self._begin_anew()
-            return max(_AGAIN.first_seconds, _AGAIN.pause_seconds(self._failures - 1))
-        self._failures = 0
-        return wait
+            return _AGAIN.pause_seconds(self._failures - 1)
+        except Exception:  # a bug must not keep from the others what they can read by themselves
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Lets everybody go; the next follower begins anew."""
@@ -203,12 +203,13 @@ class QueueReader:
             if is_due:
                 self._prove(here)
             return IDLE_PROOF_SECONDS
-        pulled = self._under_way.batch()
-        self._under_way = None
-        if self._is_of_another(here, pulled):
+        under_way, self._under_way = self._under_way, None
+        pulled = under_way.batch()
+        self._failures = 0
+        messages = [one for one in pulled.messages if one.queue_offset >= here.offset]
+        if self._is_of_another(here, pulled, messages):
             self._begin_anew()
             return _AGAIN.first_seconds
-        messages = [one for one in pulled.messages if one.queue_offset >= here.offset]
         if (messages or is_due) and not self._prove(here, is_behind=bool(messages)):
             return _AGAIN.first_seconds
         self._hand_out(pulled, messages)
@@ -234,9 +235,9 @@ class QueueReader:
         return here
 
     @staticmethod
-    def _is_of_another(here: ProvedPlace, pulled: PulledBatch) -> bool:
+    def _is_of_another(here: ProvedPlace, pulled: PulledBatch, messages: Sequence[PulledAnnouncement]) -> bool:
         """Whether the answer alone shows that the queue is another one, or has lost what comes next."""
-        if pulled.is_offset_illegal or (pulled.next_offset != here.offset and not pulled.messages):
+        if pulled.is_offset_illegal or (pulled.next_offset != here.offset and not messages):
             return True
         return here.is_beginning and pulled.min_offset < here.offset and here.offset > 0
 
@@ -275,7 +276,9 @@ class QueueReader:
             self._end = pulled.max_offset
             while self._waiting_messages > WAITING_MESSAGES_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
                 everybody = (one for followers in self._followers.values() for one in followers)
-                self._let_go(max(everybody, key=lambda one: (one.waiting_bytes, len(one.waiting))))
+                most = max(everybody, key=lambda one: (one.waiting_bytes, len(one.waiting)))
+                self._let_go(most)
+                woken[most] = None
         for follower in woken:
             follower.wake()
 

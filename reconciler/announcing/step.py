@@ -33,7 +33,7 @@ from reconciler.announcing.port import (
 )
 from reconciler.announcing.proving import Held, held, newest_held, pull_behind, record_before
 from reconciler.announcing.queue_view import NEVER, JoinedQueue, QueueView
-from reconciler.announcing.reader import IDLE_PROOF_SECONDS, PULL_MESSAGES_MAX, HandedOut, ProvedPlace, QueueReader
+from reconciler.announcing.reader import PULL_MESSAGES_MAX, HandedOut, ProvedPlace, QueueReader
 from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement, Screened
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
@@ -212,8 +212,6 @@ class AnnouncementStep:
     def _read(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
         """Pulls by itself, with a filter: one that is new, or behind, or whose queue is another one."""
         start = None if known.follower is None else known.follower.start
-        if start is not None:
-            known.proved_at = NEVER  # what lies before the start is proved behind it: see _join
         pulled = self._pull(queue, known, position)
         if known.position != position:
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
@@ -288,17 +286,13 @@ class AnnouncementStep:
     def _pull(self, queue: AnnouncementQueue, known: QueueView, position: int) -> PulledBatch | None:
         """What lies behind the position; None: the queue is not the one that was read."""
         tag, last = self.subscription.topic, known.last
-        now = self._clock.monotonic_seconds()
-        if last is None or (known.idle_steps and now - known.proved_at < IDLE_PROOF_SECONDS):
+        if last is None:
             pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
-            if last is None and known.beginnings and not pulled.is_offset_illegal and pulled.min_offset < position:
-                return None
-            if last is None or (not pulled.is_offset_illegal and pulled.max_offset == position):
-                return pulled
+            is_another = known.beginnings and not pulled.is_offset_illegal and pulled.min_offset < position
+            return None if is_another else pulled
         state, behind = pull_behind(
             self._source, queue, tag=tag, position=position, last=last, maximum=PULL_MESSAGES_MAX
         )
-        known.proved_at = now
         if state is Held.GONE and behind is not None and not behind.is_offset_illegal:
             return behind if self._prove_anew(queue, known, position, begins_at=behind.min_offset) else None
         return behind

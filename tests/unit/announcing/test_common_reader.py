@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from reconciler.announcing import reader as readers
-from reconciler.announcing.port import EventKind, StepKind
+from reconciler.announcing.port import EventKind, PulledBatch, StepKind
 from reconciler.announcing.step import MOVE_SECONDS
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import BrokerUnavailable
 from reconciler.policy.ports.announcing import Admission
 from tests.unit.announcing.announcement_world import QUEUE, Process, World, announcement
 from tests.unit.consumers.messages import new_key
@@ -220,6 +223,43 @@ def test_a_broker_that_is_away_suspends_everybody_and_they_come_back() -> None:
     process.run_seconds(10)
     assert process.half(1) == {key}
     assert process.joined == 2
+
+
+class FailsLater:
+    """PullUnderWay that is held, and then fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self._asked = 0
+
+    @property
+    def is_done(self) -> bool:
+        self._asked += 1
+        return self._asked > 2
+
+    def batch(self) -> PulledBatch:
+        raise self._error
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        call()
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("no pull is held"), ZeroDivisionError()])
+def test_where_held_pulls_fail_and_others_do_not_every_subscription_reads_by_itself(error: Exception) -> None:
+    world = World()
+    process = Process(world, subscription("ORDERS"), subscription("REFUNDS"))
+    process.run_seconds(5)
+    assert process.joined == 2
+    world.topic.begin_pull = lambda queue, **_: FailsLater(error)  # type: ignore[assignment, method-assign]
+    keys = [send(world, "ORDERS"), send(world, "REFUNDS")]
+    with suppress(ZeroDivisionError):  # the consumer logs it
+        process.run_seconds(10)
+    process.reader.run_once = lambda: 1.0  # type: ignore[method-assign]
+    process.run_seconds(5)
+    assert [process.half(0), process.half(1)] == [{keys[0]}, {keys[1]}]
 
 
 def test_the_leases_of_subscriptions_at_rest_are_renewed_and_one_that_is_lost_is_noticed() -> None:

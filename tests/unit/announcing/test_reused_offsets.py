@@ -263,17 +263,6 @@ def test_a_crash_between_any_two_calls_of_a_rewind_skips_nothing() -> None:
         assert set(keys) <= world.half(), f"after {calls} calls"
 
 
-def test_an_idle_queue_is_not_read_again_and_again() -> None:
-    world = World()
-    send(world, 3)
-    step = world.step()
-    world.run(step)
-    returned = world.topic.returned
-    world.run_seconds(step, 60.0)
-    assert step.states()[0].kind is StepKind.IDLE
-    assert world.topic.returned - returned <= 60 / 5 + 1
-
-
 @pytest.mark.parametrize("way", ["first position", "deleted by age", "rewound to the beginning"])
 def test_a_queue_that_begins_anew_after_its_broker_said_where_it_begins_is_read_from_its_beginning(way: str) -> None:
     """Between the broker's answer and the write of the offset, the consumer may stand still for minutes."""
