@@ -26,10 +26,11 @@ class OutageWatch:
         self._asked_at = float("-inf")
         #: Outages that this process opened.
         self._opened = 0
+        #: Answers that told of an open outage, and what the last answer tells.
         self._seen: tuple[int, str | None] = (0, None)
 
     def seen(self) -> tuple[int, str | None]:
-        """Number of the last answer, and the reason of an open outage."""
+        """How many answers told of an open outage, which a caller at rest may have missed, and the reason of one."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             age = None if self._answered_at is None else now - self._answered_at
@@ -40,7 +41,7 @@ class OutageWatch:
         reason = self._ledger.open_outage_reason(self._environment)
         with self._lock:
             self._answered_at = now if opened == self._opened else None  # else it may be older than the outage
-            self._seen = (self._seen[0] + 1, reason)
+            self._seen = (self._seen[0] + int(reason is not None), reason)
             return self._seen
 
     def ask_again(self) -> None:

@@ -150,10 +150,12 @@ class AnnouncementStep:
     # ---- for the look of the process
 
     def joined(self, now: float) -> Iterator[JoinedQueue]:
-        """Queues that are taken from the common reader. `now`: monotonic seconds."""
+        """Queues that are taken from the common reader, and rest. `now`: monotonic seconds."""
         for queue, known in tuple(self._queues.items()):
             position, reader, follower = known.position, known.reader, known.follower
             if not known.is_joined or position is None or reader is None or follower is None:
+                continue
+            if known.kind is StepKind.SUSPENDED:  # it has a time of its own, which rises with its failures
                 continue
             is_idle = now - known.moved_at < MOVE_SECONDS
             renewed_at = known.lease_renewed_at
@@ -238,12 +240,14 @@ class AnnouncementStep:
         reader, follower = known.reader, known.follower
         if reader is None or known.position is None or known.behind is None:
             return
-        if follower is None and known.behind <= NEAR_OFFSETS_MAX:
-            known.follower = reader.follow(self.subscription.topic, position=known.position, wake=known.wake)
-        elif follower is not None and start is not None and known.position >= start.offset:
-            known.is_joined = reader.is_still(start) and reader.is_following(follower)
-            if not known.is_joined:
-                self._leave(known)
+        if follower is None:
+            if known.behind <= NEAR_OFFSETS_MAX:
+                known.follower = reader.follow(self.subscription.topic, position=known.position, wake=known.wake)
+            return
+        is_read = start is not None and known.position >= start.offset
+        known.is_joined = start is not None and is_read and reader.is_still(start) and reader.is_following(follower)
+        if not known.is_joined and (is_read or not reader.is_following(follower)):
+            self._leave(known)
 
     def _leave(self, known: QueueView) -> None:
         """From now on it pulls by itself, from the stored offset on."""
@@ -312,7 +316,7 @@ class AnnouncementStep:
         number, reason = self._outages.seen()
         if number != self._outages_seen:
             self._outages_seen = number
-            self._era += int(reason is not None)
+            self._era += 1
         return reason
 
     def _holds_lease(self, queue: AnnouncementQueue, known: QueueView) -> bool:

@@ -47,9 +47,11 @@ def answers_of(client: RedisClient, commands: Sequence[KeyedCommand]) -> list[An
                 with node.pipeline(transaction=False) as pipeline:
                     for number in some:
                         pipeline.execute_command(*commands[number][1])  # type: ignore[no-untyped-call]  # redis-py has no annotation
-                    found: Sequence[Any] = pipeline.execute(raise_on_error=False)
-            except (RedisError, OSError) as error:
-                found = [error] * len(some)
+                    found = pipeline.execute(raise_on_error=False)
+            except (RedisError, OSError) as error:  # the rest would wait for it as long, page by page
+                for number in numbers[first:]:
+                    answers[number] = error
+                break
             for number, answer in zip(some, found, strict=True):
                 answers[number] = answer
     return answers

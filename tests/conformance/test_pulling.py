@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from contextlib import closing
 
 import pytest
 
+from reconciler.announcing.consumer import AnnouncementConsumer
+from reconciler.announcing.looking import AnnouncementLook
+from reconciler.announcing.outage_watch import OutageWatch
+from reconciler.announcing.port import StepKind
+from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.announcing.step import AnnouncementStep
+from reconciler.clock import SystemClock
+from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerRefused
 from reconciler.evidence.queue_scan import scan
+from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.pulling import PullStatus
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 from tests.conformance.steps import Steps
 from tests.polling import eventually
+from tests.unit.consumers.messages import new_key
 
 
 def test_every_status_of_a_pull(steps: Steps) -> None:
@@ -64,6 +80,62 @@ def test_a_held_pull_is_released_by_a_message(steps: Steps) -> None:
     puller.join(120)
     assert found == [sent.unique_key]
     assert time.monotonic() - began < 50  # not because the time was over
+
+
+def test_announcements_are_handed_out_to_all_subscriptions_by_one_held_pull_a_queue(steps: Steps) -> None:
+    unique_key_topic, clock = steps.target.new_topic("held-for-all", queues=2), SystemClock()
+    memory, ledger = MemoryShards(clock), MemoryLedger(clock).announcements
+    pulls: Counter[str] = Counter()
+
+    def count(_address: str, command: Command) -> Command:
+        if command.code == RequestCode.PULL_MESSAGE:
+            is_held = command.fields["suspendTimeoutMillis"] != "0"
+            pulls["held" if is_held else command.fields["subscription"]] += 1
+        return command
+
+    with closing(RemotingClient(request_timeout_seconds=60.0, outgoing=count)) as client:
+        source = RemotingAnnouncementSource(client, steps.instance.routes)
+        readers = [
+            AnnouncementStep(
+                Subscription(environment="test", topic=topic, group=group), unique_key_topic=unique_key_topic, shards=2,
+                half_sets=memory, ledger=ledger, source=source, token="one", clock=clock, lease_seconds=600,
+                rules=AnnouncementRules(environment="test", topic=topic),
+            )
+            for topic, group in (("ORDERS", "billing"), ("ORDERS", "points"), ("REFUNDS", "billing"))
+        ]  # fmt: skip
+        look = AnnouncementLook(readers, memory, OutageWatch(ledger, "test", clock=clock), clock=clock)
+        consumer = AnnouncementConsumer(readers, source, look, clock=clock)
+
+        def announced(topic: str, queue: int) -> str:
+            key = new_key()
+            keys = (AnnouncedKey(unique_key=key, tag=None, committed_at_ms=1),)
+            body = encode_announcement(
+                Announcement(environment="test", topic=topic, producer_group="order-service", keys=keys)
+            )
+            steps.send(unique_key_topic, body, queue=queue, tags=topic)
+            return key
+
+        def halves() -> list[set[str]]:
+            shards = [[Shard(subscription=one.subscription, number=number) for number in range(2)] for one in readers]
+            return [{key for shard in found for key in memory._memory(shard).half} for found in shards]
+
+        def joined() -> bool:
+            return sum(1 for one in readers for _ in one.joined(clock.monotonic_seconds())) == 6
+
+        consumer.start()
+        try:
+            before = {announced("ORDERS", queue) for queue in range(2)}
+            eventually(joined, within_seconds=120)
+            pulls.clear()
+            orders = before | {announced("ORDERS", queue) for queue in (0, 1, 1)}
+            refunds = {announced("REFUNDS", 0)}
+            announced("OTHERS", 1)
+            eventually(lambda: halves() == [orders, orders, refunds], within_seconds=120)
+            eventually(lambda: pulls["held"] >= 4, within_seconds=120)
+            assert pulls["ORDERS"] == pulls["REFUNDS"] == 0
+            assert {state.kind for state in consumer.states()} <= {StepKind.IDLE, StepKind.MOVED_ON}
+        finally:
+            assert consumer.stop(timeout_seconds=60)
 
 
 def test_a_queue_or_topic_that_does_not_exist_is_refused(steps: Steps) -> None:

@@ -342,12 +342,21 @@ class Process:
             if tick % 10 == 0:
                 self.look.run_once()
             for step in self.steps:
-                due = self.due[step]
-                while due is not None and due <= self.world.clock.monotonic_seconds():
-                    outcome = step.run_once(QUEUE)
-                    due = None if outcome.is_called_for else self.world.clock.monotonic_seconds() + outcome.wait_seconds
-                    self.due[step] = due
+                while self.is_due(step):
+                    self.turn(step)
             self.world.clock.advance(0.1)
+
+    def is_due(self, step: AnnouncementStep) -> bool:
+        """Whether its time has come, or it was woken."""
+        due = self.due[step]
+        return due is not None and due <= self.world.clock.monotonic_seconds()
+
+    def turn(self, step: AnnouncementStep) -> None:
+        """One step, whether it is due or not."""
+        self.due[step] = None
+        outcome = step.run_once(QUEUE)
+        if self.due[step] is None and not outcome.is_called_for:
+            self.due[step] = self.world.clock.monotonic_seconds() + outcome.wait_seconds
 
     @property
     def joined(self) -> int:

@@ -273,3 +273,45 @@ def test_the_leases_of_subscriptions_at_rest_are_renewed_and_one_that_is_lost_is
     process.run_seconds(15)
     assert process.steps[0].states()[0].kind is StepKind.NOT_MINE
     assert process.joined == 0
+
+
+def test_an_outage_that_was_open_while_a_subscription_rested_is_not_opened_again_by_it() -> None:
+    world = World()
+    process = Process(world, subscription("ORDERS"))
+    key = send(world, "ORDERS")
+    process.run_seconds(10)
+    world.memory.wipe()
+    world.ledger.open_outage("test", reason="MEMORY_LOST", noticed_by="another process")
+    world.clock.advance(1.1)
+    process.look.run_once()
+    world.scan_outage()
+    world.close_outage()
+    world.clock.advance(1.1)
+    process.run_seconds(5)
+    assert EventKind.MEMORY_LOST not in world.kinds()
+    assert process.half(0) == {key}
+
+
+def test_a_subscription_that_failed_is_not_called_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    process = Process(world, subscription("ORDERS"))
+    process.run_seconds(10)
+    world.ledger.is_away = True
+    process.run_seconds(20)
+    calls = counted(world, monkeypatch)
+    process.run_seconds(60)
+    assert calls["open_outage_reason"] <= 60 + 60 / 2.5  # one a look, and one an attempt at 2.5 to 5 s
+    world.ledger.is_away = False
+    process.run_seconds(10)
+    assert process.joined == 1
+
+
+def test_one_that_was_let_go_before_the_reader_had_a_place_comes_back() -> None:
+    world = World()
+    process = Process(world, subscription("ORDERS"))
+    step = process.steps[0]
+    while not process.reader._followers:
+        step.run_once(QUEUE)
+    process.reader.stop()
+    process.run_seconds(5)
+    assert process.joined == 1
