@@ -1,1 +1,1 @@
-"""What `reconciler status` and `reconciler explain` say."""
+"""What `reconciler status` says."""

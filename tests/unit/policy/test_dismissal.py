@@ -24,6 +24,7 @@ from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.inquiry.delivery import message_of
 from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate, RepairChange, VerdictEntry
+from reconciler.policy.round import ReconcileRound
 from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -53,6 +54,15 @@ def given_up(*groups: str, order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT) -> Wo
     for group in groups or ("billing",):
         assert world.verdict(key(1), group) == "QUARANTINED"
     return world
+
+
+def shipping_alone_gets_it(world: World, process: ReconcileRound) -> None:
+    """Handed over: a copy would reach billing, too. Of ENDs there is a rollback at most."""
+    for _ in range(6):
+        world.rounds(process, 5)
+        world.run_replay_workers()
+    assert sorted(world.inbox.rows) == [("shipping", key(1))]
+    assert world.broker.copies == []
 
 
 def needs_a_person(world: World) -> bool:
@@ -277,12 +287,7 @@ def paid_by_hand_for_billing_alone(*order: Rung) -> World:
 
 def test_what_was_paid_by_hand_for_one_group_is_not_paid_again_by_the_repair_of_another_one() -> None:
     world = paid_by_hand_for_billing_alone()
-    process = world.process()
-    for _ in range(6):
-        world.rounds(process, 5)
-        world.run_replay_workers()
-    assert sorted(world.inbox.rows) == [("shipping", key(1))]
-    assert world.broker.copies == []  # END ROLLBACK alone
+    shipping_alone_gets_it(world, world.process())
     repair, handed_over = world.repair(key(1)), world.repair(key(1), "billing")
     assert repair is not None
     assert (repair.state, repair.rung) == (RepairState.DONE, Rung.HAND_OVER)
@@ -342,12 +347,7 @@ def test_a_dismissal_leaves_the_repair_to_a_group_that_still_lags() -> None:
     record_verdict(world, "billing", Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)
     assert dismiss(world) == {"billing": "dismissed"}
     world.announce(key(1))
-    process = world.process()
-    for _ in range(6):
-        world.rounds(process, 5)
-        world.run_replay_workers()
-    assert sorted(world.inbox.rows) == [("shipping", key(1))]
-    assert world.broker.copies == []
+    shipping_alone_gets_it(world, world.process())
 
 
 def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_person() -> None:
@@ -562,11 +562,7 @@ def test_of_two_groups_the_one_that_stays_dismissed_gets_nothing_from_the_repair
     world.commit_locally(key(1), world.broker.send_half(key(1)))
     process = world.process()
     process.repair_one(world.subscriptions[1], key(1))
-    for _ in range(6):
-        world.rounds(process, 5)
-        world.run_replay_workers()
-    assert sorted(world.inbox.rows) == [("shipping", key(1))]
-    assert world.broker.copies == []
+    shipping_alone_gets_it(world, process)
 
 
 def test_a_dismissal_stands_while_the_repair_of_another_group_is_under_way() -> None:
@@ -614,7 +610,4 @@ def test_a_repair_by_hand_of_a_group_that_was_not_judged_yet_is_not_called_done_
     assert judged.entry.verdict is Verdict.LOST_CONFIRM
     assert outcome is not None
     assert outcome.outcome != "done"
-    for _ in range(6):
-        world.rounds(process, 5)
-        world.run_replay_workers()
-    assert sorted(world.inbox.rows) == [("shipping", key(1))], "handed over: a copy would reach billing, too"
+    shipping_alone_gets_it(world, process)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind, NoticeKind
 from reconciler.errors import DatabaseAway
-from reconciler.telling.notifier import REFUSED_SECONDS, NoticeService, Watch
+from reconciler.telling.notifier import REFUSED_SECONDS, Listener, NoticeService, Watch
 from reconciler.telling.ports.notices import Notice, StandingTrouble
 from reconciler.wiring.databases import INBOX, OUTBOX
 from reconciler.wiring.notices import listeners_of, telling_people
@@ -57,16 +57,26 @@ def told(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(one.body)["data"] for one in receiver.received]
 
 
+def no_answer() -> int:
+    raise DatabaseAway("the ledger does not answer")
+
+
 def begun(world: NoticeWorld, *services: NoticeService) -> None:
     """The notifiers are known from now on."""
     world.turn(*services)
     world.clock.advance(1)
 
 
+def known(world: NoticeWorld, *listeners: Listener, watches: Sequence[Watch] = ()) -> NoticeService:
+    """A service whose notifiers are known from now on."""
+    service = world.service(*listeners, watches=watches)
+    begun(world, service)
+    return service
+
+
 def test_ten_thousand_losses_are_one_message_and_their_end_is_another(world: NoticeWorld) -> None:
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         world.lose(1, 10_000)
         world.turn(service)
         for _ in range(20):
@@ -85,8 +95,7 @@ PATIENT = replace(PACE, patience_seconds=300)
 
 def test_losses_that_are_repaired_soon_are_told_to_nobody_and_one_that_lasts_is(world: NoticeWorld) -> None:
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url), pace=PATIENT))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url), pace=PATIENT))
         world.lose(1, 35)
         world.turn(service, seconds=5)
         world.settle(1, 35)
@@ -113,8 +122,7 @@ def test_a_loss_that_comes_three_times_within_an_hour_is_told_however_short(
     world: NoticeWorld, looks_between: int
 ) -> None:
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url), pace=PATIENT))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url), pace=PATIENT))
         for number in range(3):
             assert told(receiver) == []
             world.lose(number)
@@ -140,8 +148,7 @@ def test_what_is_away_for_long_is_told_with_its_reason_and_that_it_is_back(
     seen = [report_of()]
     with receiving() as receiver:
         watches = [_accounts_watch(lambda: seen[0])]
-        service = world.service(listener(webhook(receiver.url), pace=PATIENT), watches=watches)
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url), pace=PATIENT), watches=watches)
         seen[0] = report_of(away=[gone, away("redis", "refused")])
         for _ in range(30):
             world.turn(service, seconds=9)
@@ -179,8 +186,7 @@ def test_a_receiver_that_was_away_gets_one_message_with_what_is_there_now(
 ) -> None:
     answers = [Reply(status=503, headers=headers)]
     with receiving(lambda _: answers[-1]) as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         for second in range(60):
             world.lose(second + 1)
             world.turn(service, seconds=5)
@@ -199,8 +205,7 @@ def test_a_receiver_that_was_away_gets_one_message_with_what_is_there_now(
 
 def test_each_of_two_notifiers_counts_what_it_has_not_told_itself(world: NoticeWorld) -> None:
     with receiving() as chat, receiving() as receiver:
-        service = world.service(listener(webhook(chat.url), name="chat"), listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(chat.url), name="chat"), listener(webhook(receiver.url)))
         for number in (1, 2):
             world.lose(number)
             for _ in range(20):
@@ -212,8 +217,7 @@ def test_each_of_two_notifiers_counts_what_it_has_not_told_itself(world: NoticeW
 
 def test_a_receiver_that_asks_to_wait_is_left_alone_for_so_long(world: NoticeWorld) -> None:
     with receiving(lambda _: Reply(status=429, headers={"Retry-After": "600"})) as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         world.lose(1)
         world.turn(service)
         for _ in range(25):
@@ -228,8 +232,7 @@ def test_a_refusal_is_logged_once_and_tried_again_at_long_intervals(
     world: NoticeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     with receiving(lambda _: Reply(status=401)) as receiver, caplog.at_level(logging.INFO):
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         world.lose(1)
         world.turn(service)
         for _ in range(30):
@@ -250,8 +253,7 @@ def test_a_bug_of_one_channel_keeps_no_other_notifier_silent(world: NoticeWorld)
             raise KeyError(notice.kind)
 
     with receiving() as receiver:
-        service = world.service(listener(Broken()), listener(webhook(receiver.url), name="chat"))
-        begun(world, service)
+        service = known(world, listener(Broken()), listener(webhook(receiver.url), name="chat"))
         world.lose(1)
         world.turn(service)
         world.turn(service, seconds=5)
@@ -267,8 +269,7 @@ def test_a_bug_of_one_watch_keeps_no_other_silent(world: NoticeWorld) -> None:
     late = StandingTrouble(kind=NoticeKind.ROUNDS_STALE, topic="ORDERS", group="billing", since_ms=1)
     with receiving() as receiver:
         watches: list[Watch] = [broken, lambda *_: {late.kind: [late]}]
-        service = world.service(listener(webhook(receiver.url)), watches=watches)
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)), watches=watches)
         world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
         world.turn(service)
         world.turn(service, seconds=5)
@@ -333,8 +334,7 @@ def test_violations_that_were_tidied_away_hide_as_many_new_ones(world: NoticeWor
     days = [StandingTrouble(kind=kind, count=2, since_ms=1, newest_ms=2)]
     with receiving() as receiver:
         found = [days]
-        service = world.service(listener(webhook(receiver.url)), watches=[lambda *_: {kind: found[-1]}])
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)), watches=[lambda *_: {kind: found[-1]}])
         for now_found in (days, [], days):
             found.append(now_found)
             world.turn(service, seconds=1_000)
@@ -349,8 +349,7 @@ def test_a_kind_that_is_no_longer_wanted_is_sent_or_its_old_trouble_is_told_as_o
     with receiving() as receiver:
         wanted = listener(webhook(receiver.url))
         unwanted = replace(wanted, kinds=frozenset({NoticeKind.OUTAGE}))
-        before = world.service(wanted)
-        begun(world, before)
+        before = known(world, wanted)
         for topic in ("ORDERS", "REFUNDS"):
             world.turn(before, seconds=5)
             holds.place(ENVIRONMENT, topic, HoldKind.BREAKER, by="run", reason="too many")
@@ -373,8 +372,7 @@ def test_a_kind_that_is_no_longer_wanted_is_sent_or_its_old_trouble_is_told_as_o
 def test_a_message_of_a_kind_that_is_no_longer_wanted_holds_up_no_other(world: NoticeWorld) -> None:
     with receiving() as receiver:
         wanted = listener(webhook(receiver.url))
-        before = world.service(wanted)
-        begun(world, before)
+        before = known(world, wanted)
         world.ledger.holds.place(ENVIRONMENT, "ORDERS", HoldKind.BREAKER, by="run", reason="too many")
         world.lose(1)
         before.look()
@@ -387,8 +385,7 @@ def test_a_message_of_a_kind_that_is_no_longer_wanted_holds_up_no_other(world: N
 
 def test_a_damaged_row_keeps_a_process_silent_that_may_delete_none(world: NoticeWorld) -> None:
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         with world.engine.begin() as connection:
             connection.exec_driver_sql(
                 "CREATE TRIGGER no_right BEFORE DELETE ON reconciler_notice BEGIN SELECT RAISE(ABORT, 'denied'); END"
@@ -423,8 +420,7 @@ def test_what_a_process_could_not_judge_is_not_told_as_over(world: NoticeWorld) 
 
 def test_a_clock_of_the_ledger_that_is_set_back_keeps_no_loss_untold(world: NoticeWorld) -> None:
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         world.lose(1)
         world.turn(service)
         world.clock.step_wall(-3_600)  # while the first message waits
@@ -444,8 +440,7 @@ def test_a_clock_of_the_ledger_that_is_set_back_keeps_no_loss_untold(world: Noti
 
 def test_a_notifier_whose_only_row_is_damaged_tells_of_the_next_loss(world: NoticeWorld) -> None:
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         with world.engine.begin() as connection:
             connection.execute(sa.text("UPDATE reconciler_notice SET mark_ms = 'x'"))
         begun(world, service)
@@ -518,14 +513,10 @@ def test_rounds_of_something_else_say_nothing_of_a_groups_rounds(
 def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
     world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away() -> int:
-        raise DatabaseAway("the ledger does not answer")
-
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         with monkeypatch.context() as patch:
-            patch.setattr(world.ledger.notices, "now_ms", away)
+            patch.setattr(world.ledger.notices, "now_ms", no_answer)
             for _ in range(23):
                 world.turn(service, seconds=5)
             assert told(receiver) == []
@@ -542,14 +533,10 @@ def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
 def test_an_absence_of_the_ledger_that_its_receiver_refused_once_is_told_after_the_pause(
     world: NoticeWorld, monkeypatch: pytest.MonkeyPatch, status: int, pause_seconds: float
 ) -> None:
-    def away() -> int:
-        raise DatabaseAway("the ledger does not answer")
-
     answers = [Reply(status=status)]
     with receiving(lambda _: answers.pop() if answers else Reply()) as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
-        monkeypatch.setattr(world.ledger.notices, "now_ms", away)
+        service = known(world, listener(webhook(receiver.url)))
+        monkeypatch.setattr(world.ledger.notices, "now_ms", no_answer)
         for _ in range(25):
             world.turn(service, seconds=5)
         assert len(receiver.received) == 1
@@ -564,14 +551,10 @@ def test_an_absence_of_the_ledger_that_its_receiver_refused_once_is_told_after_t
 def test_an_absence_of_the_ledger_that_one_notifier_refuses_is_told_by_the_other_and_later_by_itself(
     world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away() -> int:
-        raise DatabaseAway("the ledger does not answer")
-
     answers = [Reply(status=401)]
     with receiving(lambda _: answers.pop() if answers else Reply()) as chat, receiving() as receiver:
-        service = world.service(listener(webhook(chat.url), name="chat"), listener(webhook(receiver.url)))
-        begun(world, service)
-        monkeypatch.setattr(world.ledger.notices, "now_ms", away)
+        service = known(world, listener(webhook(chat.url), name="chat"), listener(webhook(receiver.url)))
+        monkeypatch.setattr(world.ledger.notices, "now_ms", no_answer)
         for _ in range(25):
             world.turn(service, seconds=5)
         assert (len(chat.received), len(receiver.received)) == (1, 1)
@@ -582,13 +565,9 @@ def test_an_absence_of_the_ledger_that_one_notifier_refuses_is_told_by_the_other
 def test_a_receiver_that_is_away_with_the_ledger_is_tried_with_growing_pauses(
     world: NoticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away() -> int:
-        raise DatabaseAway("the ledger does not answer")
-
     with receiving(lambda _: Reply(status=503)) as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
-        monkeypatch.setattr(world.ledger.notices, "now_ms", away)
+        service = known(world, listener(webhook(receiver.url)))
+        monkeypatch.setattr(world.ledger.notices, "now_ms", no_answer)
         for _ in range(124):
             world.turn(service, seconds=30)
         assert 10 <= len(receiver.received) <= 40
@@ -606,8 +585,7 @@ def test_a_ledger_that_hangs_is_told_although_no_question_to_it_ends(
         return now_ms()
 
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         monkeypatch.setattr(world.ledger.notices, "now_ms", hang)
         look = threading.Thread(target=service.look)
         look.start()
@@ -635,8 +613,7 @@ def test_a_message_whose_sender_was_killed_is_sent_by_the_next_process_under_the
     world = NoticeWorld(tmp_path)
     world.clock.step_wall(time.time() - world.clock.now_ms() / 1000)  # the killed process has the machine's clock
     with receiving() as receiver:
-        service = world.service(listener(webhook(receiver.url)))
-        begun(world, service)
+        service = known(world, listener(webhook(receiver.url)))
         world.lose(1)
         child = [
             sys.executable,

@@ -111,20 +111,17 @@ def actions(services: WebServices) -> list[tuple[str, str, str | None, str, str 
     return [(a.intent.by, a.intent.command, a.intent.topic, a.intent.detail, a.result) for a in reversed(list(found))]
 
 
-def prove_losses(services: WebServices, count: int, *, group: str = "billing") -> None:
+def judge(services: WebServices, verdict: Verdict, state: CandidateState, *keys: str, group: str = "billing") -> None:
     of = Subscription(environment=services.settings.environment, topic="ORDERS", group=group)
-    losses = [
-        VerdictEntry(
-            unique_key=key,
-            verdict=Verdict.LOST_CONFIRM,
-            state=CandidateState.OPEN,
-            evidence={},
-            first_seen_ms=1,
-            wait_seconds=0,
-        )
-        for key in KEYS[:count]
+    entries = [
+        VerdictEntry(unique_key=key, verdict=verdict, state=state, evidence={}, first_seen_ms=1, wait_seconds=0)
+        for key in keys
     ]
-    services.connections.ledger.candidates.record(Shard(subscription=of, number=0), losses)
+    services.connections.ledger.candidates.record(Shard(subscription=of, number=0), entries)
+
+
+def prove_losses(services: WebServices, count: int, *, group: str = "billing") -> None:
+    judge(services, Verdict.LOST_CONFIRM, CandidateState.OPEN, *KEYS[:count], group=group)
 
 
 def test_a_hold_is_on_record_under_the_visitors_name(post: Post, services: WebServices) -> None:
@@ -465,16 +462,7 @@ def test_a_keys_dismissal_is_on_record(post: Post, services: WebServices) -> Non
 def give_up(services: WebServices, key: str = KEYS[0]) -> None:
     """A key of billing that needs a person, and its repair, which has failed."""
     environment, ledger = services.settings.environment, services.connections.ledger
-    of = Subscription(environment=environment, topic="ORDERS", group="billing")
-    verdict = VerdictEntry(
-        unique_key=key,
-        verdict=Verdict.QUARANTINED,
-        state=CandidateState.QUARANTINED,
-        evidence={},
-        first_seen_ms=1,
-        wait_seconds=0,
-    )
-    ledger.candidates.record(Shard(subscription=of, number=0), [verdict])
+    judge(services, Verdict.QUARANTINED, CandidateState.QUARANTINED, key)
     ledger.repairs.open(environment, "ORDERS", key, rung=Rung.END)
     (row,) = ledger.repairs.of_keys(environment, "ORDERS", [key])[key]
     assert ledger.repairs.claim(row, token="run", lease_seconds=60) is not None
@@ -492,16 +480,7 @@ def begin_to_send(services: WebServices, key: str = KEYS[0]) -> None:
 
 
 def consume(services: WebServices, key: str = KEYS[0]) -> None:
-    of = Subscription(environment=services.settings.environment, topic="ORDERS", group="billing")
-    verdict = VerdictEntry(
-        unique_key=key,
-        verdict=Verdict.CONSUMED,
-        state=CandidateState.SETTLED,
-        evidence={},
-        first_seen_ms=1,
-        wait_seconds=0,
-    )
-    services.connections.ledger.candidates.record(Shard(subscription=of, number=0), [verdict])
+    judge(services, Verdict.CONSUMED, CandidateState.SETTLED, key)
 
 
 def verdict_of(services: WebServices, key: str = KEYS[0]) -> tuple[CandidateState, Verdict]:
