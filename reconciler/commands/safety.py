@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reconciler.commands.asking.witnesses import shared_identity
+from reconciler.commands.asking.witness_roles import shared_identity
 from reconciler.contract.facts import Code, Field
 from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.asking.brokers import brokers_known_to
-from reconciler.commands.asking.witnesses import shared_identity
+from reconciler.commands.asking.witness_roles import shared_identity
 from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck, failed, run_checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.brokers import (

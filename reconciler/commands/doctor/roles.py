@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.commands.asking.witnesses import witness_roles
+from reconciler.commands.asking.witness_roles import witness_roles
 from reconciler.commands.diagnosis import Diagnosis, Level
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Field

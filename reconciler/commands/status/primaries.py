@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.commands.asking.witnesses import witness_roles
+from reconciler.commands.asking.witness_roles import witness_roles
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.evidence.witness_role import WitnessRole
 from reconciler.wiring.connections import Connections

@@ -16,7 +16,7 @@ from reconciler.commands.asking.availability import (
     results_of,
     who_is_away,
 )
-from reconciler.commands.asking.witnesses import witness_roles
+from reconciler.commands.asking.witness_roles import witness_roles
 from reconciler.commands.doctor.needed_rights import needed_rights
 from reconciler.commands.status.accounting import Accounting
 from reconciler.contract.secret import SecretText
