@@ -69,7 +69,7 @@ WEAKENED = (
     Weakened(
         title="Forgotten before it is written down",
         without="the ledger row before the ZREM",
-        instead="the key leaves Redis first, as an SREM before the repair does",
+        instead="the key leaves Redis before the ledger has its row",
         rules=Rules(ledger_first=False),
         bounds=_ONE,
         kind="LOST",
