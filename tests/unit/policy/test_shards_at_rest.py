@@ -133,8 +133,8 @@ def test_a_changed_shard_whose_last_round_was_ours_is_asked_once(
         monkeypatch.setattr(part, name, lambda *a, ask=ask, name=name, **b: (asked.append(name), ask(*a, **b))[1])
     world.announce(key(1))
     world.rounds(process, 1, every=pause, consume=False)
-    assert rounds_of(world) == 2
     assert set(asked) == ({"take", "state", "last"} if asks else set())
+    assert rounds_of(world) == 2
 
 
 def test_a_lease_is_kept_by_looks_alone_and_the_other_process_stays_away() -> None:
