@@ -163,7 +163,7 @@ class RedisShardMemory:
                     generation=one.generation,
                     not_before_ms=max(one.not_before_ms, self._last_ms.get(one.shard, 0) + 1),
                 )
-                pipe.execute_command(*by_hash(command))
+                pipe.execute_command(*by_hash(command))  # type: ignore[no-untyped-call]  # redis-py has no annotation
             answers = pipe.execute(raise_on_error=False)
         found = {}
         for one, answer in zip(page, answers, strict=True):
