@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.unique_key import shard_of
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.events import RoundFinished, RoundsVoided
+from reconciler.policy.ports.rounds import NextRound, RoundDone
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import REST_SECONDS_MAX, SMALL_ROUND_MEMBERS
 from reconciler.sql.engines import open_engine
@@ -31,6 +32,14 @@ def resting(**about: object) -> tuple[World, ReconcileRound]:
 def rounds_of(world: World) -> int:
     """Rounds that the memory of shard 0 has had."""
     return world.shards.state(Shard(subscription=world.subscriptions[0], number=0)).generation
+
+
+def counting(asked: list[str], name: str, ask: Callable[..., object]) -> Callable[..., object]:
+    def counted(*arguments: object, **about: object) -> object:
+        asked.append(name)
+        return ask(*arguments, **about)
+
+    return counted
 
 
 def set_back(world: World) -> None:
@@ -130,8 +139,7 @@ def test_a_changed_shard_whose_last_round_was_ours_is_asked_once(
     world, process = resting()
     asked: list[str] = []
     for part, name in ((world.shards, "state"), (world.shards, "take"), (world.ledger.rounds, "last")):
-        ask = getattr(part, name)
-        monkeypatch.setattr(part, name, lambda *a, ask=ask, name=name, **b: (asked.append(name), ask(*a, **b))[1])
+        monkeypatch.setattr(part, name, counting(asked, name, getattr(part, name)))
     world.announce(key(1))
     world.rounds(process, 1, every=pause, consume=False)
     assert set(asked) == ({"take", "state", "last"} if asks else set())
@@ -153,8 +161,17 @@ def test_small_rounds_are_sent_and_stored_together_and_a_large_one_alone(
         world.shards.record(world.subscriptions[0], [key(one)], shards=3)
     sent, stored = list[int](), list[int]()
     take, store = world.shards.take_small_rounds, world.ledger.rounds.store
-    monkeypatch.setattr(world.shards, "take_small_rounds", lambda of: (sent.append(len(of)), take(of))[1])
-    monkeypatch.setattr(world.ledger.rounds, "store", lambda *done: (stored.append(len(done)), store(*done))[1])
+
+    def taking(rounds: Sequence[NextRound]) -> object:
+        sent.append(len(rounds))
+        return take(rounds)
+
+    def storing(*done: RoundDone) -> None:
+        stored.append(len(done))
+        store(*done)
+
+    monkeypatch.setattr(world.shards, "take_small_rounds", taking)
+    monkeypatch.setattr(world.ledger.rounds, "store", storing)
     world.rounds(process, 1, consume=False)
     assert (sent, stored) == (([3], [3]) if members == SMALL_ROUND_MEMBERS else ([2], [2, 1]))
 
