@@ -23,6 +23,11 @@ def _is_round(command: Sequence[Any]) -> bool:
     return command[0] == "EVAL" or command[:2] == ("EVALSHA", ROUND_SHA)
 
 
+def _has_run(answer: Any) -> bool:
+    """False: the server does not know the script, or another round ran; nothing has changed."""
+    return isinstance(answer, list) and answer[0] == b"ran"
+
+
 class RedisServer:
     """A stand-in with its link; shared by all processes."""
 
@@ -221,7 +226,7 @@ class SimulatedPipeline:
                     )
                 except exceptions.ResponseError as error:
                     answers.append(error)  # it does not stop the rest
-                if root:
+                if root and _has_run(answers[-1]):
                     server.after_round(root, before)
             return answers
 
