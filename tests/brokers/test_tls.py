@@ -122,7 +122,7 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
         assert [one.copy.unique_key for one in found.halves] == [half.unique_key], found
         lookup = steps.lookups.view_message(topic, half.unique_key)
         assert lookup.presence is Presence.FOUND, lookup.reason
-        assert steps.end(half, from_check=True).status is EndStatus.DONE
+        assert steps.end(half, from_transaction_check=True).status is EndStatus.DONE
         repairs = RemotingBrokerRepairs(steps.instance, english=said)
         big = replace(lookup.records[0], body=BODY)
         assert repairs.republish(big).outcome is EndOutcome.DONE
@@ -166,7 +166,7 @@ def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version:
     ):
         topic = new_topic(steps)
         half = steps.send_half(topic)
-        assert steps.end(half, from_check=True).status is EndStatus.DONE
+        assert steps.end(half, from_transaction_check=True).status is EndStatus.DONE
         (copy,) = steps.until_delivered(topic, 1)
         (found,) = steps.until_indexed(topic, half.unique_key)
         assert found.physical_offset == copy.physical_offset
