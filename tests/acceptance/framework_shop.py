@@ -81,11 +81,8 @@ class FrameworkShop(Stacked):
     def try_the_rest(self) -> None:
         """What stands at the end of the page."""
         assert self.names["place_by_django"](5)
-        self.names |= {
-            "asynchronous_url": self._postgres_url.replace("+psycopg", "+asyncpg"),
-            "made": self._made("order-service-3", self._postgres_url),
-        }
-        assert asyncio.run(self.names["place_in_a_loop"](9))
+        self.names["asynchronous_url"] = self._postgres_url.replace("+psycopg", "+asyncpg")
+        assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/9"))["unique_key"]
         self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5, 9])
         self.names["producer"] = self.kept
         assert self.names["web"].test_client().post("/orders/6").get_json()["unique_key"]
@@ -119,7 +116,7 @@ class FrameworkShop(Stacked):
 
 
 async def posted(application: Any, path: str) -> Any:
-    """The JSON that an ASGI application answers to a POST without a body."""
+    """The JSON that an ASGI application answers to a POST without a body, within its lifespan."""
     parts: list[bytes] = []
 
     async def receive() -> dict[str, Any]:
@@ -130,7 +127,8 @@ async def posted(application: Any, path: str) -> Any:
 
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
     where = {"path": path, "raw_path": path.encode(), "query_string": b"", "headers": [], "root_path": ""}
-    await application({**scope, **where}, receive, send)
+    async with application.router.lifespan_context(application):
+        await application({**scope, **where}, receive, send)
     return json.loads(b"".join(parts))
 
 
