@@ -334,10 +334,11 @@ def transactional_handler(
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
-    `database`: an Engine, a sessionmaker or a function that returns a connection (see SqlInbox), or a RedisInbox
-    (weaker). Several databases: a function of the message that returns one of the first three. It must give every
-    delivery of a message the same database, or the message takes effect twice; where it raises, nothing is applied and
-    the message comes again. Engines belong to the caller.
+    `database`: an Engine, a sessionmaker or a function that returns a Session, a Connection or a DB-API connection not
+    in autocommit, or a RedisInbox (weaker). Each message gets a connection of its own, closed afterwards. Several
+    databases: a function of the message that returns one of the first three. It must give every delivery of a message
+    the same database, or the message takes effect twice; where it raises, nothing is applied and the message comes
+    again. Engines belong to the caller.
 
     The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor rolls back;
     it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others. `dedupe_by`
