@@ -54,7 +54,7 @@ def test_command_that_a_page_names_exists(page: Path) -> None:
 #: What a person would have to keep the same in several places -> the page that has it; the others link it.
 ONE_PLACE = {
     r"\b1 when a person must look": "docs/reference/operations.md",
-    r"again\s+from `%DLQ%": "docs/how-to/troubleshooting.md",
+    r"member of this group consume it directly": "docs/how-to/troubleshooting.md",
     r"CONFIG SET maxmemory": "docs/runbooks/RedisDown.md",
     r"becomes MEMORY_LOST when Redis comes back empty": "docs/how-to/troubleshooting.md",
     r"close the outage row": "docs/explanation/how-it-works.md",
