@@ -30,7 +30,7 @@ _FIELD = re.compile(r"\{\w+\}")
 CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     (
         (account.SWEPT_LAST, account.UNANNOUNCED),
-        "[Start `sweep`](../how-to/install.md#start-stop-restart). Alive: see `problems` in its log",
+        "[Start `sweep`](../how-to/install.md#start-stop-restart). If it runs: see `problems` in its log",
         "[启动 `sweep`](../how-to/install.md#启动停止与重启)。在运行：看日志中的 `problems`",
     ),
     (
@@ -41,12 +41,12 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ((account.UNREADABLE_TIME,), "Correct the value in the outbox", "改正发件箱中的值"),
     (
         (accounting.OUTBOX_SILENT,),
-        "Start it, or correct what the line names",
+        "Start the database, or correct what the line names",
         "启动数据库，或改正该行指出的问题",
     ),
     (
         (account.QUEUE_NOT_TAKEN, account.QUEUE_WAITS, account.QUEUE_CUT, account.QUEUE_EXPIRED),
-        "Start `run`, else read its log. `no process reads that queue`: give producers the `queues` of `unique_key_topic`",
+        "Start `run`, or read its log. `no process reads that queue`: give producers the `queues` of `unique_key_topic`",
         "启动 `run`。如果在运行，看它的日志。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
     ),
     ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
@@ -57,7 +57,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
-        "[Start `run`](../how-to/install.md#start-stop-restart). Alive: see `turn_skipped` in its log",
+        "[Start `run`](../how-to/install.md#start-stop-restart). If it runs: see `turn_skipped` in its log",
         "[启动 `run`](../how-to/install.md#启动停止与重启)。在运行：看日志中的 `turn_skipped`",
     ),
     (
@@ -77,7 +77,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.NO_VERDICT,),
-        "See `turn_skipped` in the log of `run`. None: raise `rounds.candidates_max`",
+        "See `turn_skipped` in the log of `run`. If absent: raise `rounds.candidates_max`",
         "看 `run` 日志中的 `turn_skipped`。没有：调大 `rounds.candidates_max`",
     ),
     (
@@ -87,7 +87,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (undecided_keys.KEY, undecided_keys.KEYS),
-        "Start what it names, or what `reconciler explain KEY` names",
+        "Start what the line names, or what `reconciler explain KEY` names",
         "启动该行或 `reconciler explain KEY` 指出的证据源",
     ),
 )
@@ -95,7 +95,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
 TYPED = {
     "en": (
         "| `away:` | Start what the line names. Redis: ask `reconciler doctor` |",
-        "| `not proved to be a primary` | Point its URL at the primary |",
+        "| `not proved to be a primary` | Point the database's URL at the primary |",
     ),
     "zh": (
         "| `away:` | 启动该行指出的依赖。Redis 怎么处理，`reconciler doctor` 会说明 |",

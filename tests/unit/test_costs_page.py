@@ -30,7 +30,7 @@ def test_every_command_on_the_page_exists() -> None:
 def test_figures_of_a_message_are_those_that_were_measured() -> None:
     sends, receives = MEASURED["producer"], MEASURED["consumer"]
     statements = (int(sends["block"]["statements"]), int(receives["handler"]["statements"]))
-    assert re.findall(r"\d+", row("statements with it")) == [str(count) for count in statements]
+    assert re.findall(r"\d+", row("statements with the plug-in")) == [str(count) for count in statements]
     bare = (int(sends["bare"]["statements"]), int(receives["bare"]["statements"]))
     assert re.findall(r"\d+", row("statements without")) == [str(count) for count in bare]
     requests = sends["block"]["SEND_MESSAGE_V2"] + sends["block"]["END_TRANSACTION"]
