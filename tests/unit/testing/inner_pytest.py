@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.polling import PATIENCE
+
 __all__ = ["PATHS", "paths_with", "run_pytest", "run_python"]
 
 ROOT = Path(__file__).parents[3]
@@ -31,14 +33,14 @@ def run_python(*arguments: str, folder: Path, **variables: str) -> subprocess.Co
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=150 * PATIENCE,
     )
 
 
 def paths_with(folder: Path, *packages: str) -> str:
     """PYTHONPATH on which these packages, installed for a test by night, come before those of this environment."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(folder)]
-    subprocess.run([*pip, *packages], check=True, timeout=150)
+    subprocess.run([*pip, *packages], check=True, timeout=150 * PATIENCE)
     return os.pathsep.join((str(folder), PATHS))
 
 
