@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,11 +21,8 @@ from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports.ledger import Outage
-from reconciler.policy.ports.rounds import NextRound, RoundDone, RoundLeases, Rounds, ShardLook, ShardMemory, ShardState
+from reconciler.policy.ports.rounds import RoundDone, RoundLeases, Rounds, ShardLook, ShardMemory, ShardState
 
-#: A round that reads no more members is through in a few milliseconds, and several may be sent together: Redis serves
-#: nobody else meanwhile. Larger ones are sent one by one.
-SMALL_ROUND_MEMBERS = 1_000
 #: A shard at rest has a round at least so often: on its rows rests until when commits are accounted for.
 REST_SECONDS_MAX = 60.0
 SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
@@ -180,38 +177,13 @@ class ShardRounds:
             self._answering.add(shard)
         return done
 
-    def run_small(self, shards: Sequence[Shard]) -> Mapping[Shard, ShardRound]:
-        """Rounds, sent together, of those that the look found changed by few keys; their rows are one transaction.
-
-        Of all others, and of those whose round did not run here, `run` is to be asked. Raises DatabaseAway.
-        """
-        rounds: list[NextRound] = []
-        for shard in shards:
-            look = self._looks.get(shard)
-            if look is None or look.members > SMALL_ROUND_MEMBERS or self._unmoved(shard, look) is not None:
-                continue
-            last = self._own_last(shard, look)
-            if last is not None:
-                after, not_before_ms = last.generation, last.at_ms + 1
-                rounds.append(NextRound(shard=shard, epoch=last.epoch, generation=after, not_before_ms=not_before_ms))
-        if not rounds:
-            return {}
-        for one in rounds:
-            self._looks.pop(one.shard, None)
-            self._ran.pop(one.shard, None)
-            self._answering.discard(one.shard)
-        found = self._memory.take_small_rounds(rounds)
-        self._store(*found.values())
-        self._answering.update(found)
-        return {shard: self._seen(done) for shard, done in found.items()}
-
     def _unmoved(self, shard: Shard, look: ShardLook | None) -> ShardRound | None:
         """Of a shard at rest, or of another owner. None: it is to have a round."""
         if look is None or look.is_ours is None:
             return None
         if not look.is_ours:
             return ShardRound(shard=shard, is_ours=False)
-        if look.members or not self._rests(shard, look.state):
+        if not look.is_quiet or not self._rests(shard, look.state):
             return None
         return ShardRound(
             shard=shard,
@@ -255,32 +227,21 @@ class ShardRounds:
         if last is not None and state.has_undone(last):
             self._void(shard, last)
         done = self._memory.take_round(shard, epoch=epoch, not_before_ms=last.at_ms + 1 if last is not None else 0)
-        if done is None:
-            pending, oldest_ms = self._memory.pending_size(shard)
-            return ShardRound(
-                shard=shard, is_ours=True, now_ms=state.now_ms, pending=pending, oldest_pending_ms=oldest_ms
-            )
-        self._store(done)
-        return self._seen(done)
-
-    def _store(self, *rounds: RoundDone) -> None:
-        """Before anything of them is judged."""
-        if rounds:
-            self._rounds.store(*rounds)
-        for done in rounds:
+        if done is not None:
+            self._rounds.store(done)
             self._events.emit(ShardRoundRan(done=done))
             self._raise_floor(done)
-            self._ran[done.shard] = (done, self._clock.monotonic_seconds())
-
-    def _seen(self, done: RoundDone) -> ShardRound:
+            self._ran[shard] = (done, self._clock.monotonic_seconds())
+        is_empty = done is not None and not done.counts.pending_after
+        pending, oldest_ms = (0, None) if is_empty else self._memory.pending_size(shard)
         return ShardRound(
-            shard=done.shard,
+            shard=shard,
             is_ours=True,
             done=done,
-            now_ms=done.clock_ms if done.clock_ms is not None else done.at_ms,
-            pending=done.counts.pending_after,
-            oldest_pending_ms=done.oldest_pending_ms,
-            clock_behind_seconds=_clock_behind_seconds(done),
+            now_ms=done.clock_ms if done is not None and done.clock_ms is not None else state.now_ms,
+            pending=pending,
+            oldest_pending_ms=oldest_ms,
+            clock_behind_seconds=_clock_behind_seconds(done) if done is not None else 0.0,
         )
 
     def _raise_floor(self, done: RoundDone) -> None:
