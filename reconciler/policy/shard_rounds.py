@@ -129,11 +129,7 @@ class ShardRounds:
         found = self._leases.look(renews, token=self._owner, lease_seconds=self._lease_seconds)
         self.wake(shards)
         self._looks.update(found)
-        for shard, look in found.items():
-            if since[shard] >= self._lease_seconds:
-                self._ran.pop(shard, None)  # another process may have had it meanwhile
-            if look.is_ours and renews[shard]:
-                self._renewed[shard] = now
+        self._renewed.update({shard: now for shard, look in found.items() if look.is_ours and renews[shard]})
 
     def wake(self, shards: Sequence[Shard]) -> None:
         """Lets each of them have a round in this turn. While an outage is open, rounds tell which servers answer."""
@@ -156,20 +152,14 @@ class ShardRounds:
     def run(self, shard: Shard) -> ShardRound:
         """One round of the shard, unless it rests. Raises RedisAway and DatabaseAway."""
         self._answering.discard(shard)
-        look = self._looks.pop(shard, None)
-        unmoved = self._unmoved(shard, look)
+        unmoved = self._unmoved(shard, self._looks.pop(shard, None))
         if unmoved is not None:
             self._answering.add(shard)
             return unmoved
-        own = self._own_last(shard, look)
         self._ran.pop(shard, None)
         try:
-            if look is not None and own is not None:
-                done = self._run(shard, look.state, own)
-            elif self.keeps(shard):
-                done = self._begin(shard, self._memory.state(shard))
-            else:
-                done = ShardRound(shard=shard, is_ours=False)
+            is_ours = self.keeps(shard)
+            done = self._run(shard, self._memory.state(shard)) if is_ours else ShardRound(shard=shard, is_ours=False)
         except InvariantViolation as error:
             self._events.emit(ShardStopped(shard=shard, cause=error.cause, reason=str(error)))
             return ShardRound(shard=shard, is_ours=False, problem=SHARD_STOPPED(shard=str(shard), why=str(error)))
@@ -201,28 +191,17 @@ class ShardRounds:
         if shard not in self._ran:
             return False
         last, at_seconds = self._ran[shard]
+        is_its_memory = (state.epoch, state.generation, state.round_at_ms) == (last.epoch, last.generation, last.at_ms)
         return (
-            _is_left_by(last, state)
+            is_its_memory
             and state.now_ms >= last.at_ms
             and self._clock.monotonic_seconds() - at_seconds < self._rest_seconds * _share_of_rest(shard.subscription)
         )
 
-    def _own_last(self, shard: Shard, look: ShardLook | None) -> RoundDone | None:
-        """The last round of this process, where the look found the memory that it left under a lease that is not over:
-        then the ledger has no later one, and lease and state need not be asked for again."""
-        if look is None or not look.is_ours or shard not in self._ran:
-            return None
-        last, _ = self._ran[shard]
-        is_held = self._clock.monotonic_seconds() - self._renewed.get(shard, float("-inf")) < self._lease_seconds
-        return last if is_held and _is_left_by(last, look.state) else None
-
-    def _begin(self, shard: Shard, state: ShardState) -> ShardRound:
+    def _run(self, shard: Shard, state: ShardState) -> ShardRound:
         last = self._rounds.last(shard)
         if state.epoch is None and last is not None:
             return ShardRound(shard=shard, is_ours=True, lost_memory=True, now_ms=state.now_ms)
-        return self._run(shard, state, last)
-
-    def _run(self, shard: Shard, state: ShardState, last: RoundDone | None) -> ShardRound:
         epoch = state.epoch if state.epoch is not None else self._memory.begin_epoch(shard)
         if last is not None and state.has_undone(last):
             self._void(shard, last)
@@ -232,8 +211,7 @@ class ShardRounds:
             self._events.emit(ShardRoundRan(done=done))
             self._raise_floor(done)
             self._ran[shard] = (done, self._clock.monotonic_seconds())
-        is_empty = done is not None and not done.counts.pending_after
-        pending, oldest_ms = (0, None) if is_empty else self._memory.pending_size(shard)
+        pending, oldest_ms = self._memory.pending_size(shard)
         return ShardRound(
             shard=shard,
             is_ours=True,
@@ -291,10 +269,6 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
 def _share_of_rest(subscription: Subscription) -> float:
     """Two thirds to one: subscriptions that went to rest together do not have their next rounds in one turn."""
     return 1 - zlib.crc32(str(subscription).encode()) % 1_000 / 3_000
-
-
-def _is_left_by(last: RoundDone, state: ShardState) -> bool:
-    return (state.epoch, state.generation, state.round_at_ms) == (last.epoch, last.generation, last.at_ms)
 
 
 def _is_old(seen: ShardRound, grace_seconds: float) -> bool:

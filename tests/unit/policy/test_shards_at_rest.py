@@ -121,22 +121,6 @@ def test_a_subscription_at_rest_writes_nothing_into_the_ledger(tmp_path: Path) -
     engine.dispose()
 
 
-@pytest.mark.parametrize(("pause", "asks"), [(5.0, False), (60.0, True)], ids=["a turn", "longer than a lease"])
-def test_a_changed_shard_whose_last_round_was_ours_is_asked_once(
-    monkeypatch: pytest.MonkeyPatch, pause: float, asks: bool
-) -> None:
-    """Another process may have had it since a lease was over: then lease, state and ledger are asked again."""
-    world, process = resting()
-    asked: list[str] = []
-    for part, name in ((world.shards, "state"), (world.shards, "take"), (world.ledger.rounds, "last")):
-        ask = getattr(part, name)
-        monkeypatch.setattr(part, name, lambda *a, ask=ask, name=name, **b: (asked.append(name), ask(*a, **b))[1])
-    world.announce(key(1))
-    world.rounds(process, 1, every=pause, consume=False)
-    assert set(asked) == ({"take", "state", "last"} if asks else set())
-    assert rounds_of(world) == 2
-
-
 def test_a_lease_is_kept_by_looks_alone_and_the_other_process_stays_away() -> None:
     world, process = resting()
     other = world.process(owner="reconciler-2")
