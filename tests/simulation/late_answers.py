@@ -34,6 +34,8 @@ def answer_late(world: World) -> None:
     def watched(act: Callable[..., Any]) -> Callable[..., Any]:
         def late(items: Sequence[tuple[Any, ...]], **named: Any) -> Any:
             answer = act(items, **named)
+            if not items:  # the owner of none is not told
+                return answer
             owner = str(items[0][-1]).partition("/")[0]
             asking = next((one for one in world.processes if one.name == owner and not one.is_dead), None)
             is_heard = asking is not None and getcurrent() is not kernel._hub  # a server that went on answers nobody
