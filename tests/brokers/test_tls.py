@@ -118,8 +118,14 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
         half = steps.send_half(topic)
         steps.until_indexed(steps.half_topic(topic), half.unique_key)
         request = ScanRequest(name_servers=cluster.name_servers, tls=tls, request_timeout_seconds=TIMEOUT_SECONDS)
-        (found,) = scan_halves(request, progress=lambda *_: None)
-        assert [one.copy.unique_key for one in found.halves] == [half.unique_key], found
+
+        def is_named() -> bool:
+            (found,) = scan_halves(request, progress=lambda *_: None)
+            assert [one.copy.unique_key for one in found.halves] == [half.unique_key], found
+            return True
+
+        # A broker that started a moment ago has no statistics, and answers a question about itself by an exception.
+        eventually(is_named, within_seconds=60)
         lookup = steps.lookups.view_message(topic, half.unique_key)
         assert lookup.presence is Presence.FOUND, lookup.reason
         assert steps.end(half, from_transaction_check=True).status is EndStatus.DONE
