@@ -67,8 +67,8 @@ class Broker:
         return self.instance.sender(GROUP).send(Message(topic=self.topic, body=b"payment"), is_half=True)
 
     def commit(self, half: SendResult) -> int | None:
-        place = {"address": self.address, "group": GROUP}
-        return end_half(self.instance.client, half, EndDecision.COMMIT, **place, from_transaction_check=True).code
+        client, decision = self.instance.client, EndDecision.COMMIT
+        return end_half(client, half, decision, address=self.address, group=GROUP, from_transaction_check=True).code
 
     def horizon(self) -> Horizon:
         """Of a probe that was found."""

@@ -57,8 +57,8 @@ class Sender:
 
     def end(self, halves: list[SendResult], decision: EndDecision) -> None:
         for half in halves:
-            place = {"address": self._address, "group": GROUP}
-            assert end_half(self._instance.client, half, decision, **place, from_transaction_check=True).code == 0
+            client, address = self._instance.client, self._address
+            assert end_half(client, half, decision, address=address, group=GROUP, from_transaction_check=True).code == 0
 
     def scan(self, *, walks: bool = False) -> ScanReport:
         request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0, walks=walks)

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from reconciler.evidence.lookup import Lookups, query_messages
 from reconciler.rocketmq.client.admin import Admin
@@ -23,7 +23,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.targets import Target
 from tests.polling import eventually
-from tests.services.patient_instance import TIMEOUT_SECONDS, end_half, patient_instance
+from tests.services.patient_instance import TIMEOUT_SECONDS, OtherValues, end_half, patient_instance
 
 GROUP = "PG_conformance"
 PROBE_TOPIC = "CONFORMANCE_PROBE"
@@ -89,7 +89,12 @@ class Steps:
         return Half(sent=sent, message=message, group=group)
 
     def end(
-        self, half: Half, decision: EndDecision = EndDecision.COMMIT, *, group: str | None = None, **others: Any
+        self,
+        half: Half,
+        decision: EndDecision = EndDecision.COMMIT,
+        *,
+        group: str | None = None,
+        **others: Unpack[OtherValues],
     ) -> EndAnswer:
         """As end_half() at the broker under test."""
         group = half.group if group is None else group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import INTERVAL_SECONDS
@@ -42,15 +42,32 @@ def patient_instance(
         yield instance
 
 
+class OtherValues(TypedDict, total=False):
+    """Those of EndRequest that a test gives in place of the half's own."""
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    from_transaction_check: bool
+
+
 def end_half(
-    client: RemotingClient, half: SendResult, decision: EndDecision, *, address: str, group: str, **others: Any
+    client: RemotingClient,
+    half: SendResult,
+    decision: EndDecision,
+    *,
+    address: str,
+    group: str,
+    **others: Unpack[OtherValues],
 ) -> EndAnswer:
-    """END_TRANSACTION two-way (UNKNOWN: one-way); `others`: values of EndRequest that are not those of the half."""
-    own = {
-        "tran_state_table_offset": half.queue_offset,
-        "commit_log_offset": half.commit_log_offset,
-        "message_id": half.unique_key,
-        "transaction_id": half.transaction_id,
-    }
-    request = EndRequest(address=address, producer_group=group, decision=decision, **{**own, **others})
+    """END_TRANSACTION two-way (UNKNOWN: one-way)."""
+    request = EndRequest(
+        address=address,
+        producer_group=group,
+        decision=decision,
+        message_id=half.unique_key,
+        transaction_id=half.transaction_id,
+        tran_state_table_offset=others.get("tran_state_table_offset", half.queue_offset),
+        commit_log_offset=others.get("commit_log_offset", half.commit_log_offset),
+        from_transaction_check=others.get("from_transaction_check", False),
+    )
     return end_transaction(client, request)

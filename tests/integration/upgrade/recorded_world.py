@@ -134,8 +134,9 @@ class RecordedWorld:
         return instance.sender(self.producer_group).send(message, queue=queue, is_half=True)
 
     def _commit(self, instance: ClientInstance, half: SendResult) -> None:
-        place = {"address": instance.routes.masters(self.topic)[half.broker_name], "group": self.producer_group}
-        assert end_half(instance.client, half, EndDecision.COMMIT, **place).status is EndStatus.DONE
+        address, group = instance.routes.masters(self.topic)[half.broker_name], self.producer_group
+        answer = end_half(instance.client, half, EndDecision.COMMIT, address=address, group=group)
+        assert answer.status is EndStatus.DONE
 
     def _outbox_rows(self) -> list[dict[str, Any]]:
         """As copies: the recorded producer's bodies are the keys, and its halves carry the mark of their outbox."""
