@@ -269,8 +269,10 @@ def test_an_audit_of_what_0_2_0_left_finds_what_its_own_audit_found(tmp_path: Pa
     places = ["--history", str(tmp_path / "history"), "--out", str(tmp_path / "out"), "--engine", "here"]
     done = audit("audit", *asked, *places, "--output", "json")
     ours = {"exit code": done.exit_code, **json.loads(done.stdout)}
-    same = ("exit code", "verdict", "reason", "violations", "gaps", "not_judged", "rows")
+    same = ("exit code", "verdict", "reason", "violations", "not_judged", "rows")
     assert {name: ours[name] for name in same} == {name: theirs[name] for name in same}
+    # 0.2.0 was asked in the minute after the window. A day later no round can come that closes it: one gap more.
+    assert ours["gaps"] == theirs["gaps"] + 1
     assert ours["classes"] == theirs["classes"] | {"EFFECT_INCOMPLETE": 0}
 
 
