@@ -88,8 +88,7 @@ class SqlRepairs(RepairClaims):
             if not (repair.closed_unsent or is_dismissed):
                 return False
             # The loss is proved now: what a witness knew before does not count for it.
-            values |= {"created_at_ms": now, "done_at_ms": None}
-            values |= {"attempts": 1} if is_dismissed else {}
+            values |= {"created_at_ms": now, "done_at_ms": None, "attempts": int(is_dismissed)}
             as_read = sa.and_(c.state == RepairState.DONE.value, c.done_at_ms == repair.done_at_ms)
         else:
             values |= {"attempts": 1}

@@ -221,9 +221,14 @@ class Repair:
         return self.is_dismissed and self.attempts == 0 and self.created_at_ms == self.done_at_ms
 
     @property
+    def is_unsent(self) -> bool:
+        """True: nothing was sent. One that a person opened again has an attempt all the same."""
+        return self.attempts == 0 or self.sent_at_ms is None
+
+    @property
     def closed_unsent(self) -> bool:
         """True: DONE without a send, as every effect was seen. A row that a person dismissed is not meant."""
-        return self.state is RepairState.DONE and self.attempts == 0 and not self.is_dismissed
+        return self.state is RepairState.DONE and self.is_unsent and not self.is_dismissed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ def _damaged(case: RepairCase, damage: Fact) -> RepairStep:
 def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
     if case.repair.state is not RepairState.SENT:
         return _write(case, RepairState.SENT, _EFFECT_SEEN, goes_on=True)
-    if case.repair.attempts == 0:
+    if case.repair.is_unsent:
         return _done(case, HEALED())
     if case.rung.proof is Question.HAND_OVERS:
         # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row

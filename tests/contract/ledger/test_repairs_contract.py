@@ -265,6 +265,23 @@ def test_a_repair_that_was_closed_unsent_begins_as_a_new_one_and_only_once(world
     assert claimable(world) == [key(1)]
 
 
+def test_a_repair_that_a_person_opened_again_and_that_was_closed_unsent_begins_as_a_new_one(world: World) -> None:
+    repairs = world.ledger.repairs
+    failed = repairs.change(claimed(world), RepairChange(state=RepairState.FAILED, rung=Rung.END), token="mine")
+    assert failed is not None
+    assert repairs.reopen(failed, rung=Rung.END)
+    (again,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
+    assert repairs.claim(again, token="another", lease_seconds=LEASE_SECONDS) is not None
+    for state in (RepairState.SENT, RepairState.DONE):
+        repairs.change(again, RepairChange(state=state, rung=Rung.END, answer="healed"), token="another")
+    (closed,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
+    assert (closed.attempts, closed.closed_unsent) == (1, True)
+    world.clock.advance(60)
+    assert repairs.reopen(closed, rung=Rung.REPUBLISH)
+    (row,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
+    assert (row.state, row.rung, row.attempts, row.done_at_ms) == (RepairState.OPEN, Rung.REPUBLISH, 0, None)
+
+
 def test_a_repair_that_a_person_dismissed_is_not_one_that_was_closed_unsent_and_another_person_opens_it_once(
     world: World,
 ) -> None:

@@ -181,6 +181,25 @@ def test_a_reconciler_with_outdated_tags_closes_a_repair_and_the_loss_is_repaire
     assert (ended(world, lost).state, ended(world, lost).attempts, copies(world, lost)) == (RepairState.DONE, 1, 1)
 
 
+def test_what_a_person_opens_again_with_outdated_tags_was_not_sent_and_the_loss_is_repaired_all_the_same() -> None:
+    """As a repair that failed since another group was dismissed: opened again it has an attempt, and nothing was sent."""
+    world = World(repair=RepairRules(verify_after_seconds=4.0, enabled=False))
+    lost = world.lose(1)
+    world.rounds(world.process(), 8)
+    world.repair_rules = RepairRules(verify_after_seconds=4.0)
+    world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = replace(ended(world, lost), state=RepairState.FAILED)
+    right_topic = world.topic
+    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right_topic.subscriptions)
+    world.topic = replace(right_topic, subscriptions=outdated)
+    world.clock.advance(5)
+    world.process(owner="outdated").repair_one(world.subscriptions[0], lost)
+    assert (ended(world, lost).state, ended(world, lost).attempts) == (RepairState.DONE, 1)
+    assert world.broker.ends == [], "the half of a committed message is not rolled back"
+    world.topic = right_topic
+    world.rounds(world.process(), 12)
+    assert (ended(world, lost).state, ended(world, lost).attempts, copies(world, lost)) == (RepairState.DONE, 1, 1)
+
+
 def test_row_that_another_owner_holds_is_left_alone() -> None:
     world = World()
     process, lost = world.proved_loss()
