@@ -300,7 +300,7 @@ def test_loss_whose_repair_has_ended_is_quarantined_not_repaired_again(state: Re
     row = world.repair(lost)
     assert row is not None
     identity = ("test", TOPIC, "*", lost)
-    world.ledger.rows.repairs[identity] = replace(row, state=state, attempts=1, answer="it ended")
+    world.ledger.rows.repairs[identity] = replace(row, state=state, attempts=1, sent_at_ms=1, answer="it ended")
     entry = process.judge_one(world.subscriptions[0], lost).entry
     assert (entry.verdict, entry.state) == (Verdict.QUARANTINED, CandidateState.QUARANTINED)
     candidate = world.candidate(lost)
