@@ -13,7 +13,8 @@ from tests.unit.policy.test_repair_decisions import OPEN_ROW, case
 
 
 def test_a_seen_effect_without_hand_over_rows_is_finished_like_any_other() -> None:
-    sent = replace(OPEN_ROW, state=RepairState.SENT, rung=Rung.HAND_OVER, attempts=1)
+    at_ms = OPEN_ROW.created_at_ms
+    sent = replace(OPEN_ROW, state=RepairState.SENT, rung=Rung.HAND_OVER, attempts=1, sent_at_ms=at_ms)
     row = InboxRow(
         group="billing",
         unique_key=sent.unique_key,
@@ -23,7 +24,7 @@ def test_a_seen_effect_without_hand_over_rows_is_finished_like_any_other() -> No
         applied_at_ms=1,
     )
     effect = Lookup(presence=Presence.FOUND, records=(row,))
-    known = case(inboxes={"billing": effect, "shipping": effect}, now_ms=sent.created_at_ms, hand_overs=())
+    known = case(inboxes={"billing": effect, "shipping": effect}, now_ms=at_ms, hand_overs=())
     decision = decide(replace(known, repair=sent))
     assert isinstance(decision, RepairStep)
     assert decision.reason == WAITS_FOR_PUT_BACK()
