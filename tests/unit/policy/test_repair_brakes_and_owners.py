@@ -182,7 +182,7 @@ def test_a_reconciler_with_outdated_tags_closes_a_repair_and_the_loss_is_repaire
 
 
 def test_what_a_person_opens_again_with_outdated_tags_was_not_sent_and_the_loss_is_repaired_all_the_same() -> None:
-    """As a repair that failed since another group was dismissed: opened again it has an attempt, and nothing was sent."""
+    """As a repair that failed since another group was dismissed: opened again it has an attempt without a send."""
     world = World(repair=RepairRules(verify_after_seconds=4.0, enabled=False))
     lost = world.lose(1)
     world.rounds(world.process(), 8)
