@@ -30,15 +30,19 @@ _FIELD = re.compile(r"\{\w+\}")
 CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     (
         (account.SWEPT_LAST, account.UNANNOUNCED),
-        "[Start `sweep`](../how-to/install.md#start-stop-restart). If it runs: see `problems` in its log",
-        "[启动 `sweep`](../how-to/install.md#启动停止与重启)。在运行：看日志中的 `problems`",
+        "[Start `sweep`](../how-to/install.md#start-stop-restart), or read `problems` in its log",
+        "[启动 `sweep`](../how-to/install.md#启动停止与重启)。`sweep` 在运行：看它日志中的 `problems`",
     ),
     (
         (account.CLOCK_SET_BACK,),
         "Set that database's clock right (NTP)",
         "校正该数据库的时钟（NTP）",
     ),
-    ((account.UNREADABLE_TIME,), "Correct the value in the outbox", "改正发件箱中的值"),
+    (
+        (account.UNREADABLE_TIME,),
+        "Correct the outbox row that the line names",
+        "改正该行指出的发件箱记录",
+    ),
     (
         (accounting.OUTBOX_SILENT,),
         "Start the database, or correct what the line names",
@@ -49,35 +53,35 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
         "Start `run`, or read its log. `no process reads that queue`: give producers the `queues` of `unique_key_topic`",
         "启动 `run`。如果在运行，看它的日志。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
     ),
-    ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
+    ((accounting.NO_TOPIC,), "Run the command in the line", "执行该行给出的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
-        "Start the broker. If it never comes back: [gone for good](../how-to/recover.md#a-broker-is-lost-for-good)",
+        "Start the broker, unless it is [lost for good](../how-to/recover.md#a-broker-is-lost-for-good)",
         "启动该 Broker。只有不会再恢复时：[永久丢失](../how-to/recover.md#某个-broker-永久丢失)",
     ),
     (
         (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
-        "[Start `run`](../how-to/install.md#start-stop-restart). If it runs: see `turn_skipped` in its log",
-        "[启动 `run`](../how-to/install.md#启动停止与重启)。在运行：看日志中的 `turn_skipped`",
+        "[Start `run`](../how-to/install.md#start-stop-restart), or read `turn_skipped` in its log",
+        "[启动 `run`](../how-to/install.md#启动停止与重启)。`run` 在运行：看它日志中的 `turn_skipped`",
     ),
     (
         (account.NO_ROUND_BESIDE_OTHERS,),
-        "Correct topic and group; restart `run`",
-        "改正主题和消费组；重启 `run`",
+        "Correct topic and group in `[[subscriptions]]`; restart `run`",
+        "改正 `[[subscriptions]]` 中的主题和消费组；重启 `run`",
     ),
     (
         (account.UNKNOWN_ENVIRONMENT,),
-        "Put back the ledger's `environment`",
-        "改回账本中已有的 `environment`",
+        "In the settings, put back the ledger's `environment`",
+        "在设置中改回账本中已有的 `environment`",
     ),
     (
         (accounting.SHARD_STOPPED,),
-        "End the other program that writes the key named",
+        "Another program writes the key that the line names: end that program",
         "另一个程序在写该行指出的键：停止那个程序",
     ),
     (
         (account.NO_VERDICT,),
-        "See `turn_skipped` in the log of `run`. If absent: raise `rounds.candidates_max`",
+        "See `turn_skipped` in the log of `run`. If there is none: raise `rounds.candidates_max`",
         "看 `run` 日志中的 `turn_skipped`。没有：调大 `rounds.candidates_max`",
     ),
     (
@@ -87,15 +91,15 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (undecided_keys.KEY, undecided_keys.KEYS),
-        "Start what the line names, or what `reconciler explain KEY` names",
+        "Start what the line or `reconciler explain KEY` names",
         "启动该行或 `reconciler explain KEY` 指出的证据源",
     ),
 )
 #: What is said by a line that has no words of its own.
 TYPED = {
     "en": (
-        "| `away:` | Start what the line names. Redis: ask `reconciler doctor` |",
-        "| `not proved to be a primary` | Point the database's URL at the primary |",
+        "| `away:` | Start what the line names; for Redis, ask `reconciler doctor` |",
+        "| `not proved to be a primary` | Point the URL at the primary |",
     ),
     "zh": (
         "| `away:` | 启动该行指出的依赖。Redis 怎么处理，`reconciler doctor` 会说明 |",
