@@ -70,6 +70,7 @@ CertificateOption = Annotated[
 HostNameOption = Annotated[
     bool, typer.Option("--verify-host-name/--any-host-name", help="Whether a certificate must name its host.")
 ]
+TlsOption = Annotated[bool, typer.Option("--tls", help="TLS on every connection.")]
 
 
 def scan(
@@ -91,7 +92,7 @@ def scan(
     commit_query: CommitQueryOption = None,
     access_key: AccessKeyOption = None,
     secret_key_file: SecretKeyOption = None,
-    tls: Annotated[bool, typer.Option("--tls", help="TLS on every connection.")] = False,
+    tls: TlsOption = False,
     ca_file: CaFileOption = None,
     certificate_file: CertificateOption = None,
     verify_host_name: HostNameOption = True,
@@ -117,8 +118,8 @@ def scan(
         raise InvalidValue("--watch", watch, "does not apply to --output html, which is one page")
     request = ScanRequest(
         name_servers=name_servers,
-        acl=_credentials(access_key, secret_key_file),
-        tls=_tls(
+        acl=credentials(access_key, secret_key_file),
+        tls=tls_of(
             ca_file=ca_file,
             certificate_file=certificate_file,
             verify_host_name=verify_host_name,
@@ -131,7 +132,7 @@ def scan(
         business=None if commit_query is None else _business(commit_query),
     )
     while True:
-        with _progress() as progress:
+        with progress_bars() as progress:
             report = run_scan(request, older_than_seconds=older_than, topic=topic, progress=progress)
         _show(report, output)
         if watch is None or not report.is_finished:
@@ -150,7 +151,8 @@ def _business(file: Path) -> Business:
     return Business(read_commit_queries(file), clock=SystemClock())
 
 
-def _credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
+def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
+    """Those of the options; None: without access control. Raises InvalidValue."""
     from reconciler.wiring.half_scan import AclCredentials
 
     if access_key is None and secret_key_file is None:
@@ -165,9 +167,10 @@ def _credentials(access_key: str | None, secret_key_file: Path | None) -> AclCre
     return AclCredentials(access_key=access_key, secret_key=secret)
 
 
-def _tls(
+def tls_of(
     *, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool, is_wanted: bool
 ) -> TlsSettings | None:
+    """Those of the options."""
     from reconciler.wiring.half_scan import TlsSettings
 
     if not is_wanted:
@@ -180,7 +183,7 @@ def _tls(
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def progress_bars() -> Iterator[Progress]:
     """A bar a broker, for people at a terminal."""
     from rich.progress import (  # slow to load
         BarColumn,

@@ -6,21 +6,35 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of, warn_of_password
 from reconciler.cli.output import Output, print_json, print_table
+from reconciler.cli.scan_command import (
+    AccessKeyOption,
+    CaFileOption,
+    CertificateOption,
+    HostNameOption,
+    RateOption,
+    SecretKeyOption,
+    TlsOption,
+    credentials,
+    progress_bars,
+    tls_of,
+)
 from reconciler.clock import SystemClock
 from reconciler.commands.docs import ways_to
-from reconciler.errors import MissingDependency
+from reconciler.errors import MissingDependency, UsageError
 from reconciler.instrumentation.console import remark, say
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from reconciler.commands.diagnosis import Level
+    from reconciler.commands.diagnosis import Diagnosis, Level
+    from reconciler.wiring.half_scan import AclCredentials, TlsSettings
 
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
@@ -218,13 +232,52 @@ def topics_create(
         print_table("Topics", ["topic", "broker", "queues"], rows, first=("topic", "broker", "queues"))
 
 
-def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Check every dependency and say what to do about each failure; exit code 1 if a check failed."""
+def doctor(
+    config: ConfigOption = None,
+    commit_query: Annotated[
+        Path | None,
+        typer.Option(
+            "--commit-query", metavar="FILE", help="TOML file of commit queries: whether each can be trusted."
+        ),
+    ] = None,
+    name_servers: Annotated[
+        str | None,
+        typer.Option(
+            "--name-servers", "-n", envvar="NAMESRV_ADDR", help="With --commit-query: host:port, several with ;."
+        ),
+    ] = None,
+    rate: RateOption = 20_000.0,
+    access_key: AccessKeyOption = None,
+    secret_key_file: SecretKeyOption = None,
+    tls: TlsOption = False,
+    ca_file: CaFileOption = None,
+    certificate_file: CertificateOption = None,
+    verify_host_name: HostNameOption = True,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check every dependency and say what to do about each failure; exit code 1 if a check failed.
+
+    With --commit-query FILE it needs no settings, and reads only: it says whether the queries of `reconciler scan
+    --commit-query` can be trusted, by login, plan, types, collation and role of their databases, and by a dry run on
+    halves that ended in commit or were rolled back. The options of a cluster belong to it. Exit code 1, too, where a
+    person has to accept a query.
+    """
     from reconciler.commands.doctor.checks import examine
     from reconciler.wiring.connections import Connections
 
-    with Connections.for_one_answer(read_settings(config)) as connections:
-        findings = examine(connections)
+    if commit_query is None:
+        if any((access_key, secret_key_file, tls, ca_file, certificate_file)):
+            raise UsageError("options of a cluster belong to --commit-query; without it the settings name it")
+        with Connections.for_one_answer(read_settings(config)) as connections:
+            findings = examine(connections)
+    else:
+        if name_servers is None:
+            raise UsageError("give --name-servers, or NAMESRV_ADDR: a commit query is tried on halves of a cluster")
+        is_tls = tls or ca_file is not None or certificate_file is not None
+        secured = tls_of(
+            ca_file=ca_file, certificate_file=certificate_file, verify_host_name=verify_host_name, is_wanted=is_tls
+        )
+        findings = _examined(commit_query, name_servers, credentials(access_key, secret_key_file), secured, rate)
     failed = [f for f in findings if f.level == "fail"]
     if output is Output.JSON:
         print_json({"healthy": not failed, "findings": [f.as_dict() for f in findings]})
@@ -235,6 +288,19 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
         print_table("Doctor", columns, rows, first=("result", "check"))
         remark(*ways_to([str(cell) for row in rows for cell in row]))
     raise typer.Exit(1 if failed else 0)
+
+
+def _examined(
+    file: Path, name_servers: str, acl: AclCredentials | None, tls: TlsSettings | None, rate: float
+) -> list[Diagnosis]:
+    from reconciler.commands.doctor.commit_queries import examine_queries
+    from reconciler.wiring.commit_queries import read_commit_queries
+    from reconciler.wiring.half_scan import ScanRequest
+
+    queries = read_commit_queries(file)
+    request = ScanRequest(name_servers=name_servers, acl=acl, tls=tls, records_per_second=rate)
+    with progress_bars() as progress:
+        return examine_queries(request, queries, progress=progress)
 
 
 def rights(
@@ -286,7 +352,7 @@ def uninstall(
     connected or something is away, their tables are left out, with the reasons, and the exit code is 4.
     """
     from reconciler.commands.uninstall import Step, environments_beside, in_the_way, steps_of
-    from reconciler.errors import DatabaseAway, UsageError
+    from reconciler.errors import DatabaseAway
     from reconciler.wiring.connections import Connections
     from reconciler.words import said
 

@@ -4,7 +4,7 @@ word only."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,8 +15,16 @@ from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.commit_query_examination import (
+    collation_finding,
+    examine_query,
+    problem_findings,
+    role_finding,
+    twisted_keys,
+)
 from reconciler.evidence.commit_query_inspection import Inspection, inspect_query
 from reconciler.policy.commit_query import BusinessAnswer, CommitQuery, KeyValue, judge_rows, unknown
+from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
 from reconciler.sql.engines import driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
@@ -78,6 +86,30 @@ class SqlCommitQuery:
                 return inspect_query(self._engine, self._query, keys)
         except (ReconcilerError, SQLAlchemyError) as error:
             return Inspection(problems=(_no_answer(error),))
+
+    def examine(self, keys: Sequence[KeyValue]) -> tuple[QueryFinding, ...]:
+        """What can be told of query, login and database before the first answer, seen with some keys of halves. Raises
+        nothing."""
+        found = [*problem_findings(self.inspect(keys).problems)]
+        if QueryAspect.ANSWER not in {one.aspect for one in found}:
+            try:
+                with self._statement():
+                    found += examine_query(self._engine, self._query, keys)
+                with self._statement():
+                    found.append(role_finding(self._database.role(), self._database.unread()))
+            except (ReconcilerError, SQLAlchemyError) as error:
+                found += problem_findings((_no_answer(error),))
+        unfit = {one.aspect for one in found if one.fitness is Fitness.UNFIT}
+        return tuple(one for one in found if one.fitness is Fitness.UNFIT or one.aspect not in unfit)
+
+    def collation(self, keys: Sequence[KeyValue]) -> QueryFinding:
+        """Whether the database takes other keys for some that it has. Raises nothing."""
+        twisted = twisted_keys(keys)
+        rows: Sequence[Sequence[object]] | None = None
+        if twisted:
+            with suppress(ReconcilerError, SQLAlchemyError), self._statement():
+                _, rows = self._database.ask(self._query.sql, twisted, rows_max=self._query.rows_max)
+        return collation_finding(self._query.key_type, twisted, rows)
 
     def close(self) -> None:
         """Closes the connection."""

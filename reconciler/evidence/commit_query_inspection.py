@@ -53,6 +53,7 @@ class Inspection:
 
 def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> Inspection:
     """Asks the database, in one read-only transaction. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
+    keys = keys or (query.key_type.example,)  # an empty list has no type, which PostgreSQL refuses
     with reading(engine) as connection:
         head = f"SELECT * FROM ({query.sql}\n) AS asked LIMIT 0"  # noqa: S608  # the user's own statement, keys bound
         number = len(connection.execute(*with_keys(head, keys)).keys())
@@ -64,17 +65,20 @@ def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue
             found = [*_sqlite_plan(connection, query, keys)]
         else:
             found = [*_mysql_rights(connection), *_mysql_plan(connection, query, keys)]
-        longest = _longest_seconds(connection)
-    problems = tuple(dict.fromkeys(found))
-    if longest is None or longest <= query.longest_transaction_seconds:
-        return Inspection(problems=problems)
-    note = LONG_TRANSACTION(seconds=round(longest), declared=round(query.longest_transaction_seconds))
-    return Inspection(problems=problems, notes=(note,))
+        transactions = open_transactions(connection)
+    return Inspection(problems=tuple(dict.fromkeys(found)), notes=tuple(too_long(query, transactions)))
 
 
 def may_write(what: str) -> Fact:
     """That the login can do more than read."""
     return MAY_WRITE(what=what)
+
+
+def too_long(query: CommitQuery, transactions: OpenTransactions) -> Iterator[Fact]:
+    """That one has been open for longer than was declared."""
+    longest = transactions.longest_seconds
+    if longest is not None and longest > query.longest_transaction_seconds:
+        yield LONG_TRANSACTION(seconds=round(longest), declared=round(query.longest_transaction_seconds))
 
 
 def _reads(table: str, rows: float) -> Iterator[Fact]:
@@ -93,7 +97,7 @@ UNION ALL SELECT rolname::text FROM pg_catalog.pg_roles
 UNION ALL (SELECT 'a write to ' || n.nspname || '.' || c.relname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'v', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
-   AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
+   AND (has_table_privilege(c.oid, 'DELETE, TRUNCATE') OR has_any_column_privilege(c.oid, 'INSERT, UPDATE'))
  LIMIT 1)
 """
 _POSTGRES_TABLE = """
@@ -179,17 +183,34 @@ def _named(tables: set[str], sql: str) -> set[str]:
 # --------------------------------------------------------------------- transactions
 
 _LONGEST = {
-    "postgresql": "SELECT EXTRACT(EPOCH FROM max(now() - xact_start)) FROM pg_catalog.pg_stat_activity "
-    "WHERE backend_xid IS NOT NULL AND datname = current_database()",
+    "postgresql": "SELECT EXTRACT(EPOCH FROM max(now() - begun)) FROM ("
+    "SELECT xact_start AS begun FROM pg_catalog.pg_stat_activity "
+    "WHERE backend_xid IS NOT NULL AND datname = current_database() "
+    "UNION ALL SELECT prepared FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()) AS written",
     "mysql": "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM information_schema.innodb_trx",
 }
+#: Whether the login sees those of others. MySQL and MariaDB refuse to tell without PROCESS.
+_SEES_OTHERS = {"postgresql": "SELECT pg_has_role('pg_read_all_stats', 'USAGE')", "mysql": "SELECT TRUE"}
 
 
-def _longest_seconds(connection: sa.Connection) -> float | None:
-    """Age of the oldest transaction that has written; None: there is none, or the login does not see others'."""
-    sql = _LONGEST.get("mysql" if connection.dialect.name == "mariadb" else connection.dialect.name)
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """Those that have written, and whose rows may come."""
+
+    #: False: the database has others that the login does not see.
+    are_known: bool
+    #: Age of the oldest one that is seen. None: none is.
+    longest_seconds: float | None = None
+
+
+def open_transactions(connection: sa.Connection) -> OpenTransactions:
+    """The last question of a transaction: a refusal ends it."""
+    kind = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
+    if kind not in _LONGEST:
+        return OpenTransactions(are_known=False)
     try:
-        longest = None if sql is None else connection.execute(sa.text(sql)).scalar()
+        longest = connection.execute(sa.text(_LONGEST[kind])).scalar()
+        are_known = bool(connection.execute(sa.text(_SEES_OTHERS[kind])).scalar())
     except DBAPIError:
-        return None  # MySQL: not without PROCESS
-    return None if longest is None else float(longest)
+        return OpenTransactions(are_known=False)
+    return OpenTransactions(are_known, None if longest is None else float(longest))

@@ -19,6 +19,7 @@ from reconciler.policy.commit_query import (
     unknown,
     without_row,
 )
+from reconciler.policy.commit_query_dry_run import TriedHalf
 from reconciler.rocketmq.wire.record import MessageRecord
 
 NO_KEY = Code("query.no-key", source=Field.NAME, type=Field.NAME)
@@ -80,7 +81,7 @@ def judge_halves(
         if half.state in _ASKED:
             value = query.key_type.value_of(copy.business_key)
             if value is None:
-                answers[copy.identity] = unknown(NO_KEY(source=query.key, type=query.key_type.value))
+                answers[copy.identity] = _without_key(query)
             else:
                 values[copy] = value
     keys = list(dict.fromkeys(values.values()))
@@ -100,6 +101,22 @@ def judge_halves(
             answer = answer if doubt is None else unknown(doubt)
         answers[copy.identity] = answer
     return answers
+
+
+def tried_halves(
+    query: CommitQuery, copies: Sequence[HalfCopy], answers: Mapping[KeyValue, BusinessAnswer | None]
+) -> list[TriedHalf]:
+    """Halves whose end is known, each with what is said of its key alone."""
+    tried = []
+    for copy in copies:
+        value = query.key_type.value_of(copy.business_key)
+        answer = _without_key(query) if value is None else answers[value]
+        tried.append(TriedHalf(unique_key=copy.identity[1], key=copy.business_key, tags=copy.tags, answer=answer))
+    return tried
+
+
+def _without_key(query: CommitQuery) -> BusinessAnswer:
+    return unknown(NO_KEY(source=query.key, type=query.key_type.value))
 
 
 def _doubt(tries: Mapping[Identity, HalfFate], *, is_delivered: bool | None) -> Fact | None:

@@ -111,6 +111,17 @@ class MasterQueues:
             yield from (record for record in result.records if record.queue_offset < end)
             offset = result.next_offset
 
+    def records_at(self, topic: str, offsets: Iterable[int]) -> Iterator[MessageRecord]:
+        """Records at some offsets, in their order. What retention has deleted is left out."""
+        left = deque(sorted(offsets))
+        while left:
+            result = self._pull(topic, left[0], 32)
+            self._pace.read(len(result.records))
+            named, reached = set(left), max(result.next_offset, left[0] + 1)
+            yield from (record for record in result.records if record.queue_offset in named)
+            while left and left[0] < reached:
+                left.popleft()
+
     def heads(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[RecordHead]:
         """What is needed of very many records, in their order, with several pulls under way at once."""
         queue = self.queue(topic, queue_id)

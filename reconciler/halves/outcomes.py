@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reconciler.halves.ended import OffsetBits
@@ -94,6 +95,25 @@ class HalfPlaces:
         """Topic and producer group -> what became of its halves, where it has any. `ended`: None: nothing tells which
         were ended, so that none counts as rolled back."""
         found = [HalfOutcomes() for _ in self._numbers]
+        for group, _, messages, is_ended in self._each(ended):
+            _count(found[group], messages, is_ended=is_ended)
+        pairs = [(topic.decode("utf-8", "replace"), group.decode("utf-8", "replace")) for topic, group in self._numbers]
+        return {pair: outcome for pair, outcome in zip(pairs, found, strict=True) if outcome.halves}
+
+    def ended_halves(self, ended: OffsetBits | None, topic: str) -> tuple[list[int], list[int]]:
+        """Queue offsets of the halves of a topic that ended in commit, and of those that were rolled back; of one that
+        was put back its newest copy. The newest come last."""
+        name = topic.encode()
+        groups = {number for (of, _), number in self._numbers.items() if of == name}
+        committed: list[int] = []
+        rolled_back: list[int] = []
+        for group, newest, messages, is_ended in self._each(ended):
+            if group in groups and (messages or is_ended):
+                (committed if messages else rolled_back).append(self._begin + newest)
+        return sorted(committed), sorted(rolled_back)
+
+    def _each(self, ended: OffsetBits | None) -> Iterator[tuple[int, int, int, bool]]:
+        """Each half once: its group, its newest copy, how many messages it has, and whether it was ended without."""
         several = {self._hashes[index]: _Copies() for index in self._put_back}
         for index, (group, hashed, messages) in enumerate(
             zip(self._groups, self._hashes, self._committed, strict=True)
@@ -101,17 +121,15 @@ class HalfPlaces:
             is_ended = ended is not None and not messages and self._begin + index in ended
             copies = several.get(hashed)
             if copies is None:
-                _count(found[group], messages, is_ended=is_ended)
+                yield group, index, messages, is_ended
             else:
+                copies.group, copies.newest = group, index
                 copies.messages += messages
                 copies.is_ended |= is_ended
-                copies.group = group
                 copies.has_first |= index not in self._put_back
         for copies in several.values():
             if copies.has_first:
-                _count(found[copies.group], copies.messages, is_ended=copies.is_ended)
-        pairs = [(topic.decode("utf-8", "replace"), group.decode("utf-8", "replace")) for topic, group in self._numbers]
-        return {pair: outcome for pair, outcome in zip(pairs, found, strict=True) if outcome.halves}
+                yield copies.group, copies.newest, copies.messages, copies.is_ended
 
 
 @dataclass(slots=True)
@@ -119,6 +137,8 @@ class _Copies:
     """All copies of a half that a check has put back."""
 
     group: int = 0
+    #: Which of the halves read its newest copy is.
+    newest: int = 0
     messages: int = 0
     is_ended: bool = False
     #: False: it was sent before the time that was asked for.

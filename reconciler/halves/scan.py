@@ -29,7 +29,8 @@ from reconciler.halves.classify import (
 from reconciler.halves.ended import OffsetBits, Places
 from reconciler.halves.half_topic import IN_FLIGHT, NO_KEYS, DeliveredCopies, MasterQueues, ReadingRate, half_copy
 from reconciler.halves.log_walk import LogHalves, LogWalk, places_of_queues
-from reconciler.halves.outcomes import HalfPlaces, property_of
+from reconciler.halves.outcomes import property_of
+from reconciler.halves.places import MARGIN_MS, PlacesReader, topic_gone
 from reconciler.halves.values import BrokerFindings, CheckRules, Half, HalfCopy
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.families import Families
@@ -42,7 +43,6 @@ from reconciler.rocketmq.wire.codes import (
     OP_TOPIC,
     ROCKSDB_HALF_TOPIC,
     ROCKSDB_OP_TOPIC,
-    SystemFlag,
 )
 from reconciler.rocketmq.wire.record import MessageRecord
 
@@ -60,11 +60,8 @@ GIVEN_UP_SINCE = Code("scan.given-up-since", since_ms=Field.TIME)
 PRODUCERS_UNKNOWN = Code("scan.producers-unknown", why=Field.TEXT)
 DELIVERED_UNKNOWN = Code("scan.delivered-unknown", broker=Field.NAME, why=Field.TEXT)
 TOO_MANY = Code("scan.too-many", number=Field.NUMBER, looked_up=Field.NUMBER)
-TOPIC_GONE = Code("scan.topic-gone", topic=Field.NAME)
 STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
 
-#: Clocks of a broker that were set back, and the search by time, which is no exact one.
-_MARGIN_MS = 600_000
 #: Of given-up halves the last ones are shown.
 GIVEN_UP_MAX = 10_000
 #: Halves that are looked for in their topics, which costs a request each.
@@ -76,7 +73,6 @@ _SINGLE_ENDS_MAX = 100_000
 
 #: A broker that is set to batch ends for longer is not waited for; where each batch is full at once, none waits there.
 _ENDS_SEEN_AFTER_SECONDS_MAX = 10.0
-_TRANSACTION_BITS, _COMMITTED = int(SystemFlag.TRANSACTION_MASK), int(SystemFlag.COMMIT)
 
 #: Told how many records are to be read, as far as that is known, and how many were.
 Progress = Callable[[str, int, int], None]
@@ -125,7 +121,7 @@ class BrokerScan:
         try:
             self._run()
         except ReconcilerError as error:
-            self.findings.unread = _why(error)
+            self.findings.unread = why_unread(error)
         for broker, why in self._delivered.failures.items():
             self.findings.note(DELIVERED_UNKNOWN(broker=broker, why=why))
         self.findings.is_finished = True
@@ -144,20 +140,20 @@ class BrokerScan:
         found = self.findings
         facts = self._families.facts(self._address)
         info = self._admin.runtime_info(self._address)
-        found.version = info.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
+        found.version = version_of(info)
         config = self._admin.broker_config(self._address)
         rules = check_rules(config, facts)
         if not facts.has_half_topic:
             if self._walks:
                 self._walk(LogWalk(self._client, found.broker, self._address, config=config, pace=self._pace), rules)
             else:
-                found.unread = IN_NO_QUEUE(version=found.version)
+                found.unread = in_no_queue(found.version)
             return
         saved = self._saved_offset()  # before the end: a round that ends between both has put halves back behind it
         bounds = self._queues.bounds(HALF_TOPIC)
         if bounds is None:
             if unseen := self._queues.maximum(HALF_TOPIC):
-                found.unread = BEFORE_FIRST_ROUND(number=unseen)
+                found.unread = before_first_round(unseen)
             return
         begin = bounds[0] if saved is None else min(max(bounds), max(bounds[0], saved))
         started_ms = None if saved is None else int(info.get("bootTimestamp", "0"))
@@ -305,28 +301,17 @@ class BrokerScan:
 
     def _count_outcomes(self, look: HalfLook, bounds: tuple[int, int]) -> None:
         """Reads all halves, all ends, and all messages of their topics on this broker."""
-        since_ms, places = self._since_ms or 0, HalfPlaces()
+        since_ms, read = self._since_ms or 0, PlacesReader(self._queues, show=self._show)
         begin = max(bounds[0], self._queues.at_time(HALF_TOPIC, since_ms, otherwise=bounds[0]))
-        for head in self._queues.heads(HALF_TOPIC, 0, begin, bounds[1]):
-            places.add(head.queue_offset, head.physical_offset, head.properties)
-            self._show(head.queue_offset - begin, bounds[1] - begin)
+        read.halves(begin, bounds[1])
         if look.source.is_readable:
-            self._read_ends(look, look.source.since(since_ms - _MARGIN_MS))
+            self._read_ends(look, look.source.since(since_ms - MARGIN_MS))
         queues = self._admin.topics(self._address)
-        for topic in sorted(places.topics):
+        for topic in sorted(read.places.topics):
             if topic not in queues:
-                self.findings.note(TOPIC_GONE(topic=topic))
-            for queue_id in range(queues.get(topic, 0)):
-                self._read_committed(places, topic, queue_id, since_ms - _MARGIN_MS)
-        self.findings.outcomes = places.outcomes(look.ends if look.source.is_readable else None)
-
-    def _read_committed(self, places: HalfPlaces, topic: str, queue_id: int, since_ms: int) -> None:
-        first, end = self._queues.bounds(topic, queue_id) or (0, 0)
-        begin = max(first, self._queues.at_time(topic, since_ms, otherwise=first, queue_id=queue_id))
-        for head in self._queues.heads(topic, queue_id, begin, end):
-            if head.system_flag & _TRANSACTION_BITS == _COMMITTED:
-                places.add_committed(head.prepared_transaction_offset)
-            self._show(head.queue_offset - begin, end - begin)
+                self.findings.note(topic_gone(topic))
+            read.committed(topic, queues.get(topic, 0), since_ms - MARGIN_MS)
+        self.findings.outcomes = read.places.outcomes(look.ends if look.source.is_readable else None)
 
     def _in_rocksdb(self, rules: CheckRules) -> Iterator[Half]:
         """Halves that the broker keeps in RocksDB, of the time that was asked for, else of a day.
@@ -340,7 +325,7 @@ class BrokerScan:
             if bounds is None or bounds[0] == bounds[1]:
                 return
             self.findings.note(IN_ROCKSDB(since_ms=since_ms))
-            ended, until = self._ended_in_rocksdb(since_ms - _MARGIN_MS, 0)
+            ended, until = self._ended_in_rocksdb(since_ms - MARGIN_MS, 0)
             begin = self._queues.at_time(ROCKSDB_HALF_TOPIC, since_ms, otherwise=bounds[0])
             left: dict[int, HalfCopy] = {}
             for record in self._queues.records(ROCKSDB_HALF_TOPIC, max(bounds[0], begin), bounds[1]):
@@ -415,7 +400,7 @@ class EndsSource:
 
     def begin(self, first_half_ms: int, now_ms: int, rules: CheckRules) -> int:
         """Where to begin, so that ends of older copies of what is asked about are read, too."""
-        older_ms = min(first_half_ms, now_ms - round(rules.asked_for_seconds * 1000)) - _MARGIN_MS
+        older_ms = min(first_half_ms, now_ms - round(rules.asked_for_seconds * 1000)) - MARGIN_MS
         begin = self.since(older_ms)
         if not self._is_pulled and self._queues.maximum(OP_TOPIC) - begin > _SINGLE_ENDS_MAX:
             begin = self.since(first_half_ms - 60_000)
@@ -456,7 +441,22 @@ def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
     )
 
 
-def _why(error: ReconcilerError) -> Fact:
+def version_of(info: Mapping[str, str]) -> str:
+    """What a broker calls its release."""
+    return info.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
+
+
+def in_no_queue(version: str) -> Fact:
+    """That the broker keeps halves where nobody can pull them."""
+    return IN_NO_QUEUE(version=version)
+
+
+def before_first_round(number: int) -> Fact:
+    """That the half topic cannot be pulled yet."""
+    return BEFORE_FIRST_ROUND(number=number)
+
+
+def why_unread(error: ReconcilerError) -> Fact:
     """The remedy of a refusal names a setting, except where a right is lacking."""
     if isinstance(error, AccessRefused) and error.lacking is not Lacking.RIGHT:
         return REFUSED(why=without_remedy(error))

@@ -64,6 +64,13 @@ class KeyType(StrEnum):
             case KeyType.UUID:
                 return UUID(text) if _UUID.fullmatch(text) else None
 
+    @property
+    def example(self) -> KeyValue:
+        """A key that no row has, for a statement that is only looked at."""
+        if self is KeyType.UUID:
+            return UUID(int=0)
+        return 0 if self is KeyType.INTEGER else ""
+
     def returned(self, value: object) -> KeyValue | None:
         """The key that a database returned; None: it is of another type."""
         if self is KeyType.UUID:

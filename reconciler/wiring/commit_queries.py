@@ -16,10 +16,28 @@ from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
 from reconciler.contract.urls import HIDDEN, read_database_url
 from reconciler.errors import InvalidValue, MissingDependency
-from reconciler.halves.business_key import KEY_SOURCE, judge_halves
+from reconciler.halves.business_key import KEY_SOURCE, judge_halves, tried_halves
 from reconciler.halves.classify import Identity
+from reconciler.halves.ended_sample import EndedHalves
 from reconciler.halves.values import Half, HalfCopy
-from reconciler.policy.commit_query import KEYS_MAX, BusinessAnswer, CommitQuery, KeyType, KeyValue, State, unknown
+from reconciler.policy.commit_query import (
+    KEYS_MAX,
+    BusinessAnswer,
+    CommitQuery,
+    KeyType,
+    KeyValue,
+    State,
+    is_committed,
+    unknown,
+)
+from reconciler.policy.commit_query_dry_run import (
+    Fitness,
+    QueryFinding,
+    shared_keys,
+    trust,
+    try_on_committed,
+    try_on_rolled_back,
+)
 
 UNFIT = Code("query.unfit", why=Field.FACT)
 OF_TOPIC = Code("query.of-topic", topic=Field.NAME, told=Field.FACT)
@@ -134,16 +152,21 @@ def _url(place: str, values: Mapping[str, Any]) -> Secret:
     return secret_text(url)
 
 
+def require_drivers(configured: Collection[ConfiguredQuery]) -> None:
+    """Raises MissingDependency for a driver that is not installed."""
+    from reconciler.sql.engines import missing_driver  # loads SQLAlchemy
+
+    for one in configured:
+        if (install := missing_driver(one.url)) is not None:
+            raise MissingDependency(install)
+
+
 class Business:
     """The databases that a scan asks. Confined to one thread."""
 
     def __init__(self, configured: Collection[ConfiguredQuery], *, clock: Clock) -> None:
         """Raises MissingDependency for a driver that is not installed."""
-        from reconciler.sql.engines import missing_driver  # loads SQLAlchemy
-
-        for one in configured:
-            if (install := missing_driver(one.url)) is not None:
-                raise MissingDependency(install)
+        require_drivers(configured)
         self._configured = configured
         self._clock = clock
         #: Topic -> where the business's key stands in its halves.
@@ -173,6 +196,29 @@ class Business:
                 self.notes.append(OF_TOPIC(topic=query.topic, told=told))
             ask = _refusing(inspection.problems[0]) if inspection.problems else adapter.ask
             return judge_halves(query, halves, ask=ask, others=others, now_ms=self._clock.now_ms())
+
+
+def dry_run(one: ConfiguredQuery, ended: EndedHalves, *, clock: Clock) -> tuple[QueryFinding, ...]:
+    """Whether the query can be trusted, first what all comes to. A query that its database, login or plan speaks
+    against is not asked. Raises MissingDependency for a driver that is not installed."""
+    from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
+
+    query = one.query
+    halves = (*ended.committed, *ended.rolled_back)
+    values = (query.key_type.value_of(half.business_key) for half in halves)
+    keys = list(dict.fromkeys(value for value in values if value is not None))
+    with closing(SqlCommitQuery(query, one.url, clock=clock)) as adapter:
+        found = [*adapter.examine(keys[:KEYS_MAX])]
+        unfit = [told.found for told in found if told.fitness is Fitness.UNFIT]
+        ask = _refusing(unfit[0]) if unfit else adapter.ask
+        answers: dict[KeyValue, BusinessAnswer | None] = {}
+        for start in range(0, len(keys), KEYS_MAX):
+            answers |= ask(keys[start : start + KEYS_MAX])
+        committed, rolled_back = (tried_halves(query, some, answers) for some in (ended.committed, ended.rolled_back))
+        if not unfit:
+            found.append(adapter.collation([key for key in keys if is_committed(answers[key])]))
+    found += [shared_keys([*committed, *rolled_back]), try_on_committed(committed), try_on_rolled_back(rolled_back)]
+    return (trust(found), *found)
 
 
 def _refusing(why: Fact) -> Callable[[Sequence[KeyValue]], dict[KeyValue, BusinessAnswer | None]]:

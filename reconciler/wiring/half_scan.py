@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.contract.facts import Code
+from reconciler.contract.facts import Code, Fact
 from reconciler.errors import BrokerUnavailable
 from reconciler.halves.half_topic import NO_KEYS, DeliveredCopies, ReadingRate
 from reconciler.halves.scan import BrokerScan, Progress
@@ -46,11 +47,21 @@ class ScanRequest:
     clock: Clock = field(default_factory=SystemClock)
 
 
-def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindings]:
-    """What is found on each broker, by name. SIGINT ends it: then the findings are those so far, not finished.
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Brokers that name servers know, and a client."""
 
-    Raises BrokerUnavailable if no name server answers, or knows no broker.
-    """
+    client: RemotingClient
+    families: Families
+    #: Broker -> address of its master.
+    masters: Mapping[str, str]
+    #: Brokers without a master.
+    away: tuple[str, ...]
+
+
+@contextmanager
+def cluster_of(request: ScanRequest) -> Iterator[Cluster]:
+    """Raises BrokerUnavailable if no name server answers, or knows no broker."""
     client = RemotingClient(
         clock=request.clock,
         acl=request.acl,
@@ -64,18 +75,31 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 "no broker is registered at the name servers",
                 remedy="start one with their addresses (namesrvAddr), or correct --name-servers",
             )
+        masters = {name: at.master for name, at in sorted(brokers.items()) if at.master is not None}
+        away = tuple(name for name in brokers if name not in masters)
+        yield Cluster(client, Families(client, clock=request.clock), masters, away)
+
+
+def without_master() -> Fact:
+    """That a broker's master is away."""
+    return WITHOUT_MASTER()
+
+
+def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindings]:
+    """What is found on each broker, by name. SIGINT ends it: then the findings are those so far, not finished.
+
+    Raises BrokerUnavailable if no name server answers, or knows no broker.
+    """
+    with cluster_of(request) as cluster:
         seconds = request.since_seconds
         since_ms = None if seconds is None else request.clock.now_ms() - round(seconds * 1000)
-        families = Families(client, clock=request.clock)
-        masters = {name: at.master for name, at in sorted(brokers.items()) if at.master is not None}
-        away = [name for name in brokers if name not in masters]
-        found = [BrokerFindings(broker=name, unread=WITHOUT_MASTER(), is_finished=True) for name in away]
+        found = [BrokerFindings(broker=name, unread=without_master(), is_finished=True) for name in cluster.away]
         scans = [
             BrokerScan(
-                client,
+                cluster.client,
                 name,
-                masters,
-                families=families,
+                cluster.masters,
+                families=cluster.families,
                 clock=request.clock,
                 records_per_second=request.records_per_second,
                 progress=progress,
@@ -84,14 +108,15 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 walks=request.walks,
                 keys=NO_KEYS if request.business is None else request.business.keys,
             )
-            for name in masters
+            for name in cluster.masters
         ]
         try:
             for scan in scans:
                 scan.run()
             if request.business is not None:
                 pace = ReadingRate(request.clock, request.records_per_second)
-                _ask(request.business, [scan.findings for scan in scans], DeliveredCopies(client, masters, pace=pace))
+                delivered = DeliveredCopies(cluster.client, cluster.masters, pace=pace)
+                _ask(request.business, [scan.findings for scan in scans], delivered)
         except KeyboardInterrupt:
             pass  # what is known so far is the answer
         return sorted([*found, *(scan.so_far() for scan in scans)], key=lambda one: one.broker)

@@ -1,0 +1,101 @@
+"""`reconciler doctor --commit-query`: whether a commit query can be trusted, before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reconciler.commands.diagnosis import Diagnosis, Level
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding, TriedHalf
+from reconciler.wiring.commit_queries import ConfiguredQuery, dry_run, require_drivers
+from reconciler.wiring.ended_halves import ClusterSample, sample_ended
+from reconciler.wiring.half_scan import Progress, ScanRequest
+
+HALVES_OF_BROKER = Code("doctor.halves-of-broker", broker=Field.NAME)
+ENDED_HALF = Code("doctor.ended-half", topic=Field.NAME, key=Field.NAME)
+MAKE_HALVES_READABLE = Code("doctor.make-halves-readable")
+
+_ASPECTS = {
+    QueryAspect.TRUST: Code("doctor.query-trust", topic=Field.NAME),
+    QueryAspect.ANSWER: Code("doctor.query-answer", topic=Field.NAME),
+    QueryAspect.LOGIN: Code("doctor.query-login", topic=Field.NAME),
+    QueryAspect.READ_ONLY: Code("doctor.query-read-only", topic=Field.NAME),
+    QueryAspect.BOUNDS: Code("doctor.query-bounds", topic=Field.NAME),
+    QueryAspect.COLUMNS: Code("doctor.query-columns", topic=Field.NAME),
+    QueryAspect.PLAN: Code("doctor.query-plan", topic=Field.NAME),
+    QueryAspect.COLLATION: Code("doctor.query-collation", topic=Field.NAME),
+    QueryAspect.ROLE: Code("doctor.query-role", topic=Field.NAME),
+    QueryAspect.TRANSACTIONS: Code("doctor.query-transactions", topic=Field.NAME),
+    QueryAspect.KEYS: Code("doctor.query-keys", topic=Field.NAME),
+    QueryAspect.COMMITTED_HALVES: Code("doctor.query-committed-halves", topic=Field.NAME),
+    QueryAspect.ROLLED_BACK_HALVES: Code("doctor.query-rolled-back-halves", topic=Field.NAME),
+}
+_MENDED_BY = {
+    QueryAspect.TRUST: Code("doctor.mend-what-is-named"),
+    QueryAspect.ANSWER: Code("doctor.mend-query"),
+    QueryAspect.LOGIN: Code("doctor.grant-select-alone"),
+    QueryAspect.READ_ONLY: Code("doctor.let-begin-read-only"),
+    QueryAspect.BOUNDS: Code("doctor.let-end-statements"),
+    QueryAspect.COLUMNS: Code("doctor.return-key-and-state"),
+    QueryAspect.PLAN: Code("doctor.make-index-of-key"),
+    QueryAspect.COLLATION: Code("doctor.compare-keys-as-bytes"),
+    QueryAspect.ROLE: Code("doctor.ask-primary"),
+    QueryAspect.TRANSACTIONS: Code("doctor.see-transactions"),
+    QueryAspect.KEYS: Code("doctor.take-key-of-transaction"),
+    QueryAspect.COMMITTED_HALVES: Code("doctor.look-at-exceptions"),
+    QueryAspect.ROLLED_BACK_HALVES: Code("doctor.look-at-rolled-back"),
+}
+ACCEPT_BY_PERSON = Code("doctor.accept-by-person")
+_LEVELS: dict[Fitness, Level] = {
+    Fitness.FIT: "ok",
+    Fitness.NOTED: "note",
+    Fitness.DOUBTFUL: "fail",
+    Fitness.UNFIT: "fail",
+}
+
+
+def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *, progress: Progress) -> list[Diagnosis]:
+    """Tries each query on halves whose end is known.
+
+    Raises MissingDependency for a driver that is not installed, BrokerUnavailable if no name server answers.
+    """
+    require_drivers(queries)
+    keys = {one.query.topic: one.query.key for one in queries}
+    sample = sample_ended(request, keys, progress=progress)
+    found = [*_brokers(sample)]
+    for one in queries:
+        topic = one.query.topic
+        found += [_diagnosis(topic, told) for told in dry_run(one, sample.topics[topic], clock=request.clock)]
+    return found
+
+
+def _brokers(sample: ClusterSample) -> Iterator[Diagnosis]:
+    """What could not be seen of halves."""
+    for broker in sample.brokers:
+        told = [*broker.notes] if broker.unread is None else [broker.unread, *broker.notes]
+        for note in told:
+            check = HALVES_OF_BROKER(broker=broker.broker)
+            yield Diagnosis(check=check, level="note", found=note, remedy=MAKE_HALVES_READABLE())
+
+
+def _diagnosis(topic: str, one: QueryFinding) -> Diagnosis:
+    return Diagnosis(
+        check=_ASPECTS[one.aspect](topic=topic),
+        level=_LEVELS[one.fitness],
+        found=one.found,
+        remedy=_remedy(one),
+        following=tuple(_exception(topic, half, one.fitness) for half in one.exceptions),
+    )
+
+
+def _remedy(one: QueryFinding) -> Fact | None:
+    if one.fitness is Fitness.FIT:
+        return None
+    if one.aspect is QueryAspect.TRUST and one.fitness is Fitness.DOUBTFUL:
+        return ACCEPT_BY_PERSON()
+    return _MENDED_BY[one.aspect]()
+
+
+def _exception(topic: str, half: TriedHalf, fitness: Fitness) -> Diagnosis:
+    check = ENDED_HALF(topic=topic, key=half.unique_key)
+    return Diagnosis(check=check, level="note" if fitness is Fitness.FIT else "fail", found=half.says())

@@ -1,0 +1,188 @@
+"""Whether a commit query can be trusted: what was found of it, and its dry run, which needs no knowledge of the
+business. Pure.
+
+Halves that ended in commit have a committed row, and halves that were rolled back have none: a query that says
+otherwise of more than one in a hundred asks for another key, another column or another table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.policy.commit_query import (
+    NULL_STATE,
+    OTHER_STATE,
+    STATES_DIFFER,
+    BusinessAnswer,
+    BusinessState,
+    is_committed,
+)
+
+COMMITTED_FOUND = Code("query.committed-found", found=Field.NUMBER, halves=Field.NUMBER)
+COMMITTED_MISSED = Code(
+    "query.committed-missed", missed=Field.NUMBER, halves=Field.NUMBER, names=Field.NAMES, first=Field.FACT
+)
+ROLLED_BACK_UNFOUND = Code("query.rolled-back-unfound", found=Field.NUMBER, halves=Field.NUMBER)
+ROLLED_BACK_FOUND = Code("query.rolled-back-found", found=Field.NUMBER, halves=Field.NUMBER, names=Field.NAMES)
+TOO_FEW = Code("query.too-few", found=Field.NUMBER, halves=Field.NUMBER, least=Field.NUMBER)
+UNANSWERED = Code("query.unanswered", unanswered=Field.NUMBER, halves=Field.NUMBER, why=Field.FACT)
+SAYS = Code("query.says", key=Field.TEXT, state=Field.NAME)
+SAYS_WHY = Code("query.says-why", key=Field.TEXT, state=Field.NAME, why=Field.FACT)
+KEYS_OWN = Code("query.keys-own", halves=Field.NUMBER)
+KEYS_SHARED = Code("query.keys-shared", keys=Field.NUMBER, halves=Field.NUMBER, names=Field.NAMES)
+KEYS_NOT_SEEN = Code("query.keys-not-seen")
+TRUSTED = Code("query.trusted")
+TRUSTED_EXCEPT = Code("query.trusted-except", aspects=Field.NAMES)
+PERSON_ACCEPTS = Code("query.person-accepts", aspects=Field.NAMES)
+NOT_TRUSTED = Code("query.not-trusted", aspects=Field.NAMES)
+
+#: Fewer halves of a kind say nothing of a share.
+HALVES_MIN = 20
+#: Of a hundred, so many may be otherwise.
+EXCEPTIONS_PERCENT_MAX = 1
+#: Exceptions that a sentence names; the others stand beside it.
+_NAMED_MAX = 5
+#: What a statement can say of one key, and no whole answer.
+_OF_ONE_ROW = frozenset({NULL_STATE, OTHER_STATE, STATES_DIFFER})
+
+
+class QueryAspect(StrEnum):
+    """What is looked at, in the order in which it is told."""
+
+    TRUST = "trust"
+    ANSWER = "answer"
+    LOGIN = "login"
+    READ_ONLY = "read-only"
+    BOUNDS = "bounds"
+    COLUMNS = "columns"
+    PLAN = "plan"
+    COLLATION = "collation"
+    ROLE = "role"
+    TRANSACTIONS = "transactions"
+    KEYS = "keys"
+    COMMITTED_HALVES = "committed-halves"
+    ROLLED_BACK_HALVES = "rolled-back-halves"
+
+
+class Fitness(StrEnum):
+    """What is concluded of an aspect."""
+
+    FIT = "fit"
+    #: Nobody can tell, or it is to be known; nothing is concluded.
+    NOTED = "noted"
+    #: A person may accept it.
+    DOUBTFUL = "doubtful"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedHalf:
+    """A half whose end is known, and what the query says of it. None: the primary has no row."""
+
+    unique_key: str
+    key: str
+    tags: str
+    answer: BusinessAnswer | None
+
+    @property
+    def is_answered(self) -> bool:
+        """False: nothing was said of its key, only of a whole statement, or it was not asked for."""
+        why = None if self.answer is None else self.answer.why
+        return why is None or why.code in _OF_ONE_ROW
+
+    def says(self) -> Fact:
+        """What is said of it."""
+        state = BusinessState.NO_ROW if self.answer is None else self.answer.state
+        if self.answer is not None and self.answer.why is not None:
+            return SAYS_WHY(key=self.key, state=state.value, why=self.answer.why)
+        return SAYS(key=self.key, state=state.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFinding:
+    """What was found of one aspect."""
+
+    aspect: QueryAspect
+    fitness: Fitness
+    found: Fact
+    #: Halves of which the query says what it should not.
+    exceptions: tuple[TriedHalf, ...] = ()
+
+
+def try_on_committed(halves: Sequence[TriedHalf]) -> QueryFinding:
+    """At least 99 in a hundred halves that ended in commit are COMMITTED; what is not answered is not."""
+    aspect, missed = QueryAspect.COMMITTED_HALVES, tuple(half for half in halves if not is_committed(half.answer))
+    found = len(halves) - len(missed)
+    if len(halves) < HALVES_MIN:
+        told, fitness = _too_few(found, len(halves)), Fitness.DOUBTFUL
+    elif len(missed) * 100 > len(halves) * EXCEPTIONS_PERCENT_MAX:
+        fitness = Fitness.DOUBTFUL
+        told = COMMITTED_MISSED(missed=len(missed), halves=len(halves), names=_names(missed), first=missed[0].says())
+    else:
+        told, fitness = COMMITTED_FOUND(found=found, halves=len(halves)), Fitness.FIT
+    if not found and halves:
+        fitness = Fitness.UNFIT  # there is nothing that a person could accept
+    return QueryFinding(aspect=aspect, fitness=fitness, found=told, exceptions=missed)
+
+
+def try_on_rolled_back(halves: Sequence[TriedHalf]) -> QueryFinding:
+    """At most one in a hundred halves that were rolled back is COMMITTED; what is not answered proves nothing."""
+    aspect = QueryAspect.ROLLED_BACK_HALVES
+    answered = [half for half in halves if half.is_answered]
+    wrong = tuple(half for half in answered if is_committed(half.answer))
+    if len(answered) < HALVES_MIN <= len(halves):
+        silent = [half.answer.why for half in halves if not half.is_answered and half.answer is not None]
+        why = next(one for one in silent if one is not None)
+        told = UNANSWERED(unanswered=len(halves) - len(answered), halves=len(halves), why=why)
+        return QueryFinding(aspect=aspect, fitness=Fitness.UNFIT, found=told, exceptions=wrong)
+    if len(wrong) * 100 > len(answered) * EXCEPTIONS_PERCENT_MAX:
+        fitness = Fitness.DOUBTFUL
+        told = ROLLED_BACK_FOUND(found=len(wrong), halves=len(answered), names=_names(wrong))
+    elif len(answered) < HALVES_MIN:
+        told, fitness = _too_few(len(wrong), len(answered)), Fitness.DOUBTFUL
+    else:
+        told, fitness = ROLLED_BACK_UNFOUND(found=len(wrong), halves=len(answered)), Fitness.FIT
+    return QueryFinding(aspect=aspect, fitness=fitness, found=told, exceptions=wrong)
+
+
+def shared_keys(halves: Iterable[TriedHalf]) -> QueryFinding:
+    """Whether a key of the business is that of one half, or of several tries of the same tag."""
+    tries = Counter((half.key, half.tags) for half in halves if half.key)
+    shared = {pair: number for pair, number in tries.items() if number > 1}
+    if not tries:
+        return QueryFinding(aspect=QueryAspect.KEYS, fitness=Fitness.NOTED, found=KEYS_NOT_SEEN())
+    if not shared:
+        return QueryFinding(aspect=QueryAspect.KEYS, fitness=Fitness.FIT, found=KEYS_OWN(halves=tries.total()))
+    names = tuple(dict.fromkeys(key for key, _ in shared))
+    told = KEYS_SHARED(keys=len(names), halves=sum(shared.values()), names=names[:_NAMED_MAX])
+    return QueryFinding(aspect=QueryAspect.KEYS, fitness=Fitness.NOTED, found=told)
+
+
+def trust(findings: Sequence[QueryFinding]) -> QueryFinding:
+    """What they come to together: as much as the worst of them."""
+
+    def aspects(fitness: Fitness) -> tuple[str, ...]:
+        found = {one.aspect for one in findings if one.fitness is fitness}
+        return tuple(aspect.value for aspect in QueryAspect if aspect in found)
+
+    if unfit := aspects(Fitness.UNFIT):
+        told, fitness = NOT_TRUSTED(aspects=unfit), Fitness.UNFIT
+    elif doubtful := aspects(Fitness.DOUBTFUL):
+        told, fitness = PERSON_ACCEPTS(aspects=doubtful), Fitness.DOUBTFUL
+    elif noted := aspects(Fitness.NOTED):
+        told, fitness = TRUSTED_EXCEPT(aspects=noted), Fitness.NOTED
+    else:
+        told, fitness = TRUSTED(), Fitness.FIT
+    return QueryFinding(aspect=QueryAspect.TRUST, fitness=fitness, found=told)
+
+
+def _too_few(found: int, halves: int) -> Fact:
+    return TOO_FEW(found=found, halves=halves, least=HALVES_MIN)
+
+
+def _names(halves: Sequence[TriedHalf]) -> tuple[str, ...]:
+    return tuple(half.unique_key for half in halves[:_NAMED_MAX])

@@ -1,0 +1,43 @@
+"""What `reconciler doctor --commit-query` reads at the brokers: halves whose end is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reconciler.halves.ended_sample import BrokerSample, EndedHalves, EndedSampling
+from reconciler.wiring.half_scan import Progress, ScanRequest, cluster_of, without_master
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSample:
+    """Of all brokers."""
+
+    topics: dict[str, EndedHalves] = field(default_factory=dict)
+    brokers: list[BrokerSample] = field(default_factory=list)
+
+
+def sample_ended(request: ScanRequest, keys: Mapping[str, str], *, progress: Progress) -> ClusterSample:
+    """`keys`: topic -> where the business's key stands in its halves.
+
+    Raises BrokerUnavailable if no name server answers, or knows no broker.
+    """
+    with cluster_of(request) as cluster:
+        found = [BrokerSample(name, unread=without_master()) for name in cluster.away]
+        for name in cluster.masters:
+            sampling = EndedSampling(
+                cluster.client,
+                name,
+                cluster.masters,
+                families=cluster.families,
+                clock=request.clock,
+                records_per_second=request.records_per_second,
+                progress=progress,
+                keys=keys,
+            )
+            found.append(sampling.run())
+    sample = ClusterSample({topic: EndedHalves() for topic in keys}, found)
+    for one in found:
+        for topic, halves in one.topics.items():
+            sample.topics[topic].add(halves)
+    return sample
