@@ -92,7 +92,8 @@ def _reads(table: str, rows: float) -> Iterator[Fact]:
 _POSTGRES_WRITES = """
 SELECT 'SUPERUSER' FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper
 UNION ALL SELECT rolname::text FROM pg_catalog.pg_roles
- WHERE rolname IN ('pg_write_server_files', 'pg_execute_server_program', 'pg_write_all_data')
+ WHERE rolname IN
+   ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program', 'pg_write_all_data')
    AND pg_has_role(oid, 'USAGE')
 UNION ALL (SELECT 'a write to ' || n.nspname || '.' || c.relname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -15,6 +15,7 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.message import Message
+from reconciler.wiring.ended_halves import sample_ended
 from reconciler.wiring.half_scan import ScanRequest
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
@@ -64,6 +65,13 @@ class Sender:
         request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0, walks=walks)
         return run_scan(request, older_than_seconds=0.0, topic=self.topic, progress=lambda *_: None)
 
+    def ended(self) -> tuple[set[str], set[str]]:
+        """Keys of halves that ended in commit, and of those that were rolled back."""
+        request = ScanRequest(name_servers=self.name_servers, request_timeout_seconds=30.0)
+        found = sample_ended(request, {self.topic: "UNIQ_KEY"}, progress=lambda *_: None).topics[self.topic]
+        committed, rolled_back = ({copy.unique_key for copy in some} for some in (found.committed, found.rolled_back))
+        return committed, rolled_back
+
     def states(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for half in self.scan().halves:
@@ -89,14 +97,16 @@ def test_it_names_exactly_those_that_are_open_or_were_given_up(
         still_open = sender.halves(40)
         eventually(lambda: all(half.copy.asked for half in open_of(sender, late)), within_seconds=60)
         sender.end(late, EndDecision.COMMIT)
-        for decision in [EndDecision.COMMIT] * 60 + [EndDecision.ROLLBACK] * 10:
-            sender.end(sender.halves(1), decision)
+        committed, rolled_back = sender.halves(60), sender.halves(10)
+        sender.end(committed, EndDecision.COMMIT)
+        sender.end(rolled_back, EndDecision.ROLLBACK)
         expected = {"open": keys(still_open)}
         if version != "4.4.0":  # there ends cannot be read, and what was given up is told by the maximum
             expected |= {"given-up": keys(given_up), "delivered": keys(late)}
         eventually(lambda: sender.states() == expected, within_seconds=60)
         if version == "4.4.0":
             return
+        assert sender.ended() == (keys(committed + late), keys(rolled_back))
         sender.end(given_up[:5], EndDecision.COMMIT)
         expected |= {"given-up": keys(given_up[5:]), "given-up-delivered": keys(given_up[:5])}
         eventually(lambda: sender.states() == expected, within_seconds=60)
