@@ -63,7 +63,7 @@ _READ_ONLY = {
     "mysql": "SELECT @@SESSION.transaction_read_only",
     "mariadb": "SELECT @@SESSION.tx_read_only",
 }
-#: Numbers of the protocol (enum_field_types).
+#: Types of columns in the protocol of MySQL.
 _MYSQL_KINDS = {
     **dict.fromkeys((1, 2, 3, 8, 9), "integer"),
     **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), "text"),
