@@ -22,6 +22,15 @@ class AuditError(Exception):
         super().__init__(message)
 
 
+class SourceAwayError(AuditError):
+    """A database did not answer to the end, and may do so when it is asked again."""
+
+    def __init__(self, source: str, message: str) -> None:
+        """`source`: the option that named it, without secrets."""
+        self.source = source
+        super().__init__("inputs", message)
+
+
 #: Errors of a disk; the others that a path gives (no right, read-only, a file in the way) are a wrong argument.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 

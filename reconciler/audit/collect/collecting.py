@@ -1,6 +1,6 @@
 """Collects evidence of a window into a folder that can be judged (contract/evidence_layout.py).
 
-Ranges of outboxes, inboxes and effects are read first, then the ledger, then single keys that these left open
+Ranges of outboxes and inboxes are read first, then effects, then the ledger, then single keys that these left open
 (lookups.py). There is no common snapshot of several databases; this order replaces it: rows are only
 ever added, so a row that is still not there when its key is asked for was not written when the others were read.
 Every statement is a snapshot of its own. The work is cut into tasks that Spark's executors run beside each other; the
@@ -10,11 +10,12 @@ folder must be one that all of them reach.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from reconciler.audit.collect.asking import Asking, Progress, Runner, Waiting
 from reconciler.audit.collect.coverage import CountedTable
 from reconciler.audit.collect.deleted import Lacking, ages_to_ask, earliest, missing_evidence
 from reconciler.audit.collect.lookups import EffectsPlace, InboxPlace, OutboxPlace, PrefixLookups
@@ -71,48 +72,46 @@ LOOK_UP_ROWS = 500_000
 #: Problems of the history that are named one by one.
 PROBLEMS_NAMED_MAX = 10
 
-#: Runs tasks beside each other and gives their answers in order.
-Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
-Progress = Callable[[str], None]
 
-
-def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
+def collect(request: Request, folder: Path, run: Runner, progress: Progress, waiting: Waiting | None = None) -> None:
     """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
     history = _trusted_history(request)
     try:
-        _collect(request, history, folder, run, progress)
+        _collect(request, history, folder, Asking(run=run, progress=progress, waiting=waiting or Waiting()))
     except OSError as error:
         raise AuditError("engine", f"evidence cannot be written: {error.strerror or error}") from error
 
 
-def _collect(request: Request, history: HistoryState, folder: Path, run: Runner, progress: Progress) -> None:
+def _collect(request: Request, history: HistoryState, folder: Path, asking: Asking) -> None:
     files: dict[str, WrittenFile] = {}
     not_asked: Counter[RowsOf] = Counter()
     undated: Counter[tuple[str, str]] = Counter()
     for what, tasks in (
-        ("outboxes, inboxes and effects", [*_outboxes(request, folder), *_inboxes(request, folder)]),
+        ("outboxes and inboxes", [*_outboxes(request, folder), *_inboxes(request, folder)]),
+        # No look-up asks for the effect of a commit that an outbox gave after them.
+        ("effects", list(_effects(request, folder))),
         ("ledger", list(_ledger(request, folder))),
         ("whose other rows there are", list(_counts(request))),
     ):
-        tasks = _cut(tasks, run)
+        tasks = _cut(tasks, asking.run)
         if tasks:
-            progress(f"reading {what} in {len(tasks)} pieces")
-            answers = run(answer, tasks)
+            asking.progress(f"reading {what} in {len(tasks)} pieces")
+            answers = asking.answers(tasks)
             files.update(files_of(answers))
             for one in answers:
                 not_asked.update(one.not_asked)
             remove_rests(folder, files)
-    progress("asking for single keys")
-    answers = _looked_up(request, folder, history, files, run)
+    asking.progress("asking for single keys")
+    answers = _looked_up(request, folder, history, files, asking)
     # Effects are written again, one row a key.
     files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
     files.update(files_of(answers))
     for one in answers:
         undated.update(one.undated)
-    _require_rows(request, earliest(one.lacking for one in answers), run)
+    _require_rows(request, earliest(one.lacking for one in answers), asking)
     remove_rests(folder, files)  # only now: no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
-    progress(f"evidence: {rows} rows in {len(files)} files")
+    asking.progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
     (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated)))
 
@@ -149,13 +148,16 @@ def _outbox_selection(request: Request, group: str, since: tuple[str, int, int |
 
 def _inboxes(request: Request, folder: Path) -> Iterator[Task]:
     for number, s in enumerate(request.subscriptions):
-        places = _inbox_places(request, number, s)
-        for place in places:
+        for place in _inbox_places(request, number, s):
             (folder / INBOX_EVIDENCE.name).mkdir(exist_ok=True)
             since = ("applied_at_ms", request.since_ms, _closes_ms(request, s))
             yield from _pieces(folder, place.part, place.source, _inbox_selection(s, since))
+
+
+def _effects(request: Request, folder: Path) -> Iterator[Task]:
+    for number, s in enumerate(request.subscriptions):
         effects = request.sources.effects.get((s.topic, s.group))
-        if effects is not None or len(places) > 1:
+        if effects is not None or len(_inbox_places(request, number, s)) > 1:
             (folder / EFFECTS_EVIDENCE.name).mkdir(exist_ok=True)
         if effects is not None:
             yield EffectsTask(
@@ -298,12 +300,12 @@ def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[st
 
 
 def _looked_up(
-    request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile], run: Runner
+    request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile], asking: Asking
 ) -> list[Answer]:
     """What the look-ups answer; they are asked again if a file of the history was merged into another one, and deleted,
     before it was read."""
     for _ in range(CHAIN_READINGS_MAX):
-        answers = run(answer, _lookups(request, folder, history, files))
+        answers = asking.answers(_lookups(request, folder, history, files))
         if all(one.reason is None for one in answers):
             break
         before, history = history, _trusted_history(request)
@@ -378,7 +380,7 @@ def _between(files: Iterable[HistoryFile], first_ms: int, end_ms: int) -> tuple[
     return tuple(file for file in files if file.first_ms < end_ms and file.last_ms >= first_ms)
 
 
-def _require_rows(request: Request, lacking: Mapping[Lacking, int], run: Runner) -> None:
+def _require_rows(request: Request, lacking: Mapping[Lacking, int], asking: Asking) -> None:
     """Raises AuditError("inputs") where rows of the window were deleted for their age.
 
     Asked after everything was read: rows may be deleted meanwhile, too.
@@ -397,7 +399,7 @@ def _require_rows(request: Request, lacking: Mapping[Lacking, int], run: Runner)
         ],
         inboxes=inboxes,
     )
-    answers = run(answer, [AgeTask(age=age) for age in ages]) if ages else []
+    answers = asking.answers([AgeTask(age=age) for age in ages]) if ages else []
     files_of(answers)
     lines = missing_evidence(
         lacking,

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from reconciler.audit.collect.sources import Source
-from reconciler.audit.errors import AuditError
+from reconciler.audit.errors import AuditError, SourceAwayError
 from reconciler.contract.extras import install
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url
 
@@ -29,11 +29,23 @@ CONNECT_TIMEOUT_SECONDS = 10
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 120
 
+#: Classes of PostgreSQL's codes that may pass: connection, rollback (also for what a replica replays), resources,
+#: locks, a server that stops or starts, its system.
+_PASSING_SQLSTATES = frozenset({"08", "40", "53", "55", "57", "58"})
+#: Somebody, or a time-out of the server, has ended the statement.
+_CANCELLED = "57014"
+#: MySQL and MariaDB: a connection that is refused, lost or killed, too many of them, a server that stops, a lock.
+_PASSING_ERRNOS = frozenset(
+    {0, 1040, 1047, 1053, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 4031}
+)
+#: SQLite: busy, locked; of its extended codes the last byte.
+_PASSING_SQLITE = frozenset({5, 6})
+
 
 @contextmanager
 def reading(source: Source) -> Iterator[sa.Connection]:
-    """One read-only transaction. Raises AuditError: "inputs" where the database is away or lacks a table,
-    "configuration" for a driver that is not installed."""
+    """One read-only transaction. Raises AuditError: SourceAwayError where the database is away, "inputs" where it lacks
+    a table, "configuration" for a driver that is not installed."""
     try:
         engine = _engine(source)
         with closing(engine.connect()) as connection:
@@ -48,9 +60,18 @@ def pages(
 ) -> Iterator[Sequence[Sequence[Any]]]:
     """The statement's rows, PAGE_ROWS at a time, as the server sends them."""
     result = connection.execution_options(stream_results=True, yield_per=PAGE_ROWS).execute(statement, parameters or {})
-    with closing(result):
-        while page := result.fetchmany(PAGE_ROWS):
-            yield page
+    cursor: Any = result.cursor
+    try:
+        with closing(result):
+            while page := result.fetchmany(PAGE_ROWS):
+                yield page
+    except DBAPIError:
+        # PyMySQL reads a result to its end before it forgets it, and fails, with words of its own, where the connection
+        # has gone.
+        rest: Any = getattr(cursor, "_result", None)
+        if hasattr(rest, "unbuffered_active"):
+            rest.unbuffered_active = False
+        raise
 
 
 def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
@@ -163,11 +184,24 @@ def _catch_up(source: Source, connection: Any, _record: object) -> None:
             cursor.execute("SELECT 1")
         except connection.Error as error:
             message = f"{source}: the node has not applied in time what its cluster has committed: {error!s:.200}"
-            raise AuditError("inputs", message) from None
+            raise SourceAwayError(str(source), message) from None
 
 
 def _translated(error: SQLAlchemyError, source: Source) -> AuditError:
     """Only the driver's own words, without what its URL keeps secret."""
     text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
-    text = blotted(text, source.address)
-    return AuditError("inputs", f"{source}: the database did not answer to the end: {text}")
+    message = f"{source}: the database did not answer to the end: {blotted(text, source.address)}"
+    is_passing = isinstance(error, DBAPIError) and _is_passing(error.orig)
+    return SourceAwayError(str(source), message) if is_passing else AuditError("inputs", message)
+
+
+def _is_passing(error: Any) -> bool:
+    """Whether a driver's error may be gone when the database is asked again."""
+    if hasattr(error, "sqlstate"):
+        state = error.sqlstate
+        if not state:  # psycopg's of a connection that was not made, or broke
+            return type(error).__name__ in ("OperationalError", "DatabaseError", "ConnectionTimeout")
+        return state[:2] in _PASSING_SQLSTATES and state != _CANCELLED
+    if hasattr(error, "sqlite_errorcode"):
+        return error.sqlite_errorcode & 0xFF in _PASSING_SQLITE
+    return next(iter(error.args), None) in _PASSING_ERRNOS

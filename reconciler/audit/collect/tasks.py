@@ -22,7 +22,7 @@ from reconciler.audit.collect.lookups import PrefixLookups, look_up
 from reconciler.audit.collect.selection import Selection, read_effects, read_rows, rows_up_to
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
-from reconciler.audit.errors import AuditError, Reason
+from reconciler.audit.errors import AuditError, Reason, SourceAwayError
 from reconciler.audit.places import open_folder
 from reconciler.audit.result.not_judged import RowsOf
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
@@ -46,6 +46,8 @@ class Answer:
     #: Why it could not.
     reason: Reason | None = None
     message: str = ""
+    #: The option that named the source which may answer when it is asked again; "": none may.
+    away: str = ""
 
 
 class Task(Protocol):
@@ -185,6 +187,8 @@ def answer(task: Task) -> Answer:
     """Runs a task; never raises for what evidence, databases and disks do."""
     try:
         return task.run()
+    except SourceAwayError as error:
+        return Answer(reason=error.reason, message=str(error), away=error.source)
     except AuditError as error:
         return Answer(reason=error.reason, message=str(error))
     except OSError as error:

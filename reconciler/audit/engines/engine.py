@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reconciler.audit.collect.collecting import Runner
+from reconciler.audit.collect.asking import Runner
 from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.engines.spark import engine_name, require_pyspark, require_seen, run_on, spark_session

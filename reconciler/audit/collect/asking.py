@@ -1,0 +1,87 @@
+"""Runs the tasks of a stage until each is answered: a source that is away for a while costs the wait, and nothing that
+another source gave.
+
+What a task has to read after others stays behind them, because a stage ends with the last of its tasks, however often
+that was asked, and the next stage begins afterwards. An audit waits as long for a source as it has read before, so that
+a wrong address is told at once, and hours of reading are worth minutes of waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from reconciler.audit.collect.tasks import Answer, Task, answer
+
+#: How long an audit waits for a source at most, behind the last answer that it had from one that was away.
+WAIT_SECONDS_MAX = 600.0
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 30.0
+
+#: Runs tasks beside each other and gives their answers in order.
+Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How time passes."""
+
+    #: Seconds that only go forward.
+    clock: Callable[[], float] = time.perf_counter
+    pause: Callable[[float], object] = threading.Event().wait
+
+
+@dataclass(slots=True, kw_only=True)
+class Asking:
+    """Asks tasks, and those of sources that were away again. It is made when the reading begins."""
+
+    run: Runner
+    progress: Progress
+    waiting: Waiting = field(default_factory=Waiting)
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self.waiting.clock()
+
+    def answers(self, tasks: Sequence[Task]) -> list[Answer]:
+        """In order; those of sources that stay away say how long they were asked."""
+        found = self.run(answer, tasks)
+        failed_at, pause, tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
+        wait_seconds = min(WAIT_SECONDS_MAX, failed_at - self._began)
+        while away := _away(found):
+            if self.waiting.clock() + pause > failed_at + wait_seconds:
+                waited = round(self.waiting.clock() - failed_at)
+                told = f"; it was asked {tries} times in {waited} s" if tries > 1 else ""
+                return [replace(one, message=one.message + told) if one.away else one for one in found]
+            self.progress(f"{', '.join(away)}: away; asking again in {pause:g} s")
+            self.waiting.pause(pause)
+            pause, tries = min(2 * pause, LONGEST_PAUSE_SECONDS), tries + 1
+            if self._ask_again(tasks, found, away):
+                failed_at, pause, tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
+        return found
+
+    def _ask_again(self, tasks: Sequence[Task], found: list[Answer], away: dict[str, list[int]]) -> bool:
+        """Whether one more is answered. One task of each source shows whether it is back: of a host that is silent, all
+        of them would wait for it, one after the other."""
+        firsts = [numbers[0] for numbers in away.values()]
+        for number, one in zip(firsts, self.run(answer, [tasks[number] for number in firsts]), strict=True):
+            found[number] = one
+        back = [number for numbers in away.values() if found[numbers[0]].reason is None for number in numbers[1:]]
+        if back:
+            for number, one in zip(back, self.run(answer, [tasks[number] for number in back]), strict=True):
+                found[number] = one
+        return any(found[number].reason is None for number in firsts)
+
+
+def _away(found: Sequence[Answer]) -> dict[str, list[int]]:
+    """Places of answers by the source that was away; none if a task has another reason, which waiting does not mend."""
+    failed = [(number, one.away) for number, one in enumerate(found) if one.reason is not None]
+    if not all(source for _, source in failed):
+        return {}
+    away: dict[str, list[int]] = {}
+    for number, source in failed:
+        away.setdefault(source, []).append(number)
+    return away
