@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
-from reconciler.audit.collect import collecting
+from reconciler.audit.collect import collecting, ranges
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
 from reconciler.audit.collect.tasks import Answer, LookUpTask, Task
@@ -86,12 +86,13 @@ def test_many_pieces_and_few_give_the_same_answer(
     sqlite: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = collected(sqlite, tmp_path / "few")
-    monkeypatch.setattr(collecting, "RANGE_MS_MIN", 1_800_000)
-    monkeypatch.setattr(collecting, "RANGE_ROWS", 400)
+    monkeypatch.setattr(ranges, "RANGE_ROWS_MIN", 400)
+    monkeypatch.setattr(ranges, "RANGE_ROWS_MAX", 400)
     monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 3_000)
     many = collected(sqlite, tmp_path / "many")
-    ranges = [{file.name for file in folder.glob("outbox/outbox-0-*.parquet")} for folder in (few, many)]
-    assert ranges[0] == {"outbox-0-0000.parquet"} < ranges[1]
+    parts = [{file.name for file in folder.glob("outbox/outbox-0-*.parquet")} for folder in (few, many)]
+    assert parts[0] == {"outbox-0-0000.parquet"}
+    assert len(parts[1]) > 2
     judged = [judge_here(folder) for folder in (few, many)]
     assert judged[0].findings
     assert repr(judged[0].findings) == repr(judged[1].findings)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import random
 import resource
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
 from reconciler.audit.engines.job import judge_here, judged_by
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence import files as kernel_files
 from reconciler.audit.evidence.folder import Evidence, load_evidence
 from reconciler.audit.evidence.plan import PlannedFile
+from reconciler.audit.evidence.tables import READ_TABLES
 from reconciler.audit.judge.merge import error_rows, result_rows
 from reconciler.audit.judge.prefix import judge_prefix
 from reconciler.audit.result.values import JudgedWindow
+from reconciler.contract.history_row import PREFIXES
 from tests.audit.random_evidence import random_evidence
 
 
@@ -86,6 +91,30 @@ def test_slices_read_each_file_once_and_the_outbox_again_for_business_ids(
     monkeypatch.setattr(kernel_files, "_open", counted)
     assert repr(judge_here(folder, rows_at_once_max=4)) == repr(expected)
     assert set(opened.values()) == {1}
+
+
+def test_sixteen_slices_read_as_many_rows_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the window's keys, once, and where something was found the outbox's for business ids: 1.2 times."""
+    folder = tmp_path / "evidence"
+    generate(Plan(rows=2_000, seed=3, accidents={"LOST": 400}, topics=1), folder)
+    files = [one for of in load_evidence(folder, findings_a_prefix=1_000).files.values() for one in of]
+    window = sum(one.rows for one in files if one.table in READ_TABLES)
+    decoded: list[int] = []
+    batches = kernel_files.VerifiedFile.batches
+
+    def counted(file: kernel_files.VerifiedFile, columns: Sequence[str], *, by_row_group: bool = False) -> object:
+        for batch in batches(file, columns, by_row_group=by_row_group):
+            decoded.append(batch.num_rows if file._file.table in READ_TABLES else 0)
+            yield batch
+
+    monkeypatch.setattr(kernel_files.VerifiedFile, "batches", counted)
+    read = {}
+    for slices in (1, 16):
+        decoded.clear()
+        assert judge_here(folder, rows_at_once_max=window // (slices * PREFIXES)).classes["LOST"] == 400
+        read[slices] = sum(decoded)
+    assert read[1] == read[16]
+    assert window < read[16] <= 1.3 * window
 
 
 def test_a_disk_that_is_full_of_rows_that_wait_for_their_slice_is_no_answer(folder: Path) -> None:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 from reconciler.audit.collect.asking import Asking, Progress, Runner, Waiting
 from reconciler.audit.collect.coverage import CountedTable
 from reconciler.audit.collect.deleted import Lacking, ages_to_ask, earliest, missing_evidence
 from reconciler.audit.collect.lookups import EffectsPlace, InboxPlace, OutboxPlace, PrefixLookups
+from reconciler.audit.collect.ranges import is_cut, ranges
 from reconciler.audit.collect.request import Request, evidence_document
 from reconciler.audit.collect.selection import Selection, export_files, is_dated
 from reconciler.audit.collect.sources import Source
@@ -26,10 +25,10 @@ from reconciler.audit.collect.tasks import (
     AgeTask,
     Answer,
     CountTask,
+    CutTask,
     EffectsTask,
     LookUpTask,
     RowsTask,
-    SizeTask,
     Task,
     answer,
     files_of,
@@ -59,12 +58,9 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 
-#: Ranges of time that a table is cut into at most: short tasks that executors share evenly.
-RANGES_MAX = 16
-#: Fewer rows, or a shorter time, are not worth a range's files and its connection.
-RANGE_ROWS = 65_536
-COUNTED_ROWS = RANGES_MAX * RANGE_ROWS
-RANGE_MS_MIN = 3_600_000
+#: Rows outside of the audit are counted in so many ranges of time at most, none of them shorter.
+COUNTED_RANGES_MAX = 16
+COUNTED_RANGE_MS_MIN = 3_600_000
 
 #: Rows of ranges and history whose look-ups are one task: some 100 MB.
 LOOK_UP_ROWS = 500_000
@@ -228,41 +224,17 @@ def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> It
 
 def _cut(tasks: Sequence[Task], run: Runner) -> list[Task]:
     """The tasks, those that read many rows of a database in ranges of time."""
-    long = [task for task in tasks if isinstance(task, RowsTask) and _ranges_max(task.source, task.selection) > 1]
-    sizes = [SizeTask(source=one.source, selection=_counted(one.selection), rows_max=COUNTED_ROWS) for one in long]
-    rows = dict(zip(map(id, long), run(answer, sizes) if sizes else [], strict=True))
+    long = [task for task in tasks if isinstance(task, RowsTask) and is_cut(task.source, task.selection)]
+    asked = [CutTask(source=one.source, selection=one.selection) for one in long]
+    cuts = dict(zip(map(id, long), run(answer, asked) if asked else [], strict=True))
     found: list[Task] = []
     for task in tasks:
-        size = rows.get(id(task))
-        if size is None or not isinstance(task, RowsTask):
+        cut = cuts.get(id(task))
+        if cut is None or not isinstance(task, RowsTask):
             found.append(task)
         else:
-            count = min(_ranges_max(task.source, task.selection), -(-size.rows // RANGE_ROWS))
-            found += [task.part_of(number, cut) for number, cut in enumerate(_ranges(task.selection, max(1, count)))]
+            found += [task.part_of(number, one) for number, one in enumerate(ranges(task.selection, cut.cuts_ms))]
     return found
-
-
-def _counted(selection: Selection) -> Selection:
-    """What an index counts without a look at the rows: of all groups' rows of an outbox, of all topics' of an inbox."""
-    indexed = {OUTBOX_EVIDENCE.name: (), INBOX_EVIDENCE.name: selection.equal[:1]}
-    return replace(selection, equal=indexed.get(selection.layout.name, selection.equal), among=())
-
-
-def _ranges_max(source: Source, selection: Selection) -> int:
-    _, first, end = selection.since or ("", 0, None)
-    if source.kind != "database" or end is None:
-        return 1
-    return max(1, min(RANGES_MAX, (end - first) // RANGE_MS_MIN))
-
-
-def _ranges(selection: Selection, count: int) -> Iterator[Selection]:
-    column, first, end = selection.since or ("", 0, None)
-    if count == 1 or end is None:
-        yield selection
-        return
-    bounds = [first + (end - first) * number // count for number in range(count + 1)]
-    for low, high in pairwise(bounds):
-        yield replace(selection, since=(column, low, high))
 
 
 def _counts(request: Request) -> Iterator[Task]:
@@ -279,8 +251,9 @@ def _counts(request: Request) -> Iterator[Task]:
             places.setdefault((source.kind, source.address), (source, set()))[1].update(keys)
         for source, asked in places.values():
             selection = Selection(layout=layout, table=table.name, since=(TIME_COLUMNS[layout.name], *window))
-            for cut in _ranges(selection, _ranges_max(source, selection)):
-                yield from _count_tasks(source, cut, frozenset(asked))
+            cuts = _even_cuts(window) if source.kind == "database" else []
+            for one in ranges(selection, cuts):
+                yield from _count_tasks(source, one, frozenset(asked))
     ledger = request.sources.ledger
     if ledger is not None:
         for layout, table in ((CANDIDATE_EVIDENCE, CANDIDATE), (REPAIR_EVIDENCE, REPAIR)):
@@ -292,6 +265,12 @@ def _counts(request: Request) -> Iterator[Task]:
                 since=(TIME_COLUMNS[layout.name], *window),
             )
             yield from _count_tasks(ledger, selection, chosen)
+
+
+def _even_cuts(window_ms: tuple[int, int]) -> list[int]:
+    first_ms, end_ms = window_ms
+    count = max(1, min(COUNTED_RANGES_MAX, (end_ms - first_ms) // COUNTED_RANGE_MS_MIN))
+    return [first_ms + (end_ms - first_ms) * number // count for number in range(1, count)]
 
 
 def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[str, str]]) -> Iterator[Task]:

@@ -145,14 +145,6 @@ def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> i
     return min((int(at_ms) for at_ms in smallest if at_ms is not None), default=None)
 
 
-def rows_up_to(source: Source, selection: Selection, rows_max: int) -> int:
-    """How many rows a database has, counted up to a bound. Raises AuditError."""
-    with reading(source) as connection:
-        some: Any = sa.select(sa.literal(1).label("one")).select_from(sa.table(selection.table))
-        counted = sa.select(sa.func.count()).select_from(limited(selection, some).limit(rows_max).subquery())
-        return int(connection.execute(counted).scalar_one())
-
-
 def export_files(source: Source, selection: Selection) -> list[str | None]:
     """Files of an export that can be read apart; [None]: read it in one piece."""
     if source.kind == "delta":

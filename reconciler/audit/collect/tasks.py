@@ -19,7 +19,8 @@ from pyarrow import fs as arrow_fs
 from reconciler.audit.collect.coverage import CountedTable, not_asked_rows
 from reconciler.audit.collect.deleted import AgeOfRows, Lacking
 from reconciler.audit.collect.lookups import PrefixLookups, look_up
-from reconciler.audit.collect.selection import Selection, read_effects, read_rows, rows_up_to
+from reconciler.audit.collect.ranges import cuts_ms
+from reconciler.audit.collect.selection import Selection, read_effects, read_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError, Reason, SourceAwayError
@@ -39,8 +40,8 @@ class Answer:
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: Keys that had a row once and have none, of a LookUpTask: the earliest time of one.
     lacking: Mapping[Lacking, int] = field(default_factory=dict)
-    #: Of a SizeTask.
-    rows: int = 0
+    #: Times between the ranges of a table, of a CutTask.
+    cuts_ms: tuple[int, ...] = ()
     #: The time of the oldest row, of an AgeTask; None: another task, or no row.
     oldest_ms: int | None = None
     #: Why it could not.
@@ -119,18 +120,16 @@ class CountTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeTask:
-    """About how many rows a database has for another task."""
+class CutTask:
+    """Where what another task would read is cut into ranges."""
 
     source: Source
     selection: Selection
-    #: It counts no further.
-    rows_max: int
 
     def run(self) -> Answer:
         """Writes nothing, and leaves it to the task that reads the rows to say what is wrong with them."""
         try:
-            return Answer(rows=rows_up_to(self.source, self.selection, self.rows_max))
+            return Answer(cuts_ms=cuts_ms(self.source, self.selection))
         except AuditError:
             return Answer()
 
