@@ -53,7 +53,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
         "Start `run`, or read its log. `no process reads that queue`: give producers the `queues` of `unique_key_topic`",
         "启动 `run`。如果在运行，看它的日志。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
     ),
-    ((accounting.NO_TOPIC,), "Run the command in the line", "执行该行给出的命令"),
+    ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
         "Start the broker, unless it is [lost for good](../how-to/recover.md#a-broker-is-lost-for-good)",
