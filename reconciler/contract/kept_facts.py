@@ -17,6 +17,7 @@ IN_WORDS = Code("repair.in-words", text=Field.TEXT)
 EFFECT_SEEN = Code("repair.effect-seen")
 HALVES_CLOSED = Code("repair.halves-closed")
 HEALED = Code("repair.healed")
+TAKEN_BY_NOBODY = Code("repair.taken-by-nobody")
 CAME_LATER = Code("repair.came-later")
 REPAIR_WITHDRAWN = Code("repair.withdrawn")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import IN_WORDS, REPAIR_DISMISSED
+from reconciler.contract.kept_facts import IN_WORDS, REPAIR_DISMISSED, TAKEN_BY_NOBODY
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
@@ -227,8 +227,10 @@ class Repair:
 
     @property
     def closed_unsent(self) -> bool:
-        """True: DONE without a send, as every effect was seen. A row that a person dismissed is not meant."""
-        return self.state is RepairState.DONE and self.is_unsent and not self.is_dismissed
+        """True: DONE without a send, or with one that came to nothing, by settings that may have been outdated. A row
+        that a person dismissed is not meant."""
+        came_to_nothing = self.answer_fact is not None and self.answer_fact.code is TAKEN_BY_NOBODY
+        return self.state is RepairState.DONE and (self.is_unsent or came_to_nothing) and not self.is_dismissed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

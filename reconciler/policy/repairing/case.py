@@ -141,6 +141,12 @@ class RepairCase(CaseFile):
         return lacking if is_everybodys and not answering else answering
 
     @property
+    def is_taken_by_nobody(self) -> bool:
+        """No group takes the message by these settings, and none has its effect: those of another process, which has
+        proved the loss, may differ."""
+        return not self._lacking() and not any(self._has_effect(plan.group) for plan in self.plans)
+
+    @property
     def spared(self) -> tuple[str, ...]:
         """Groups without the effect that a person has dismissed. A copy for every group would be a second effect there:
         what was missing has been done by hand."""

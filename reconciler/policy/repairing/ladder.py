@@ -31,6 +31,7 @@ from reconciler.contract.kept_facts import (
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
     SENT_LATE,
+    TAKEN_BY_NOBODY,
     TOO_OFTEN,
     UNCONSUMED,
     WAITS_FOR_EFFECT,
@@ -148,6 +149,8 @@ def _finish(case: RepairCase) -> Question | RepairStep:
     unknown = [lookup.reason for lookup in (case.own_copies, case.own_halves) if lookup.is_unknown]
     if unknown:
         return _wait(case, HALVES_UNKNOWN(why=unknown[0]))
+    if case.own_copies.is_absent and case.is_taken_by_nobody:
+        return _done(case, TAKEN_BY_NOBODY())  # a half may be all that there is of the message: it is left open
     still_open = open_halves(case)
     if still_open:
         done = _done(case, HALVES_CLOSED())

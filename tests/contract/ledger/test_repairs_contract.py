@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.contract.kept_facts import REPAIR_DISMISSED
+from reconciler.contract.kept_facts import REPAIR_DISMISSED, TAKEN_BY_NOBODY
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.errors import MalformedInput
 from reconciler.policy.ports.ledger import Repair, RepairChange
@@ -277,6 +277,22 @@ def test_a_repair_that_a_person_opened_again_and_that_was_closed_unsent_begins_a
     (closed,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
     assert (closed.attempts, closed.closed_unsent) == (1, True)
     world.clock.advance(60)
+    assert repairs.reopen(closed, rung=Rung.REPUBLISH)
+    (row,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
+    assert (row.state, row.rung, row.attempts, row.done_at_ms) == (RepairState.OPEN, Rung.REPUBLISH, 0, None)
+
+
+def test_a_repair_whose_send_came_to_nothing_and_that_nobody_takes_by_some_settings_begins_as_a_new_one(
+    world: World,
+) -> None:
+    repairs = world.ledger.repairs
+    mine = claimed(world)
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    assert repairs.change(mine, sending, token="mine") is not None
+    for state in (RepairState.SENT, RepairState.DONE):
+        repairs.change(mine, RepairChange(state=state, rung=Rung.END, answer=TAKEN_BY_NOBODY()), token="mine")
+    (closed,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
+    assert (closed.attempts, closed.closed_unsent) == (1, True)
     assert repairs.reopen(closed, rung=Rung.REPUBLISH)
     (row,) = repairs.of_keys(world.environment, "ORDERS", [key(1)])[key(1)]
     assert (row.state, row.rung, row.attempts, row.done_at_ms) == (RepairState.OPEN, Rung.REPUBLISH, 0, None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.contract.kept_facts import BY_HOLD, DEAD_LETTERED_BY, ENDS, HELD
+from reconciler.contract.kept_facts import BY_HOLD, DEAD_LETTERED_BY, ENDS, HELD, TAKEN_BY_NOBODY
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
@@ -196,6 +196,30 @@ def test_what_a_person_opens_again_with_outdated_tags_was_not_sent_and_the_loss_
     assert (ended(world, lost).state, ended(world, lost).attempts) == (RepairState.DONE, 1)
     assert world.broker.ends == [], "the half of a committed message is not rolled back"
     world.topic = right_topic
+    world.rounds(world.process(), 12)
+    assert (ended(world, lost).state, ended(world, lost).attempts, copies(world, lost)) == (RepairState.DONE, 1, 1)
+
+
+def test_the_half_of_a_send_that_came_to_nothing_is_not_rolled_back_by_outdated_tags() -> None:
+    """Its END was refused: the half is all that there is of the message."""
+    world = World(repair=RepairRules(verify_after_seconds=4.0, enabled=False))
+    lost = world.lose(1)
+    world.rounds(world.process(), 8)
+    world.repair_rules = RepairRules(verify_after_seconds=4.0)
+    refused = replace(ended(world, lost), attempts=1, sent_at_ms=world.clock.now_ms())
+    world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = refused
+    right_topic = world.topic
+    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right_topic.subscriptions)
+    world.topic = replace(right_topic, subscriptions=outdated)
+    process = world.process(owner="outdated")
+    for _ in range(3):
+        world.clock.advance(5)
+        process.run(world.subscriptions[0])
+    closed = ended(world, lost)
+    assert (closed.state, closed.why, world.broker.ends) == (RepairState.DONE, TAKEN_BY_NOBODY(), [])
+    world.topic = right_topic
+    world.ledger.rows.candidates.clear()  # as the sweeper announces it again, whose tags have changed
+    world.announce(lost)
     world.rounds(world.process(), 12)
     assert (ended(world, lost).state, ended(world, lost).attempts, copies(world, lost)) == (RepairState.DONE, 1, 1)
 
