@@ -131,6 +131,10 @@ class NativeConsumer:
         groups = {handler.group for handler in handlers}
         if len(groups) != 1:
             raise InvalidValue("handlers", sorted(groups), "one or more handlers of one consumer group")
+        if any(handler.is_asynchronous for handler in handlers):
+            raise InvalidValue(
+                "handlers", "async def", "rocketmq-client-python has threads only: TransactionalConsumer"
+            )
         wanted = dict(subscriptions or dict.fromkeys((t for h in handlers for t in h.topics or ()), "*"))
         self._by_topic = handlers_by_topic(handlers, wanted)
         self.group = check_group(groups.pop())

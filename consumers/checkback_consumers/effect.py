@@ -23,7 +23,7 @@ from reconciler.sql.rights import is_refused
 
 logger = logging.getLogger(__name__)
 
-#: Runs the business writes on the connection; raises to roll back.
+#: Runs the business writes on the connection; raises to roll back. Of a handler that is a coroutine it returns that.
 Effect = Callable[[Any], object]
 
 #: Of this process: inboxes are made anew for each message where it has several databases.
@@ -77,20 +77,7 @@ class SqlInbox:
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
         """apply_once() for several messages in their order, in one transaction: all have their effect, or none."""
         with self._transaction() as connection:
-            session = SqlSession(connection)
-            session.require_guarded()
-            completion = _COMPLETIONS.of(self._database, session)
-            try:
-                done = [_enter_and_run(session, connection, entry, effect, completion) for entry, effect in work]
-                complete_row(session)
-            except Exception as error:
-                refused = is_refused(error) or lacks_schema(str(driver_error(error)))
-                if refused or isinstance(error, UsageError):
-                    _COMPLETIONS.forget(self._database, session, is_refused=refused)
-                raise
-            if not session.is_marked():
-                raise UsageError(ENDED)
-            return done
+            return apply_in(SqlSession(connection), connection, work, database=self._database)
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -111,11 +98,35 @@ class SqlInbox:
                 connection.close()
 
 
+def apply_in(
+    session: SqlSession, connection: Any, work: Iterable[tuple[InboxEntry, Effect]], *, database: Any
+) -> list[InboxAnswer]:
+    """Rows and effects in the transaction of a connection of `database`, which is to be committed next."""
+    session.require_guarded()
+    completion = _COMPLETIONS.of(database, session)
+    try:
+        done = [_enter_and_run(session, connection, entry, effect, completion) for entry, effect in work]
+        complete_row(session)
+    except Exception as error:
+        refused = is_refused(error) or lacks_schema(str(driver_error(error)))
+        if refused or isinstance(error, UsageError):
+            _COMPLETIONS.forget(database, session, is_refused=refused)
+        raise
+    if not session.is_marked():
+        raise UsageError(ENDED)
+    return done
+
+
+def is_asynchronous(database: object) -> bool:
+    """Whether what it gives has to be awaited, as far as it can be told."""
+    kinds = (*type(database).__mro__, *getattr(getattr(database, "class_", None), "__mro__", ()))
+    return iscoroutinefunction(database) or any(kind.__name__.lower().startswith("async") for kind in kinds)
+
+
 def require_database(database: object) -> None:
     """Raises InvalidValue for what is neither an Engine nor called for a connection, and for anything asynchronous."""
-    kinds = (*type(database).__mro__, *getattr(getattr(database, "class_", None), "__mro__", ()))
-    if iscoroutinefunction(database) or any(kind.__name__.lower().startswith("async") for kind in kinds):
-        remedy = "it is asynchronous: give a synchronous Engine or sessionmaker of the same database"
+    if is_asynchronous(database):
+        remedy = "it is asynchronous: write the handler as `async def`, or give a synchronous Engine or sessionmaker"
     elif not isinstance(database, sa.Engine) and not callable(database):
         remedy = "give an Engine, a sessionmaker, or a function that returns a connection"
     else:

@@ -9,7 +9,7 @@ acknowledged, also where the recorder failed: a scan of the inbox finds what it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import (
@@ -22,10 +22,12 @@ from inspect import (
     isgeneratorfunction,
     signature,
 )
-from typing import Any, Protocol, cast, runtime_checkable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 import sqlalchemy as sa
 
+from checkback_consumers.asynchronous import RUNNING_MAX_DEFAULT, AwaitedSqlInbox, HandlersLoop
 from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
 from checkback_consumers.errors import HandlerRefused, InboxNotReached, IncompleteEffect
 from checkback_consumers.inbox import SOURCE_CONSUMER, InboxAnswer, InboxEntry
@@ -34,19 +36,23 @@ from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPICS
-from reconciler.sql.engines import class_names, driver_error
+from reconciler.sql.awaited_connection import connections_max, is_async_engine
+from reconciler.sql.engines import class_names, driver_error, sqlstate_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 logger = logging.getLogger(__name__)
 
 #: Where brokers keep halves: a message there is not committed. Tools can have any record consumed directly (309).
 _UNDECIDED = HALF_TOPICS | {DISCARD_TOPIC}
 
-#: The service's own code: handler(message, connection). It neither commits nor rolls back.
+#: The service's own code: handler(message, connection), `def` or `async def`. It neither commits nor rolls back.
 BusinessHandler = Callable[[Any, Any], object]
 DedupeBy = Callable[[ConsumedMessage], str | None]
 #: The database of a message, the same for every delivery of it: an Engine, a sessionmaker, or a function that returns a
 #: connection.
-DatabaseOf = Callable[[ConsumedMessage], sa.Engine | Callable[[], Any]]
+DatabaseOf: TypeAlias = "Callable[[ConsumedMessage], sa.Engine | AsyncEngine | Callable[[], Any]]"
 
 
 class KeyRecorder(Protocol):
@@ -117,6 +123,10 @@ class TransactionalHandler:
     The call answers CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out, which suits concurrent, orderly
     and pull consumption and the native client. `apply` is the same with exceptions. Shared by threads: it keeps
     nothing but counters.
+
+    Of an `async def` it is opened with `async with`, in the loop that its calls then run in; the end cancels what still
+    runs, whose messages come again. Threads call it as they call any other, and wait. In another loop, or after a fork,
+    it raises UsageError.
     """
 
     def __init__(
@@ -129,16 +139,18 @@ class TransactionalHandler:
         recorder: KeyRecorder | None = None,
         dedupe_by: DedupeBy | None = None,
         is_batched: bool = False,
+        loop: HandlersLoop | None = None,
     ) -> None:
-        """`inbox`: of every message, or a function from a message to its inbox in one of several databases."""
+        """`inbox`: of every message, or a function from a message to its inbox in one of several databases. `loop`: of
+        a handler that is a coroutine, and of its inbox; None: it is a plain function."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
-        if _runs_later(handler):
+        if loop is None and _runs_later(handler):
             raise InvalidValue(
                 "handler",
                 getattr(handler, "__qualname__", type(handler).__qualname__),
                 "it is async or a generator, so that a call does no work: write a plain function over a synchronous "
-                "connection",
+                "database, or `async def` over an asynchronous one",
             )
         recorded_group = getattr(recorder, "group", group)
         if recorded_group != group:
@@ -156,6 +168,7 @@ class TransactionalHandler:
         self._inbox_of: Callable[[ConsumedMessage], Inbox] = (lambda _: inbox) if isinstance(inbox, Inbox) else inbox
         self._recorder = recorder
         self._dedupe_by = dedupe_by
+        self._loop = loop
         self._batches = _Batches.of(inbox, recorder) if is_batched else None
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
@@ -178,6 +191,37 @@ class TransactionalHandler:
             )
             return ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """The handler is an `async def`."""
+        return self._loop is not None
+
+    def require_open(self) -> None:
+        """Asked by the consumer and the replay worker: UsageError for an asynchronous handler that is not open, was
+        opened before a fork, or is asked in a loop."""
+        if self._loop is not None:
+            self._loop.require_open()
+
+    def open_apart(self) -> Callable[[], None]:
+        """Asked by the command `reconciler replay`, which runs no loop: opens an asynchronous handler in one, on a
+        thread of its own. Returns what ends both."""
+        return (lambda: None) if self._loop is None else self._loop.open_apart()
+
+    async def __aenter__(self) -> Self:
+        """Opens an asynchronous handler in the running loop. Raises UsageError if it is open, or synchronous."""
+        if self._loop is None:
+            raise UsageError(f"the handler of {self.group} is synchronous: there is nothing to open")
+        self._loop.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancels what still runs, which is rolled back and comes again, and waits for that 15 s at most. It may be
+        opened again."""
+        assert self._loop is not None  # noqa: S101 - else it was not opened
+        await self._loop.close()
 
     def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
         """The shape of a push consumer's listener: stops at the first failure of a batch and tells where it was, so
@@ -236,10 +280,10 @@ class TransactionalHandler:
         inbox = self._inbox_of(message)
         has_begun = False
 
-        def effect(connection: Any) -> None:
+        def effect(connection: Any) -> object:
             nonlocal has_begun
             has_begun = True
-            self._run(message, connection)
+            return self._run(message, connection)
 
         try:
             return inbox.apply_once(entry, effect)
@@ -270,8 +314,19 @@ class TransactionalHandler:
             former_digest=None if former_key is None else digest_of(message, former_key),
         )
 
-    def _run(self, message: ConsumedMessage, connection: Any) -> None:
+    def _run(self, message: ConsumedMessage, connection: Any) -> object:
+        """Runs the handler; of an asynchronous one it returns what has to be awaited."""
         answer = self._handler(message, connection)
+        if self._loop is not None:
+            return self._until_done(message, cast("Awaitable[object]", answer))
+        self._require_done(message, answer)
+        return None
+
+    async def _until_done(self, message: ConsumedMessage, answer: Awaitable[object]) -> None:
+        self._require_done(message, await answer)
+
+    def _require_done(self, message: ConsumedMessage, answer: object) -> None:
+        """Raises UsageError for work that has not run, HandlerRefused where the handler asked for the message again."""
         if isawaitable(answer) or isgenerator(answer) or isasyncgen(answer):
             # Nothing of it has run: its inbox row would say that it has.
             if hasattr(answer, "close"):
@@ -298,19 +353,26 @@ def _runs_later(function: Callable[..., object]) -> bool:
     )
 
 
+def _is_coroutine(function: Callable[..., object]) -> bool:
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+
+
 def _is_of_the_message(error: Exception) -> bool:
     """Whether a database refused the inbox row for its values: a NUL in PostgreSQL, say."""
-    return bool(class_names(driver_error(error)) & {"DataError", "ValueError", "OverflowError"})
+    original = driver_error(error)
+    is_of_values = bool(class_names(original) & {"DataError", "ValueError", "OverflowError"})
+    return is_of_values or sqlstate_of(original)[:2] == "22"  # asyncpg's classes have other names
 
 
-def _inbox_of(database_of: DatabaseOf, message: ConsumedMessage) -> Inbox:
+def _inbox_of(database_of: DatabaseOf, loop: HandlersLoop | None, message: ConsumedMessage) -> Inbox:
     database = database_of(message)
-    if not isinstance(database, sa.Engine) and (isinstance(database, Inbox) or not callable(database)):
+    is_engine = isinstance(database, sa.Engine) or is_async_engine(database)
+    if not is_engine and (isinstance(database, Inbox) or not callable(database)):
         raise UsageError(
             f"the database of {message.unique_key} is {type(database).__name__}: return an Engine, a sessionmaker, or "
             "a function that returns a connection"
         )
-    return SqlInbox(database)
+    return _inbox_in(database, loop)
 
 
 def _takes_a_message(database: Callable[..., Any]) -> bool:
@@ -323,14 +385,34 @@ def _takes_a_message(database: Callable[..., Any]) -> bool:
     return any(one.kind in positional and one.default is Parameter.empty for one in parameters)
 
 
+def _inbox_for(database: Any, loop: HandlersLoop | None) -> Inbox | Callable[[ConsumedMessage], Inbox]:
+    if isinstance(database, Inbox) and loop is None:
+        return database
+    if not isinstance(database, sa.Engine) and callable(database) and _takes_a_message(database):
+        require_database(database)  # the function itself; what it returns is looked at with each message
+        return partial(_inbox_of, cast("DatabaseOf", database), loop)
+    return _inbox_in(database, loop)
+
+
+def _inbox_in(database: Any, loop: HandlersLoop | None) -> Inbox:
+    return SqlInbox(database) if loop is None else AwaitedSqlInbox(database, loop)
+
+
+def _loop_for(database: object, running_max: int | None) -> HandlersLoop:
+    if running_max is not None and running_max < 1:
+        raise InvalidValue("running_max", running_max, "1 or more")
+    return HandlersLoop(running_max=running_max or connections_max(database) or RUNNING_MAX_DEFAULT)
+
+
 def transactional_handler(
-    database: sa.Engine | Inbox | Callable[[], Any] | DatabaseOf,
+    database: sa.Engine | AsyncEngine | Inbox | Callable[[], Any] | DatabaseOf,
     *,
     group: str,
     topics: str | Iterable[str] | None = None,
     recorder: KeyRecorder | None = None,
     dedupe_by: DedupeBy | None = None,
     is_batched: bool = False,
+    running_max: int | None = None,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
@@ -348,26 +430,25 @@ def transactional_handler(
     `is_batched`: messages that the consumer delivers together (`PushSettings.batch_size`) share one transaction, which
     saves a commit for each. The handler still gets one message at a time. If one of them fails, all are rolled back
     and run again, each in a transaction of its own: what a handler does outside the database is then done twice.
+
+    An `async def` needs an asynchronous database: an AsyncEngine, an async_sessionmaker, or a function that returns an
+    AsyncSession, an AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or what gives one by
+    `await` or `async with`. `running_max` of its calls run at a time; without it as many as the pool of an engine gives
+    connections, else 20.
     """
-    inbox: Inbox | Callable[[ConsumedMessage], Inbox]
-    if isinstance(database, Inbox):
-        inbox = database
-    elif not isinstance(database, sa.Engine) and _takes_a_message(database):
-        require_database(database)
-        inbox = partial(_inbox_of, cast("DatabaseOf", database))
-    else:
-        inbox = SqlInbox(cast("sa.Engine | Callable[[], Any]", database))
     wanted = (topics,) if isinstance(topics, str) else topics
 
     def decorate(handler: BusinessHandler) -> TransactionalHandler:
+        loop = _loop_for(database, running_max) if _is_coroutine(handler) else None
         return TransactionalHandler(
             handler,
-            inbox,
+            _inbox_for(database, loop),
             group=group,
             topics=wanted,
             recorder=recorder,
             dedupe_by=dedupe_by,
             is_batched=is_batched,
+            loop=loop,
         )
 
     return decorate

@@ -49,7 +49,8 @@ _COMPLETE = (
 )
 #: Where a row lies is not left to the planner: by the statistics of an empty table it takes the index of business ids,
 #: for as long as a prepared plan lives, and reads all rows of the group.
-_AT_ITS_PLACE = "ctid = CAST(:done_place AS tid) AND "
+#: asyncpg gives a text for a tid only where the statement says text.
+_AT_ITS_PLACE = "ctid = CAST(CAST(:done_place AS VARCHAR) AS tid) AND "
 
 ENDED = (
     "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "

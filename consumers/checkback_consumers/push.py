@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import Self
 
+from checkback_consumers.asynchronous import on_thread
 from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.message import ConsumedMessage
 from reconciler.clock import Clock
@@ -19,7 +22,8 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 
 
 class TransactionalConsumer:
-    """A member of the handlers' group; start, shutdown, or a with block.
+    """A member of the handlers' group; start, shutdown, or a with block. In a loop it is `async with`, which waits for
+    both on a thread.
 
     One handler for each topic, all of one group (one PushConsumer has one listener, this one dispatches by topic).
     `subscriptions` maps a topic to its tags ("a || b", "*"); without it every topic that a handler names is
@@ -59,7 +63,9 @@ class TransactionalConsumer:
         self.consumer.register_listener(self._listen, orderly=orderly)
 
     def start(self) -> Self:
-        """Joins the group."""
+        """Joins the group. Raises UsageError for an asynchronous handler that is not open."""
+        for handler in self.handlers:
+            handler.require_open()
         self.consumer.start()
         return self
 
@@ -72,6 +78,20 @@ class TransactionalConsumer:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    async def __aenter__(self) -> Self:
+        """As start()."""
+        try:
+            return await on_thread(self.start)
+        except BaseException:  # a start that goes on is followed by its end
+            threading.Thread(target=self.shutdown, name="consumer-end", daemon=True).start()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As shutdown(). Cancelled meanwhile, that goes on."""
+        await on_thread(self.shutdown)
 
     def _listen(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
         # A batch is of one queue, so of one topic.

@@ -159,7 +159,7 @@ class ReplayWorker:
 
         Stops where the handler's database is away: after a few rows, for one alone may have met an error of its own.
         A topic that is held is left alone; holds are read before each row. Raises DatabaseAway if the ledger is away,
-        ConfigurationError where its login may not read the holds.
+        ConfigurationError where its login may not read the holds, UsageError where an asynchronous handler is not open.
         """
         counts = ReplayCounts()
         unreached = 0
@@ -170,6 +170,7 @@ class ReplayWorker:
             for position, row in enumerate(rows):
                 if stop is not None and stop.is_set():
                     return counts
+                self._handler.require_open()
                 if self._is_held(topic):
                     counts += ReplayCounts(held=len(rows) - position)
                     break

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from checkback_producers.apart import StepsApart
 from checkback_producers.client_python import NativeProducer
@@ -25,6 +25,7 @@ from checkback_producers.transaction import Block, TransactionParts, is_interrup
 from reconciler.contract.extras import install
 from reconciler.errors import InvalidValue, MissingDependency, UsageError
 from reconciler.rocketmq.wire.message import Message
+from reconciler.sql.awaited_connection import connections_max
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -136,7 +137,7 @@ class AsyncTransactionalProducer:
         if find_spec("greenlet") is None:
             raise MissingDependency(f"asynchronous connections need greenlet: {install('asyncio')}")
         if blocks_max is None:
-            blocks_max = _connections_max(database)
+            blocks_max = connections_max(database) or BLOCKS_MAX_DEFAULT
         for name, value in (("blocks_max", blocks_max), ("wait_seconds", wait_seconds)):
             if not value > 0:
                 raise InvalidValue(name, value, "more than 0")
@@ -170,9 +171,3 @@ class AsyncTransactionalProducer:
         """Waits for what blocks have left, then shuts the producer down; what takes longer than 15 s is UNKNOWN.
         Cancelled meanwhile, both go on apart."""
         await self._steps.answer_of(self._steps.close(self._producer.shutdown))
-
-
-def _connections_max(database: AsyncEngine | None) -> int:
-    pool: Any = None if database is None else database.sync_engine.pool
-    size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
-    return size() + overflow if size is not None and overflow >= 0 else BLOCKS_MAX_DEFAULT

@@ -27,7 +27,7 @@ from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MalformedInput
 from reconciler.policy.sweeping import OutboxFact, SettledTags
-from reconciler.sql.awaited_connection import on_connection, wait_for
+from reconciler.sql.awaited_connection import AwaitedConnection, on_connection, wait_for
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
 from reconciler.sql.engines import (
     asked_once,
@@ -143,7 +143,7 @@ class SqlOutbox:
         def refuse(error: Exception, entry: OutboxEntry) -> None:
             wait_for(apart(partial(self._refuse, error, entry)))
 
-        return await on_connection(connection, lambda local: self._record(local, entry, refuse))
+        return await on_connection(connection, lambda given: self._record(AwaitedConnection(given), entry, refuse))
 
     def _record(
         self, local: CallersConnection, entry: OutboxEntry, refuse: Callable[[Exception, OutboxEntry], None]

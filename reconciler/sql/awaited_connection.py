@@ -2,17 +2,15 @@
 
 SQLAlchemy's asyncio runs synchronous code in a greenlet, which gives control to the loop where the driver waits. The
 same is done here for the drivers' own connections, so that each procedure is written once. Nothing here begins, commits
-or rolls back. PostgreSQL's asyncpg has no autocommit to ask for: whatever is outside a transaction is. Values are given
-by position.
+or rolls back. PostgreSQL's asyncpg has no autocommit to ask for: whatever is outside a transaction is.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
-from itertools import count
 from typing import Any, TypeVar
 
 from sqlalchemy.util import await_only, greenlet_spawn
@@ -27,18 +25,32 @@ _ALIKE = {"asyncpg": "asyncpg", "psycopg": "psycopg", "aiosqlite": "sqlite3", "a
 _BARE = ("asyncpg", "psycopg")
 
 
-async def on_connection(connection: object, procedure: Callable[[CallersConnection], T]) -> T:
+async def on_connection(connection: object, procedure: Callable[[Any], T]) -> T:
     """Runs a synchronous procedure on an AsyncSession or AsyncConnection of SQLAlchemy, or on a connection of asyncpg
-    or psycopg; the loop goes on meanwhile. Raises UnsafeConnection, and what the procedure raises."""
+    or psycopg; the loop goes on meanwhile. It makes an AwaitedConnection of what it is given, and its errors pass."""
     given: Any = connection() if _is_of_asyncio(connection, "async_scoped_session") else connection  # type: ignore[operator]
     if _is_of_asyncio(given, "AsyncSession") or _is_of_asyncio(given, "AsyncConnection"):
-        return await given.run_sync(lambda plain: procedure(AwaitedConnection(plain)))  # type: ignore[no-any-return]
-    return await greenlet_spawn(lambda: procedure(AwaitedConnection(given)))
+        return await given.run_sync(procedure)  # type: ignore[no-any-return]
+    return await greenlet_spawn(procedure, given)
 
 
 def wait_for(step: Awaitable[T]) -> T:
     """Waits inside a procedure of on_connection()."""
     return await_only(step)
+
+
+def is_async_engine(given: object) -> bool:
+    """Whether it is an AsyncEngine of SQLAlchemy."""
+    return _is_of_asyncio(given, "AsyncEngine")
+
+
+def connections_max(database: object) -> int | None:
+    """How many connections the pool of an AsyncEngine, or of an async_sessionmaker's, gives at a time. None: it has no
+    bound, or there is no pool."""
+    engine: Any = database if is_async_engine(database) else getattr(database, "kw", {}).get("bind")
+    pool: Any = engine.sync_engine.pool if is_async_engine(engine) else None
+    size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
+    return size() + overflow if size is not None and overflow >= 0 else None
 
 
 def _is_of_asyncio(given: object, name: str) -> bool:
@@ -66,7 +78,7 @@ class AwaitedConnection(CallersConnection):
     def execute(self, sql: str, parameters: Parameters) -> int:
         """As the synchronous one."""
         if self._package == "asyncpg":
-            sql = _numbered(sql)
+            sql, parameters = _numbered(sql, parameters)
         if not self.is_of_driver:
             return super().execute(sql, parameters)
         if self._package == "asyncpg":
@@ -77,7 +89,7 @@ class AwaitedConnection(CallersConnection):
     def select_one(self, sql: str, parameters: Parameters) -> Sequence[Any] | None:
         """As the synchronous one."""
         if self._package == "asyncpg":
-            sql = _numbered(sql)
+            sql, parameters = _numbered(sql, parameters)
         if not self.is_of_driver:
             return super().select_one(sql, parameters)
         if self._package == "asyncpg":
@@ -87,6 +99,12 @@ class AwaitedConnection(CallersConnection):
 
         cursor = self._raw.cursor(row_factory=tuple_row)  # the service's may make objects of rows
         return wait_for(_first(cursor, sql, parameters))
+
+    def is_sound(self) -> bool:
+        """As the synchronous one, but that asyncpg tells no failed transaction: there the next statement does."""
+        if self._package == "asyncpg":
+            return self._is_the_same() and self._is_in_transaction()
+        return super().is_sound()
 
     def is_autocommitting(self) -> bool:
         """As the synchronous one; asyncpg's own connection always is, outside a transaction."""
@@ -113,8 +131,20 @@ async def _first(cursor: Any, sql: str, parameters: Parameters) -> Sequence[Any]
         return await cursor.fetchone()  # type: ignore[no-any-return]
 
 
-@cache
-def _numbered(sql: str) -> str:
+def _numbered(sql: str, parameters: Parameters) -> tuple[str, tuple[object, ...]]:
     """As asyncpg takes the values: $1, $2, ..."""
-    numbers = count(1)
-    return re.sub("%s", lambda _: f"${next(numbers)}", sql)
+    text, names = _with_numbers(sql)
+    return text, tuple(parameters[name] for name in names) if isinstance(parameters, Mapping) else parameters
+
+
+@cache
+def _with_numbers(sql: str) -> tuple[str, tuple[str, ...]]:
+    """The statement, and the name of each value; without names it is in the order of the values."""
+    places: dict[str, int] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        return f"${places.setdefault(found['name'] or str(found.start()), len(places) + 1)}"
+
+    return re.sub(r"%(?:\((?P<name>\w+)\)s|s|%)", numbered, sql), tuple(places)

@@ -141,7 +141,7 @@ class CallersConnection:
 
         False for a failed transaction of PostgreSQL: its COMMIT is a rollback.
         """
-        if self._owner is not None and self._owner.get_transaction() is not self._transaction:
+        if not self._is_the_same():
             return False
         if self.dialect == "postgresql":
             return int(self._raw.info.transaction_status) == _POSTGRES_IN_TRANSACTION
@@ -156,6 +156,9 @@ class CallersConnection:
         if self._package == "pymysql":
             return bool(self._raw.server_status & _MYSQL_AUTOCOMMIT)
         return bool(self._raw.autocommit)
+
+    def _is_the_same(self) -> bool:
+        return self._owner is None or self._owner.get_transaction() is self._transaction
 
     def _is_in_transaction(self) -> bool:
         if self._package == "sqlite3":

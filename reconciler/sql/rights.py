@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.contract.facts import Fact
 from reconciler.errors import ReconcilerError
-from reconciler.sql.engines import class_names, lacks_schema, translated_errors
+from reconciler.sql.engines import class_names, lacks_schema, sqlstate_of, translated_errors
 
 #: ER_TABLEACCESS_DENIED_ERROR and ER_COLUMNACCESS_DENIED_ERROR of MySQL and MariaDB.
 _MYSQL_REFUSALS = (1142, 1143)
@@ -36,7 +36,8 @@ def is_refused(error: BaseException | None) -> bool:
     """True if the database refused a statement for want of a right; the driver's error may be wrapped."""
     original = getattr(error, "orig", None) or error
     number = next(iter(getattr(original, "args", ())), None)
-    return "InsufficientPrivilege" in class_names(original) or number in _MYSQL_REFUSALS
+    is_of_postgres = "InsufficientPrivilege" in class_names(original) or sqlstate_of(original) == "42501"
+    return is_of_postgres or number in _MYSQL_REFUSALS
 
 
 def lacks_right(error: ReconcilerError) -> bool:

@@ -85,6 +85,7 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
         clock=connections.clock,
     )
     connections.close_at_end(worker.close)
+    connections.close_at_end(wrapped.open_apart())
     return worker
 
 

@@ -84,6 +84,8 @@ class FrameworkShop(Stacked):
         self.names["asynchronous_url"] = self._postgres_url.replace("+psycopg", "+asyncpg")
         assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/9"))["unique_key"]
         self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5, 9])
+        assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/10"))["unique_key"]
+        asyncio.run(self._receive([4, 5, 9, 10]))
         self.names["producer"] = self.kept
         assert self.names["web"].test_client().post("/orders/6").get_json()["unique_key"]
         assert asyncio.run(posted(self.names["api"], "/orders/7"))["unique_key"]
@@ -105,6 +107,14 @@ class FrameworkShop(Stacked):
     def _bill(self, handler: Any, bills: Callable[[], list[int]], expected: list[int]) -> None:
         with TransactionalConsumer(handler, name_servers=self._deployed.name_servers):
             eventually(lambda: bills() == expected, within_seconds=60, message=f"bills of {handler}")
+
+    async def _receive(self, expected: list[int]) -> None:
+        """By the handler in a loop."""
+        stop = asyncio.Event()
+        receiving = asyncio.create_task(self.names["receive"](stop))
+        await asyncio.to_thread(eventually, lambda: self._postgres_bills() == expected, within_seconds=60)
+        stop.set()
+        await receiving
 
     def _bills(self) -> list[int]:
         with closing(sqlite3.connect(self._sqlite_url.removeprefix("sqlite:///"))) as database:

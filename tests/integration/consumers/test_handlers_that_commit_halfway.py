@@ -33,6 +33,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from reconciler.words import said
+from tests.integration.consumers.faces import Decorator
 from tests.integration.consumers.test_inbox_databases import driver_connection, pay_plainly
 from tests.polling import eventually
 from tests.unit.consumers.messages import KeptRecorder, business, effect_count, message, new_key
@@ -100,11 +101,11 @@ def rows(engine: sa.Engine) -> dict[str, str | None]:
 @pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
 def test_a_handler_that_ends_its_transaction_is_refused_for_good_and_is_no_evidence(
-    engine: sa.Engine, kind: str, way: str, then: str
+    engine: sa.Engine, kind: str, way: str, then: str, handling: Decorator
 ) -> None:
     database: Any = engine if kind == "sqlalchemy" else lambda: driver_connection(engine)
     recorder, received = KeptRecorder(), message()
-    bill = transactional_handler(database, group="billing", recorder=recorder)(halfway(WAYS[way], then=then))
+    bill = handling(database, group="billing", recorder=recorder)(halfway(WAYS[way], then=then))
     if way == "has DDL" and engine.dialect.name != "mysql":  # its DDL is a part of the transaction
         assert (bill(received) is ConsumeStatus.CONSUME_SUCCESS) == (then != "raises")
         assert (rows(engine) == {received.unique_key: None}) == (then != "raises")
@@ -126,9 +127,9 @@ def test_a_handler_that_ends_its_transaction_is_refused_for_good_and_is_no_evide
     assert scanned.incomplete is not None
 
 
-def test_a_handler_that_leaves_the_transaction_alone_completes_its_row(engine: sa.Engine) -> None:
+def test_a_handler_that_leaves_the_transaction_alone_completes_its_row(engine: sa.Engine, handling: Decorator) -> None:
     received = message()
-    bill = transactional_handler(engine, group="billing")(pays)
+    bill = handling(engine, group="billing")(pays)
     assert [bill.apply(received), bill.apply(received)] == [InboxAnswer.NEW, InboxAnswer.DUPLICATE]
     assert rows(engine) == {received.unique_key: None}
     found = SqlInboxEvidence({SUBSCRIPTION: [engine]}).look_up(SUBSCRIPTION, [received.unique_key])
@@ -136,7 +137,9 @@ def test_a_handler_that_leaves_the_transaction_alone_completes_its_row(engine: s
 
 
 @pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
-def test_in_a_batch_each_row_is_completed_after_its_own_handler(engine: sa.Engine, kind: str) -> None:
+def test_in_a_batch_each_row_is_completed_after_its_own_handler(
+    engine: sa.Engine, kind: str, handling: Decorator
+) -> None:
     """The handler of the second message commits what the first one has done: that one is whole, this one is not."""
     database: Any = engine if kind == "sqlalchemy" else lambda: driver_connection(engine)
     batch = [message() for _ in range(3)]
@@ -146,7 +149,7 @@ def test_in_a_batch_each_row_is_completed_after_its_own_handler(engine: sa.Engin
         if received is batch[1]:
             connection.commit()
 
-    bill = transactional_handler(database, group="billing", is_batched=True)(handler)
+    bill = handling(database, group="billing", is_batched=True)(handler)
     assert bill.listener(batch) == FailedAt(1)
     assert bill.listener(batch[2:]) is ConsumeStatus.CONSUME_SUCCESS
     found = rows(engine)
@@ -155,11 +158,11 @@ def test_in_a_batch_each_row_is_completed_after_its_own_handler(engine: sa.Engin
     assert bill.listener(batch) == FailedAt(1)
 
 
-def test_a_batch_of_handlers_that_all_commit_completes_no_row(engine: sa.Engine) -> None:
+def test_a_batch_of_handlers_that_all_commit_completes_no_row(engine: sa.Engine, handling: Decorator) -> None:
     """The transaction of the second message is not the one that wrote the row of the first."""
     batch = [message() for _ in range(3)]
     handler = halfway(WAYS["commits"], then="returns")
-    bill = transactional_handler(lambda: driver_connection(engine), group="billing", is_batched=True)(handler)
+    bill = handling(lambda: driver_connection(engine), group="billing", is_batched=True)(handler)
     assert bill.listener(batch) == FailedAt(0)
     for each in batch[1:]:
         assert bill(each) is ConsumeStatus.RECONSUME_LATER
@@ -167,10 +170,10 @@ def test_a_batch_of_handlers_that_all_commit_completes_no_row(engine: sa.Engine)
 
 
 @pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
-def test_in_a_batch_each_message_is_what_it_would_be_alone(engine: sa.Engine, kind: str) -> None:
+def test_in_a_batch_each_message_is_what_it_would_be_alone(engine: sa.Engine, kind: str, handling: Decorator) -> None:
     """New ones, one that comes twice in the batch, one that was applied before, and a second key of a business id."""
     database: Any = engine if kind == "sqlalchemy" else lambda: driver_connection(engine)
-    bill = transactional_handler(database, group="billing", is_batched=True, dedupe_by=business_id)(pays)
+    bill = handling(database, group="billing", is_batched=True, dedupe_by=business_id)(pays)
     before, first, twice, last = (message(BUSINESS_ID=f"order-{number}") for number in range(4))
     other = message(BUSINESS_ID="order-1")
     assert bill.listener([before]) is ConsumeStatus.CONSUME_SUCCESS

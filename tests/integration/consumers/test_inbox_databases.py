@@ -26,6 +26,7 @@ from reconciler.policy.evidence import Presence
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.engines import database_now_ms, open_engine
 from reconciler.sql.tables import inbox
+from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -63,14 +64,14 @@ def pay_plainly(received: ConsumedMessage, connection: Any) -> None:
 
 
 @pytest.fixture(params=["sqlalchemy", "driver"])
-def wrapped(request: pytest.FixtureRequest, engine: sa.Engine) -> TransactionalHandler:
+def wrapped(request: pytest.FixtureRequest, engine: sa.Engine, handling: Decorator) -> TransactionalHandler:
     if request.param == "sqlalchemy":
-        return transactional_handler(engine, group="billing", dedupe_by=business_id)(pay)
+        return handling(engine, group="billing", dedupe_by=business_id)(pay)
 
     def connect() -> Any:
         return driver_connection(engine)
 
-    return transactional_handler(connect, group="billing", dedupe_by=business_id)(pay_plainly)
+    return handling(connect, group="billing", dedupe_by=business_id)(pay_plainly)
 
 
 def at_once(messages: Sequence[ConsumedMessage], call: Callable[[ConsumedMessage], Any]) -> list[Any]:
@@ -120,8 +121,10 @@ def test_one_business_id_under_eight_keys_at_once_has_one_effect(
 
 
 @pytest.mark.pooled
-def test_batches_that_share_messages_in_another_order_have_one_effect_each(engine: sa.Engine) -> None:
-    wrapped = transactional_handler(engine, group="billing", is_batched=True)(pay)
+def test_batches_that_share_messages_in_another_order_have_one_effect_each(
+    engine: sa.Engine, handling: Decorator
+) -> None:
+    wrapped = handling(engine, group="billing", is_batched=True)(pay)
     for _ in range(3):
         batch = [message() for _ in range(6)]
         gate = threading.Barrier(2)
@@ -138,7 +141,7 @@ def test_batches_that_share_messages_in_another_order_have_one_effect_each(engin
 
 
 def test_the_second_waits_for_the_first_and_takes_over_if_it_rolls_back(
-    engine: sa.Engine, wrapped: TransactionalHandler
+    engine: sa.Engine, wrapped: TransactionalHandler, handling: Decorator
 ) -> None:
     received = message()
     inside, leave = threading.Event(), threading.Event()
@@ -148,7 +151,7 @@ def test_the_second_waits_for_the_first_and_takes_over_if_it_rolls_back(
         leave.wait(60)
         raise ValueError("rolled back")
 
-    failing = transactional_handler(engine, group="billing")(fails)
+    failing = handling(engine, group="billing")(fails)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(failing, received)
         assert inside.wait(60)
@@ -180,8 +183,8 @@ def test_a_driver_connection_in_autocommit_is_refused(engine: sa.Engine) -> None
     assert effect_count(engine) == 0
 
 
-def test_an_autocommit_engine_has_no_effect_without_its_row(engine: sa.Engine) -> None:
-    wrapped = transactional_handler(engine.execution_options(isolation_level="AUTOCOMMIT"), group="billing")(pay)
+def test_an_autocommit_engine_has_no_effect_without_its_row(engine: sa.Engine, handling: Decorator) -> None:
+    wrapped = handling(engine.execution_options(isolation_level="AUTOCOMMIT"), group="billing")(pay)
     if engine.dialect.name == "sqlite":  # open_engine begins transactions itself, in any mode of the driver
         assert wrapped.apply(message()) is InboxAnswer.NEW
         assert effect_count(engine) == 1
@@ -206,7 +209,9 @@ def test_a_begun_transaction_on_an_autocommit_connection_is_accepted(engine: sa.
 
 @pytest.mark.pooled
 @pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
-def test_a_handler_that_swallows_a_database_error_does_not_lose_its_effect(engine: sa.Engine, kind: str) -> None:
+def test_a_handler_that_swallows_a_database_error_does_not_lose_its_effect(
+    engine: sa.Engine, kind: str, handling: Decorator
+) -> None:
     """PostgreSQL commits a failed transaction as a rollback without an error: it must not be acknowledged."""
 
     def swallows(received: ConsumedMessage, connection: Any) -> None:
@@ -220,7 +225,7 @@ def test_a_handler_that_swallows_a_database_error_does_not_lose_its_effect(engin
 
     database: Any = engine if kind == "sqlalchemy" else lambda: driver_connection(engine)
     received = message()
-    answer = transactional_handler(database, group="billing")(swallows)(received)
+    answer = handling(database, group="billing")(swallows)(received)
     with engine.connect() as connection:
         kept = connection.execute(sa.select(sa.func.count()).select_from(inbox)).scalar_one()
     # Either the rest of the transaction stands and is acknowledged, or neither.
@@ -285,8 +290,10 @@ def test_a_handler_that_tries_again_after_a_deadlock_has_no_effect_without_its_r
             assert connection.execute(of_a).scalar_one() == 1
 
 
-def test_business_ids_that_a_database_cannot_tell_apart_never_lose_an_effect(engine: sa.Engine) -> None:
-    wrapped = transactional_handler(engine, group="billing", dedupe_by=business_id)(pay)
+def test_business_ids_that_a_database_cannot_tell_apart_never_lose_an_effect(
+    engine: sa.Engine, handling: Decorator
+) -> None:
+    wrapped = handling(engine, group="billing", dedupe_by=business_id)(pay)
     first, second = message(BUSINESS_ID="one"), message(BUSINESS_ID="one ")
     assert [wrapped(first), wrapped(message(BUSINESS_ID="one"))] == [ConsumeStatus.CONSUME_SUCCESS] * 2
     answer = wrapped(second)

@@ -38,7 +38,10 @@ class Taken:
 
 def handler(*topics: str, group: str = "billing") -> Any:
     return SimpleNamespace(
-        group=group, topics=topics or None, listener=lambda messages: (topics, [one.topic for one in messages])
+        group=group,
+        topics=topics or None,
+        require_open=lambda: None,
+        listener=lambda messages: (topics, [one.topic for one in messages]),
     )
 
 

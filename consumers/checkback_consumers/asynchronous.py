@@ -1,0 +1,283 @@
+"""Handlers that are coroutines: inbox row, effect and commit in the loop that the handler was opened in.
+
+Whoever brings a message waits on a thread of its own: the client's, a replay worker's. So heartbeats, offsets, locks of
+queues and the recorder never wait for a loop, and one that is blocked delays messages and nothing else. Batches and
+order are those of the waiting threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from checkback_consumers.effect import Effect, Inbox, apply_in, is_asynchronous
+from checkback_consumers.errors import InboxNotReached
+from checkback_consumers.inbox import ENDED, InboxAnswer, InboxEntry
+from checkback_consumers.sql_session import SqlSession
+from reconciler.contract.extras import install
+from reconciler.errors import InvalidValue, MissingDependency, TransientError, UsageError
+from reconciler.sql.awaited_connection import AwaitedConnection, is_async_engine, on_connection, wait_for
+from reconciler.sql.callers_connection import Parameters, UnsafeConnection
+from reconciler.sql.engines import driver_error, sqlstate_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RUNNING_MAX_DEFAULT = 20
+#: How long the end of a handler waits for what it has cancelled: as long as a rollback may take.
+CANCEL_SECONDS = 15.0
+_FAILED_TRANSACTION = "25P02"
+
+
+@dataclass(slots=True)
+class _Opened:
+    """One opening of a handler. Of its loop, but for what run() reads."""
+
+    loop: asyncio.AbstractEventLoop
+    process: int
+    places: asyncio.Semaphore
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    is_closed: bool = False
+
+
+class HandlersLoop:
+    """The loop of one handler, and the tasks that its calls are there. Thread-safe.
+
+    Opened in the loop that it then belongs to. In another loop, or after a fork, it refuses.
+    """
+
+    def __init__(self, *, running_max: int) -> None:
+        self._running_max = running_max
+        self._opened: _Opened | None = None
+
+    def open(self) -> None:
+        """From here on it belongs to the running loop. Raises UsageError if it is open."""
+        if self._opened is not None:
+            raise UsageError("the handler is open already, in one loop of one process: close it there, or make another")
+        places = asyncio.Semaphore(self._running_max)
+        self._opened = _Opened(asyncio.get_running_loop(), os.getpid(), places)
+
+    def require_open(self) -> _Opened:
+        """Raises UsageError where it is not open, after a fork, and in a loop, which a call would block."""
+        opened = self._opened
+        if opened is None:
+            raise UsageError("the handler is asynchronous and not open: run its consumer inside `async with` of it")
+        if opened.process != os.getpid():
+            raise UsageError("the handler was opened before a fork: decorate and open one in each process")
+        if is_in_loop():
+            raise UsageError("an asynchronous handler is called on a thread: it would block the loop that is running")
+        return opened
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs it as a task of the loop and waits on this thread. Raises what it raises; InboxNotReached where it has
+        not begun, and TransientError where it was cancelled, by the end of the handler or of the loop."""
+        opened = self.require_open()
+        answer: Future[T] = Future()
+        try:
+            opened.loop.call_soon_threadsafe(self._begin, opened, work, answer)
+        except RuntimeError as error:
+            raise InboxNotReached("the loop of the handler is closed") from error
+        return answer.result()
+
+    async def close(self) -> None:
+        """Cancels what runs and waits until it has rolled back, for CANCEL_SECONDS at most."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        opened.is_closed = True
+        for task in opened.tasks:
+            task.cancel()
+        if opened.tasks:
+            _, left = await asyncio.wait(tuple(opened.tasks), timeout=CANCEL_SECONDS)
+            if left:
+                logger.warning("handlers_not_cancelled: %d calls of a handler go on after its end", len(left))
+
+    def open_apart(self) -> Callable[[], None]:
+        """Opens it in a loop on a thread of its own, for a process that runs none; returns what ends both."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="handlers-loop", daemon=True)
+        thread.start()
+
+        async def open_here() -> None:
+            self.open()
+
+        asyncio.run_coroutine_threadsafe(open_here(), loop).result()
+
+        def close() -> None:
+            asyncio.run_coroutine_threadsafe(self.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+        return close
+
+    def _begin(self, opened: _Opened, work: Callable[[], Coroutine[Any, Any, T]], answer: Future[T]) -> None:
+        if opened.is_closed:
+            answer.set_exception(InboxNotReached("the handler was closed before the message had begun"))
+            return
+        task = opened.loop.create_task(_in_place(opened.places, work))
+        opened.tasks.add(task)
+        task.add_done_callback(partial(_hand_over, opened, answer))
+
+
+async def _in_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async with places:
+        try:
+            return await work()
+        except SystemExit as error:  # it would end the loop of the service
+            raise TransientError("the handler raised SystemExit: the message comes again") from error
+
+
+def _hand_over(opened: _Opened, answer: Future[T], task: asyncio.Task[T]) -> None:
+    opened.tasks.discard(task)
+    if task.cancelled():
+        answer.set_exception(TransientError("the handler was cancelled: the message comes again"))
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())
+
+
+def is_in_loop() -> bool:
+    """Whether this thread runs a loop now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def on_thread(step: Callable[[], T]) -> T:
+    """Runs what blocks on a thread of its own. A cancellation ends the waiting alone."""
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+
+    def run() -> None:
+        try:
+            answer.set_result(step())
+        except BaseException as error:  # noqa: BLE001  # whoever waits gets it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=getattr(step, "__qualname__", None), daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
+class AwaitedSession(SqlSession, AwaitedConnection):
+    """An asynchronous connection of the service, as far as the inbox needs it; for a procedure of on_connection()."""
+
+    def require_guarded(self) -> None:
+        """As the synchronous one. asyncpg has no other mode: after a ROLLBACK that its handler sends, each statement is
+        committed by itself. Documented, not guarded."""
+        if self._package != "asyncpg":
+            super().require_guarded()
+
+    def select_one(self, sql: str, parameters: Parameters) -> Any:
+        """As the synchronous one. All of these statements are ours: one that meets a failed transaction has found a
+        handler that swallowed the error."""
+        try:
+            return super().select_one(sql, parameters)
+        except Exception as error:
+            if sqlstate_of(driver_error(error)) == _FAILED_TRANSACTION:
+                raise UsageError(ENDED) from error
+            raise
+
+
+class AwaitedSqlInbox:
+    """The inbox in the service's own database, as SqlInbox has it, for handlers that are coroutines.
+
+    `database` is a SQLAlchemy AsyncEngine, an async_sessionmaker, or any callable that returns an AsyncSession, an
+    AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or what gives one by `await` or `async
+    with`, such as `acquire` of asyncpg's pool. Each is closed, or given back, after its message. Called on a thread.
+    """
+
+    is_weaker = False
+
+    def __init__(self, database: Any, loop: HandlersLoop) -> None:
+        """Raises InvalidValue for what gives no connection or a synchronous one, MissingDependency without greenlet."""
+        require_async_database(database)
+        if find_spec("greenlet") is None:
+            raise MissingDependency(f"asynchronous connections need greenlet: {install('asyncio')}")
+        self._database = database
+        self._loop = loop
+
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
+        """As SqlInbox.apply_once; the effect returns what is awaited."""
+        return self.apply_together([(entry, effect)])[0]
+
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
+        """As SqlInbox.apply_together, as one task of the loop. Raises what HandlersLoop.run raises, too."""
+        return self._loop.run(lambda: self._apply_together(work))
+
+    async def _apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
+        async with _connected(self._database) as connection, _in_transaction(connection):
+
+            def apply(given: object) -> list[InboxAnswer]:
+                session = AwaitedSession(given)
+                if session.is_of_driver and session.is_pipelined:
+                    raise UnsafeConnection("the connection is in pipeline mode, which is not awaited here")
+                awaited = ((entry, partial(_until_done, effect)) for entry, effect in work)
+                return apply_in(session, connection, awaited, database=self._database)
+
+            return await on_connection(connection, apply)
+
+
+def _until_done(effect: Effect, connection: Any) -> object:
+    return wait_for(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
+
+
+@asynccontextmanager
+async def _connected(database: Any) -> AsyncIterator[Any]:
+    """A connection of one message; it is closed or given back, whatever happens."""
+    async with AsyncExitStack() as stack:
+        given = database.connect() if is_async_engine(database) else database()
+        if hasattr(given, "__aenter__"):
+            connection = await stack.enter_async_context(given)
+        else:
+            connection = await given if isawaitable(given) else given
+            stack.push_async_callback(_close, connection)
+        yield connection
+
+
+async def _close(connection: Any) -> None:
+    with suppress(Exception):  # the first error is the one to show
+        await connection.close()
+
+
+@asynccontextmanager
+async def _in_transaction(connection: Any) -> AsyncIterator[None]:
+    if not hasattr(connection, "commit"):  # asyncpg's own
+        async with connection.transaction():
+            yield
+        return
+    try:
+        yield
+        await connection.commit()
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to show; closing rolls back too
+            await connection.rollback()
+        raise
+
+
+def require_async_database(database: object) -> None:
+    """Raises InvalidValue for what gives no connection, or a synchronous one."""
+    is_synchronous = isinstance(database, sa.Engine | Inbox) or hasattr(database, "class_")
+    if is_synchronous and not is_asynchronous(database):
+        remedy = "it is synchronous: give an AsyncEngine or async_sessionmaker, or write the handler as plain `def`"
+    elif not (is_async_engine(database) or callable(database)):
+        remedy = "give an AsyncEngine, an async_sessionmaker, or a function that returns a connection"
+    else:
+        return
+    raise InvalidValue("database", getattr(database, "__qualname__", type(database).__qualname__), remedy)

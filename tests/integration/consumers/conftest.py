@@ -1,0 +1,36 @@
+"""Cases of the inbox on both faces: handlers on the client's threads, and handlers in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from checkback_consumers.handler import transactional_handler
+from tests.integration.consumers.faces import Decorator, asynchronous
+from tests.unit.consumers.loops import LoopThread
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The asynchronous face shows on PostgreSQL in CI, on the other databases by night."""
+    for item in items:
+        given = getattr(getattr(item, "callspec", None), "params", {})
+        if given.get("handling") == "asyncio" and given.get("new_database_url") in ("sqlite", "mariadb"):
+            item.add_marker(pytest.mark.nightly)
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    """A running loop, on a thread of its own."""
+    made = LoopThread()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def handling(request: pytest.FixtureRequest, database_url: str) -> Decorator:
+    """Cases that decorate with it hold on both faces."""
+    if request.param == "threads":
+        return transactional_handler
+    return asynchronous(request.getfixturevalue("loop"), database_url)
