@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead screenshots docs site sbom release clean
+.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead load-many screenshots docs site sbom release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -170,6 +170,11 @@ OPTIONS ?= --shards 4 --threads 12 --consumer-threads 4 --batch 128 --pull-inter
 load-sql: SECONDS = 60
 load-sql: setup ## the full path with PostgreSQL as fast as it goes, for SECONDS=60; OPTIONS= without what makes it fast
 	$(BIN)/python -m benchmarks.load.sql --seconds $(SECONDS) $(OPTIONS) --out benchmarks/results/load-sql.json
+
+load-many: FEW = 1
+load-many: MANY = 50
+load-many: setup ## subscriptions at rest, FEW=1 and MANY=50 of them: what nothing costs
+	$(BIN)/python -m benchmarks.load.many --few $(FEW) --many $(MANY) --out benchmarks/results/load-many.json
 
 load-dead: setup ## producers that die between commit and END, default settings: seconds from commit to effect
 	$(BIN)/python -m benchmarks.load.dead --out benchmarks/results/load-dead.json

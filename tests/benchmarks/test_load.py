@@ -47,6 +47,16 @@ def run(programme: str, *arguments: str, out: Path, within_seconds: float = 170)
 
 @pytest.mark.nightly
 @pytest.mark.redis
+def test_subscriptions_at_rest_store_few_rounds(tmp_path: Path) -> None:
+    figures = run(
+        *("load.many", "--few", "1", "--many", "2", "--interval", "1", "--seconds", "15", "--settle", "1"),
+        out=tmp_path / "many.json",
+    )
+    assert figures["many"]["rows_a_minute_a_subscription"] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
 def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Path) -> None:
     figures = run(
         *("load.ids", *QUICK, "--seconds", "4", "--rate", "500", "--lose-every", "250", "--check-interval", "1"),
