@@ -1,7 +1,7 @@
 """Every Redis key, built in one place.
 
 ``K = reconciler:v1:{<environment>:<topic>:<group>:<shard>}``; the braces are the Cluster hash tag, so all keys
-of a shard live in one slot and one MULTI may touch them.
+of a shard live in one slot and one script may touch them.
 
 | key | type | holds | written by | read by |
 |---|---|---|---|---|
@@ -9,8 +9,8 @@ of a shard live in one slot and one MULTI may touch them.
 | K:apart | SET | announced keys whose announced tag the group does not take, until they are compared with the outbox; each is in K:half or K:pending too | announcement consumer | round |
 | K:commit | SET | consumed keys since the last round | recorder of the consumer, outage scan | round, explain |
 | K:commit:1..h | SET | consumed keys of the last h rounds | round | round, history, explain |
-| K:new | SET | scratch inside the round's MULTI, never seen outside | round | round |
-| K:matched | ZSET | scratch inside the round's MULTI, never seen outside | round | round |
+| K:new | SET | scratch inside the round's script, never seen outside | round | round |
+| K:matched | ZSET | scratch inside the round's script, never seen outside | round | round |
 | K:half:1..x | SET | announced keys that the last x rounds took; only where history is written | round | history |
 | K:matched:1..x | ZSET | keys that left pending by a match in the last x rounds -> first seen; likewise | round | history |
 | K:taken | HASH | generation -> "<ms of Redis TIME> <announced> <consumed> <matched>" of the last 64 rounds; likewise | round | history |

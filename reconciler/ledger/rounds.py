@@ -55,22 +55,30 @@ class SqlRounds:
         """The new name of a group answers since the earlier of both times. False: the login may not change its row."""
         return self._since.rename(old, new)
 
-    def store(self, done: RoundDone) -> None:
-        """One row.
+    def store(self, *done: RoundDone) -> None:
+        """A row each.
 
         A generation that ran again after Redis fell back replaces the undone round, which has an earlier time. An
         undone round that is stored late changes nothing.
         """
+        rows = [self._row(one) for one in done]
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, round_row, rows)
+            for one, row in zip(done, rows, strict=True):
+                undone = (round_row.c.epoch == one.epoch) & (round_row.c.generation == one.generation)
+                earlier = _of(one.shard) & undone & (round_row.c.at_ms < one.at_ms)
+                values = {name: value for name, value in row.items() if not round_row.c[name].primary_key}
+                connection.execute(sa.update(round_row).where(earlier).values(**values))
+
+    def _row(self, done: RoundDone) -> dict[str, Any]:
         counts = done.counts
-        identity = {
+        return {
             "environment": done.shard.subscription.environment,
             "topic": done.shard.subscription.topic,
             "consumer_group": done.shard.subscription.group,
             "shard": done.shard.number,
             "epoch": done.epoch,
             "generation": done.generation,
-        }
-        values: dict[str, Any] = {
             "at_ms": done.at_ms,
             "offsets": json.dumps(dict(done.offsets), separators=(",", ":")),
             "announced": counts.announced,
@@ -82,12 +90,6 @@ class SqlRounds:
             "void": 0,
             "stored_at_ms": self._database.now(),
         }
-        later = (round_row.c.generation == done.generation) & (round_row.c.at_ms < done.at_ms)
-        with self._database.writing() as connection:
-            self._database.insert_missing(connection, round_row, [identity | values])
-            connection.execute(
-                sa.update(round_row).where(_of(done.shard), round_row.c.epoch == done.epoch, later).values(**values)
-            )
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
         """Marks undone rounds; writes only where there is one."""

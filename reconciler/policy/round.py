@@ -245,9 +245,10 @@ class ReconcileRound:
         """Step 7 on each, and why shards had none whose server is away. Raises RedisAway if no shard answers."""
         rounds: list[ShardRound] = []
         away: list[RedisAway] = []
+        small = self.shards.run_small(shards)
         for shard in shards:
             try:
-                rounds.append(self.shards.run(shard))
+                rounds.append(small.get(shard) or self.shards.run(shard))
             except RedisAway as error:
                 if not self._memory.is_spread:
                     raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,8 +21,11 @@ from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports.ledger import Outage
-from reconciler.policy.ports.rounds import RoundDone, RoundLeases, Rounds, ShardLook, ShardMemory, ShardState
+from reconciler.policy.ports.rounds import NextRound, RoundDone, RoundLeases, Rounds, ShardLook, ShardMemory, ShardState
 
+#: A round that reads no more members is through in a few milliseconds, and several may be sent together: Redis serves
+#: nobody else meanwhile. Larger ones are sent one by one.
+SMALL_ROUND_MEMBERS = 1_000
 #: A shard at rest has a round at least so often: on its rows rests until when commits are accounted for.
 REST_SECONDS_MAX = 60.0
 SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
@@ -129,7 +132,11 @@ class ShardRounds:
         found = self._leases.look(renews, token=self._owner, lease_seconds=self._lease_seconds)
         self.wake(shards)
         self._looks.update(found)
-        self._renewed.update({shard: now for shard, look in found.items() if look.is_ours and renews[shard]})
+        for shard, look in found.items():
+            if since[shard] >= self._lease_seconds:
+                self._ran.pop(shard, None)  # another process may have had it meanwhile
+            if look.is_ours and renews[shard]:
+                self._renewed[shard] = now
 
     def wake(self, shards: Sequence[Shard]) -> None:
         """Lets each of them have a round in this turn. While an outage is open, rounds tell which servers answer."""
@@ -152,14 +159,20 @@ class ShardRounds:
     def run(self, shard: Shard) -> ShardRound:
         """One round of the shard, unless it rests. Raises RedisAway and DatabaseAway."""
         self._answering.discard(shard)
-        unmoved = self._unmoved(shard, self._looks.pop(shard, None))
+        look = self._looks.pop(shard, None)
+        unmoved = self._unmoved(shard, look)
         if unmoved is not None:
             self._answering.add(shard)
             return unmoved
+        own = self._own_last(shard, look)
         self._ran.pop(shard, None)
         try:
-            is_ours = self.keeps(shard)
-            done = self._run(shard, self._memory.state(shard)) if is_ours else ShardRound(shard=shard, is_ours=False)
+            if look is not None and own is not None:
+                done = self._run(shard, look.state, own)
+            elif self.keeps(shard):
+                done = self._begin(shard, self._memory.state(shard))
+            else:
+                done = ShardRound(shard=shard, is_ours=False)
         except InvariantViolation as error:
             self._events.emit(ShardStopped(shard=shard, cause=error.cause, reason=str(error)))
             return ShardRound(shard=shard, is_ours=False, problem=SHARD_STOPPED(shard=str(shard), why=str(error)))
@@ -167,13 +180,38 @@ class ShardRounds:
             self._answering.add(shard)
         return done
 
+    def run_small(self, shards: Sequence[Shard]) -> Mapping[Shard, ShardRound]:
+        """Rounds, sent together, of those that the look found changed by few keys; their rows are one transaction.
+
+        Of all others, and of those whose round did not run here, `run` is to be asked. Raises DatabaseAway.
+        """
+        rounds: list[NextRound] = []
+        for shard in shards:
+            look = self._looks.get(shard)
+            if look is None or look.members > SMALL_ROUND_MEMBERS or self._unmoved(shard, look) is not None:
+                continue
+            last = self._own_last(shard, look)
+            if last is not None:
+                after, not_before_ms = last.generation, last.at_ms + 1
+                rounds.append(NextRound(shard=shard, epoch=last.epoch, generation=after, not_before_ms=not_before_ms))
+        if not rounds:
+            return {}
+        for one in rounds:
+            self._looks.pop(one.shard, None)
+            self._ran.pop(one.shard, None)
+            self._answering.discard(one.shard)
+        found = self._memory.take_small_rounds(rounds)
+        self._store(*found.values())
+        self._answering.update(found)
+        return {shard: self._seen(done) for shard, done in found.items()}
+
     def _unmoved(self, shard: Shard, look: ShardLook | None) -> ShardRound | None:
         """Of a shard at rest, or of another owner. None: it is to have a round."""
         if look is None or look.is_ours is None:
             return None
         if not look.is_ours:
             return ShardRound(shard=shard, is_ours=False)
-        if not look.is_quiet or not self._rests(shard, look.state):
+        if look.members or not self._rests(shard, look.state):
             return None
         return ShardRound(
             shard=shard,
@@ -191,35 +229,58 @@ class ShardRounds:
         if shard not in self._ran:
             return False
         last, at_seconds = self._ran[shard]
-        is_its_memory = (state.epoch, state.generation, state.round_at_ms) == (last.epoch, last.generation, last.at_ms)
         return (
-            is_its_memory
+            _is_left_by(last, state)
             and state.now_ms >= last.at_ms
             and self._clock.monotonic_seconds() - at_seconds < self._rest_seconds * _share_of_rest(shard.subscription)
         )
 
-    def _run(self, shard: Shard, state: ShardState) -> ShardRound:
+    def _own_last(self, shard: Shard, look: ShardLook | None) -> RoundDone | None:
+        """The last round of this process, where the look found the memory that it left under a lease that is not over:
+        then the ledger has no later one, and lease and state need not be asked for again."""
+        if look is None or not look.is_ours or shard not in self._ran:
+            return None
+        last, _ = self._ran[shard]
+        is_held = self._clock.monotonic_seconds() - self._renewed.get(shard, float("-inf")) < self._lease_seconds
+        return last if is_held and _is_left_by(last, look.state) else None
+
+    def _begin(self, shard: Shard, state: ShardState) -> ShardRound:
         last = self._rounds.last(shard)
         if state.epoch is None and last is not None:
             return ShardRound(shard=shard, is_ours=True, lost_memory=True, now_ms=state.now_ms)
+        return self._run(shard, state, last)
+
+    def _run(self, shard: Shard, state: ShardState, last: RoundDone | None) -> ShardRound:
         epoch = state.epoch if state.epoch is not None else self._memory.begin_epoch(shard)
         if last is not None and state.has_undone(last):
             self._void(shard, last)
         done = self._memory.take_round(shard, epoch=epoch, not_before_ms=last.at_ms + 1 if last is not None else 0)
-        if done is not None:
-            self._rounds.store(done)
+        if done is None:
+            pending, oldest_ms = self._memory.pending_size(shard)
+            return ShardRound(
+                shard=shard, is_ours=True, now_ms=state.now_ms, pending=pending, oldest_pending_ms=oldest_ms
+            )
+        self._store(done)
+        return self._seen(done)
+
+    def _store(self, *rounds: RoundDone) -> None:
+        """Before anything of them is judged."""
+        if rounds:
+            self._rounds.store(*rounds)
+        for done in rounds:
             self._events.emit(ShardRoundRan(done=done))
             self._raise_floor(done)
-            self._ran[shard] = (done, self._clock.monotonic_seconds())
-        pending, oldest_ms = self._memory.pending_size(shard)
+            self._ran[done.shard] = (done, self._clock.monotonic_seconds())
+
+    def _seen(self, done: RoundDone) -> ShardRound:
         return ShardRound(
-            shard=shard,
+            shard=done.shard,
             is_ours=True,
             done=done,
-            now_ms=done.clock_ms if done is not None and done.clock_ms is not None else state.now_ms,
-            pending=pending,
-            oldest_pending_ms=oldest_ms,
-            clock_behind_seconds=_clock_behind_seconds(done) if done is not None else 0.0,
+            now_ms=done.clock_ms if done.clock_ms is not None else done.at_ms,
+            pending=done.counts.pending_after,
+            oldest_pending_ms=done.oldest_pending_ms,
+            clock_behind_seconds=_clock_behind_seconds(done),
         )
 
     def _raise_floor(self, done: RoundDone) -> None:
@@ -269,6 +330,10 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
 def _share_of_rest(subscription: Subscription) -> float:
     """Two thirds to one: subscriptions that went to rest together do not have their next rounds in one turn."""
     return 1 - zlib.crc32(str(subscription).encode()) % 1_000 / 3_000
+
+
+def _is_left_by(last: RoundDone, state: ShardState) -> bool:
+    return (state.epoch, state.generation, state.round_at_ms) == (last.epoch, last.generation, last.at_ms)
 
 
 def _is_old(seen: ShardRound, grace_seconds: float) -> bool:

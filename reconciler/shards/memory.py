@@ -1,9 +1,9 @@
 """The Redis half of the round: the durable, fenced, accumulating difference of one shard (ports.ShardMemory).
 
-One MULTI under WATCH (its body: round_commands.py). The difference is stored, never only returned, so a lost reply or
-a dead process loses nothing; the generation is the fence, so no call moves it by more than one; writes come first and
-deletions last. The same code runs on Redis Cluster: all keys of a shard share a hash tag, and commands that
-RedisCluster.pipeline hides behind an error go through execute_command (redis-py 8.1.0).
+One script (round_commands.py); small rounds of several shards are sent in a pipeline. The difference is stored, never
+only returned, so a lost reply or a dead process loses nothing; the generation is the fence, so no call moves it by more
+than one; writes come first and deletions last. The same code runs on Redis Cluster: all keys of a shard share a hash
+tag, and commands that RedisCluster.pipeline hides behind an error go through execute_command (redis-py 8.1.0).
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ExecAbortError, NoPermissionError, RedisClusterException, WatchError
@@ -21,10 +23,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, require_history_generations
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
-from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardState
+from reconciler.errors import ReconcilerError
+from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundDone, ShardState
 from reconciler.shards.access import patience, translate, translated_errors
 from reconciler.shards.client import RoundRedis
-from reconciler.shards.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
+from reconciler.shards.pipelines import by_node
+from reconciler.shards.round_commands import MEMBERS_A_COMMAND, by_hash, round_command, round_done
 from reconciler.shards.values import (
     damaged_key,
     epoch_of,
@@ -37,6 +41,8 @@ from reconciler.shards.values import (
 
 #: Asked of one SSCAN.
 APART_PAGE_KEYS = 500
+#: Of small rounds: what came last waits for those before it.
+ROUNDS_A_PIPELINE = 32
 
 _log = logging.getLogger(__name__)
 
@@ -114,10 +120,9 @@ class RedisShardMemory:
                 if epoch_of(shard, pipe.execute_command("GET", keys.epoch)) != epoch:
                     return None
                 not_before_ms = max(not_before_ms, self._last_ms.get(shard, 0) + 1)
-                commands = self._commands(keys, epoch=epoch, generation=generation, not_before_ms=not_before_ms)
+                command = self._command(keys, epoch=epoch, generation=generation, not_before_ms=not_before_ms)
                 pipe.multi()
-                for command in commands:
-                    pipe.execute_command(*command)
+                pipe.execute_command(*command)
                 with patience(pipe, self._redis.round_timeout_seconds):
                     answers = _execute(pipe)
         except WatchError:
@@ -129,13 +134,47 @@ class RedisShardMemory:
                 "round_reply_lost: reply to the round of %s was lost: whether it ran shows in the next one", shard
             )
             return None
-        done = round_done(shard, epoch=epoch, generation=generation, answers=answers)
+        done = round_done(shard, epoch=epoch, generation=generation, answer=answers[0])
         if done is not None:
             self._last_ms[shard] = done.at_ms
         return done
 
-    def _commands(self, keys: ShardKeys, *, epoch: str, generation: int, not_before_ms: int) -> list[tuple[Any, ...]]:
-        return round_commands(
+    def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
+        """A page of them is a pipeline. Redis knows the script since a round was taken alone; if not, one is again."""
+        wanted = {one.shard: one for one in rounds}
+        found: dict[Shard, RoundDone] = {}
+        for client, of_node in by_node(self._redis.client, wanted, lambda shard: ShardKeys(shard).root):
+            for start in range(0, len(of_node), ROUNDS_A_PIPELINE):
+                page = [wanted[shard] for shard in of_node[start : start + ROUNDS_A_PIPELINE]]
+                try:
+                    found |= self._take_page(client, page)
+                except ReconcilerError as error:
+                    _log.info("small_rounds_failed: %s", error)
+                    break
+        self._last_ms.update({shard: done.at_ms for shard, done in found.items()})
+        return found
+
+    def _take_page(self, client: Redis, page: Sequence[NextRound]) -> dict[Shard, RoundDone]:
+        with translated_errors(), client.pipeline(transaction=False) as pipe:
+            for one in page:
+                command = self._command(
+                    ShardKeys(one.shard),
+                    epoch=one.epoch,
+                    generation=one.generation,
+                    not_before_ms=max(one.not_before_ms, self._last_ms.get(one.shard, 0) + 1),
+                )
+                pipe.execute_command(*by_hash(command))  # type: ignore[no-untyped-call]  # redis-py has no annotation
+            answers = pipe.execute(raise_on_error=False)
+        found = {}
+        for one, answer in zip(page, answers, strict=True):
+            with suppress(ReconcilerError):
+                done = round_done(one.shard, epoch=one.epoch, generation=one.generation, answer=answer)
+                if done is not None:
+                    found[one.shard] = done
+        return found
+
+    def _command(self, keys: ShardKeys, *, epoch: str, generation: int, not_before_ms: int) -> tuple[Any, ...]:
+        return round_command(
             keys,
             epoch=epoch,
             generation=generation,

@@ -1,4 +1,4 @@
--- One round of one shard. It is sent by EVAL inside the MULTI of round_commands.py, which says why it is a script.
+-- One round of one shard, in one step. round_commands.py says why it is a script, and how it is sent.
 --
 -- KEYS: epoch, generation, pending, new, taken, offsets, covered, proofs (offsets once more where it may not be read);
 --       half, half:1 .. half:X;  matched, matched:1 .. matched:X;  commit, commit:1 .. commit:H
@@ -12,7 +12,8 @@
 --          {'wrong', key, its type, the expected type}; nothing was done.
 --          {'ran', keys announced, of these new, pending before, added to pending, matched late, pending after,
 --           generation, time of the round in ms, time by which keys age in ms, floor (queue and offset, a line each),
---           what proves the floor (queue and proof, a line each)}
+--           what proves the floor (queue and proof, a line each), first seen of the oldest key pending ('': there is
+--           none), offsets (field and value, in turn)}
 
 local epoch, generation, pending, new, taken, offsets, covered, proofs = unpack(KEYS, 1, 8)
 local expected_epoch, expected_generation, lowest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -172,7 +173,8 @@ redis.call('HSET', covered, at_ms, table.concat(lines, '\n'))
 if #proved > 0 then redis.call('HSET', covered, 'proofs ' .. at_ms, table.concat(proved, '\n')) end
 redis.call('HSET', covered, 'last', (expected_generation + 1) .. ' ' .. at_ms)
 
-local oldest_ms = tonumber(redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2])
+local oldest = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or ''
+local oldest_ms = tonumber(oldest)
 local rounds = {}
 local fields = redis.call('HGETALL', covered)
 for i = 1, #fields, 2 do rounds[#rounds + 1] = tonumber(fields[i]) end
@@ -219,5 +221,5 @@ local pending_after = redis.call('ZCARD', pending)
 local next_generation = redis.call('INCRBY', generation, 1)
 return {
   'ran', announced, fresh, pending_before, added, matched_late, pending_after, next_generation, at_ms, clock_ms, floor,
-  floor_proofs
+  floor_proofs, oldest, queues
 }

@@ -1,11 +1,11 @@
-"""The body of a round's MULTI, and what its answers mean (memory.py sends it).
+"""A round as a command, and what its answer means (memory.py sends it).
 
-The round is one script, round.lua, which says beside each step why that step is right. The command carries the
-script's text, so no Redis has to know it beforehand: a NOSCRIPT inside a MULTI would only be seen after EXEC. It is a
-script rather than plain commands because (1) an error stops it before anything is deleted, where MULTI would go on;
-(2) it compares epoch and generation once more, so that a client which sends the MULTI again by itself moves nothing
-twice; (3) pending is changed key by key instead of being rewritten, so the cost grows with what was announced and
-consumed since the last round and not with what is pending.
+The round is one script, round.lua, which says beside each step why that step is right. A round that is taken alone
+carries the script's text, so no Redis has to know it beforehand; from then on Redis knows it by its hash, by which
+small rounds are sent together. It is a script rather than plain commands because (1) an error stops it before anything
+is deleted, where MULTI would go on; (2) it compares epoch and generation, so that a client which sends it again by
+itself moves nothing twice; (3) pending is changed key by key instead of being rewritten, so the cost grows with what
+was announced and consumed since the last round and not with what is pending.
 
 Times of rounds never run backwards, but Redis' clock may: it was set back, or a node that is behind took over. Keys of
 such rounds are dated by the clock, or they would not age until the clock has caught up; so are keys that were dated by
@@ -15,7 +15,7 @@ its round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
 from typing import Any
 
 from reconciler.contract.keyspace import (
@@ -31,15 +31,16 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.shards.access import translate
 from reconciler.shards.script import script_text
-from reconciler.shards.values import damaged_key, pairs_of, text_of
+from reconciler.shards.values import damaged_key, pairs_of, seen_ms_of, text_of
 
 #: Members a command: a longer one would need more of Lua's stack than there is (8 000 slots).
 MEMBERS_A_COMMAND = 1_000
 
 ROUND_SCRIPT = script_text("reconciler.shards", "round.lua")
+ROUND_SHA = hashlib.sha1(ROUND_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
-def round_commands(
+def round_command(
     keys: ShardKeys,
     *,
     epoch: str,
@@ -48,8 +49,8 @@ def round_commands(
     commit_generations: int,
     history_generations: int,
     reads_proofs: bool = True,
-) -> list[tuple[Any, ...]]:
-    """What goes between MULTI and EXEC."""
+) -> tuple[Any, ...]:
+    """EVAL, the text of the script, and what it is given."""
     kept = range(1, HISTORY_GENERATIONS_MAX + 1)
     names = [
         *(keys.epoch, keys.generation, keys.pending, keys.new, keys.taken, keys.offsets, keys.covered),
@@ -60,31 +61,34 @@ def round_commands(
     ]
     arguments = (epoch, generation, not_before_ms, commit_generations, HISTORY_GENERATIONS_MAX, history_generations)
     bounds = (TIMES_KEPT, MEMBERS_A_COMMAND, COVERED_ROUNDS_MAX, AHEAD_MS_MAX)
-    script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, *bounds)
-    return [("HGETALL", keys.offsets), script]
+    return ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, *bounds)
 
 
-def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[Any]) -> RoundDone | None:
-    """The round that the answers tell of; None: another one had run, so this one did nothing.
+def by_hash(command: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same for a Redis that knows the script."""
+    return ("EVALSHA", ROUND_SHA, *command[2:])
+
+
+def round_done(shard: Shard, *, epoch: str, generation: int, answer: Any) -> RoundDone | None:
+    """The round that the answer tells of; None: another one had run, so this one did nothing.
 
     Raises InvariantViolation for a key of a wrong type, RedisAway for what passes (no memory, no permission): the
     script had stopped before it deleted anything, and the next round does all of it.
     """
-    for answer in answers:
-        if isinstance(answer, Exception):
-            error = translate(answer)
-            stopped = type(error)(f"{shard}: the round of generation {generation + 1} stopped: {error}")
-            if isinstance(error, InvariantViolation) and isinstance(stopped, InvariantViolation):
-                stopped.cause = error.cause
-            raise stopped from answer
-    offsets, (word, *rest) = answers
+    if isinstance(answer, Exception):
+        error = translate(answer)
+        stopped = type(error)(f"{shard}: the round of generation {generation + 1} stopped: {error}")
+        if isinstance(error, InvariantViolation) and isinstance(stopped, InvariantViolation):
+            stopped.cause = error.cause
+        raise stopped from answer
+    word, *rest = answer
     match text_of(word):
         case "moved":
             return None
         case "wrong":
             name, found, expected = (text_of(part) for part in rest)
             raise damaged_key(shard, name, f"is a {found}, expected a {expected}", cause="wrong-type")
-    *numbers, floor, proofs = rest
+    *numbers, floor, proofs, oldest, offsets = rest
     announced, fresh, before, added, late, after, now, at_ms, clock_ms = (int(number) for number in numbers)
     if now != generation + 1 or after != before + added - late:
         raise InvariantViolation(
@@ -99,6 +103,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         at_ms=at_ms,
         clock_ms=clock_ms,
         offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets) if _is_number(text_of(offset))},
+        oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
         floor=_floor_of(text_of(floor)),
         floor_proofs=_proofs_of(text_of(proofs)),
         counts=RoundCounts(

@@ -121,7 +121,7 @@ class RedisRoundLeases:
                 now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
                 round_at_ms=round_time_of(last, generation=generation),
             ),
-            is_quiet=not announced and not consumed,
+            members=int(announced) + int(consumed),
             pending=int(pending),
             oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
             has_apart=bool(apart),

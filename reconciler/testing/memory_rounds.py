@@ -74,14 +74,15 @@ class MemoryRounds:
             since_ms = 0 if at_ms is None or had_rounds else min(at_ms, self._rows.clock.now_ms())
             return self._rows.since_ms.setdefault(subscription, since_ms)
 
-    def store(self, done: RoundDone) -> None:
-        """One row; a generation that ran again after a fall-back takes the place of the undone one."""
-        key = (done.shard, done.epoch, done.generation)
+    def store(self, *done: RoundDone) -> None:
+        """A row each; a generation that ran again after a fall-back takes the place of the undone one."""
         with self._rows.lock:
-            old = self._rows.rounds.get(key)
-            if old is None or old.done.at_ms < done.at_ms:
-                now_ms = self._rows.clock.now_ms()
-                self._rows.rounds[key] = StoredRound(done=done, is_void=False, stored_at_ms=now_ms)
+            for one in done:
+                key = (one.shard, one.epoch, one.generation)
+                old = self._rows.rounds.get(key)
+                if old is None or old.done.at_ms < one.at_ms:
+                    now_ms = self._rows.clock.now_ms()
+                    self._rows.rounds[key] = StoredRound(done=one, is_void=False, stored_at_ms=now_ms)
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
         """Marks undone rounds."""

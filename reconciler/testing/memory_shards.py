@@ -46,7 +46,7 @@ from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation, warn_of_former_paths
 from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords, QueuePlace
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
-from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardLook, ShardState
+from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundCounts, RoundDone, ShardLook, ShardState
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
 
 
@@ -218,7 +218,7 @@ class MemoryShards:
                     self._take(shard, "round", token, lease_seconds)
                 found[shard] = ShardLook(
                     state=state,
-                    is_quiet=not memory.half and not any(memory.commit),
+                    members=len(memory.half) + sum(map(len, memory.commit)),
                     pending=len(memory.pending),
                     oldest_pending_ms=min(memory.pending.values(), default=None),
                     has_apart=bool(memory.apart),
@@ -288,6 +288,7 @@ class MemoryShards:
                 offsets=dict(memory.offsets),
                 floor=floor,
                 floor_proofs=self._floor_proofs(memory, at_ms, oldest_ms),
+                oldest_pending_ms=oldest_ms,
                 counts=RoundCounts(
                     announced=announced,
                     matched=announced - len(new),
@@ -297,6 +298,16 @@ class MemoryShards:
                     pending_after=len(memory.pending),
                 ),
             )
+
+    def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
+        """Each in one step."""
+        found: dict[Shard, RoundDone] = {}
+        for one in rounds:
+            with self._lock, suppress(InvariantViolation):
+                if self._memory(one.shard).generation == one.generation:
+                    done = self.take_round(one.shard, epoch=one.epoch, not_before_ms=one.not_before_ms)
+                    found |= {one.shard: done} if done is not None else {}
+        return found
 
     def _floor_proofs(self, memory: _Memory, at_ms: int, oldest_pending_ms: int | None) -> Mapping[str, QueueProof]:
         known = {name: kept.proof for name, kept in memory.proofs.items() if kept.proof is not None}

@@ -29,9 +29,9 @@ class Interrupted(RedisShardMemory):
         super().__init__(rounds)
         self._before_exec = before_exec
 
-    def _commands(self, *arguments: Any, **named: Any) -> list[tuple[Any, ...]]:
+    def _command(self, *arguments: Any, **named: Any) -> tuple[Any, ...]:
         self._before_exec()
-        return super()._commands(*arguments, **named)
+        return super()._command(*arguments, **named)
 
 
 def test_rounds_do_not_wait_a_rounds_time_out_for_a_primary_that_hangs(redis_server: RedisServer) -> None:

@@ -54,7 +54,7 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
     "round": (
         ("reconciler/shards/memory.py", "RedisShardMemory.take_round"),
         ("reconciler/policy/shard_rounds.py", "ShardRounds.run"),
-        ("reconciler/shards/round_commands.py", "round_commands"),
+        ("reconciler/shards/round_commands.py", "round_command"),
         ("reconciler/ledger/rounds.py", "SqlRounds.raise_floor"),
     ),
     "round runs, reconciler dies before storing it": (("reconciler/ledger/rounds.py", "SqlRounds.store"),),

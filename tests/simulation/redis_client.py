@@ -14,8 +14,18 @@ from typing import Any, Self
 
 from redis import exceptions
 
+from reconciler.shards.round_commands import ROUND_SHA
 from tests.simulation.kernel import Link, Process
 from tests.simulation.redis_data import RedisData
+
+
+def _is_round(command: Sequence[Any]) -> bool:
+    return command[0] == "EVAL" or command[:2] == ("EVALSHA", ROUND_SHA)
+
+
+def _has_run(answer: Any) -> bool:
+    """False: the server does not know the script, or another round ran; nothing has changed."""
+    return isinstance(answer, list) and answer[0] == b"ran"
 
 
 class RedisServer:
@@ -191,7 +201,7 @@ class SimulatedPipeline:
         commands, self._commands = self._commands, []
         is_multi = self._is_transaction
         watched, self._watched, self._is_explicit = self._watched, None, False
-        is_round = is_multi and any(command[0] == "EVAL" for command in commands)
+        is_round = any(_is_round(command) for command in commands)
         server = self._client.server
 
         known = self._data.commands
@@ -202,21 +212,22 @@ class SimulatedPipeline:
             if is_multi and self._data.is_full:
                 raise exceptions.ExecAbortError("Transaction discarded because of: OOM")
             answers: list[Any] = []
-            root, before = "", None
-            if is_round:
-                root = str(commands[0][1]).removesuffix(":offsets")
-                before = server.before_round(root)
-            for name, *arguments in commands:
-                if name == "SADD":
+            for command in commands:
+                name, *arguments = command
+                root, before = "", None
+                if _is_round(command):
+                    root = str(command[3]).removesuffix(":epoch")
+                    before = server.before_round(root)
+                elif name == "SADD":
                     server.before_record(str(arguments[0]).removesuffix(":commit"), tuple(arguments[1:]))
                 try:
                     answers.append(
                         self._client.run_script(*arguments) if name == "EVALSHA" else known[name](*arguments)
                     )
                 except exceptions.ResponseError as error:
-                    answers.append(error)  # in the middle of a MULTI: it does not stop the rest
-            if is_round:
-                server.after_round(root, before)
+                    answers.append(error)  # it does not stop the rest
+                if root and _has_run(answers[-1]):
+                    server.after_round(root, before)
             return answers
 
         answers = self._sent(run, commands, is_round=is_round, is_watching=watched is not None)

@@ -338,8 +338,8 @@ class RedisData:
         return len(there)
 
     def _do_eval(self, source: str, count: Any, *words: Any) -> Any:
-        """EVAL: an error stops the script."""
-        return self._scripted(sha_of(source), source, list(words[: int(count)]), list(words[int(count) :]))
+        """EVAL: an error stops the script; from now on the server knows it by its hash."""
+        return self._scripted(self.load(source), source, list(words[: int(count)]), list(words[int(count) :]))
 
     def _do_evalsha(self, sha: str, count: Any, *words: Any) -> Any:
         return self.evalsha(sha, list(words[: int(count)]), list(words[int(count) :]))

@@ -144,9 +144,11 @@ def run_lua(data: Runs, source: str, keys: list[str], arguments: list[Any]) -> A
         table([as_bytes(argument) for argument in arguments]),
         table({b"call": call}),
     )
-    if hasattr(answer, "values"):
-        return list(answer.values())
-    return answer
+    return _from_lua(answer)
+
+
+def _from_lua(answer: Any) -> Any:
+    return [_from_lua(one) for one in answer.values()] if hasattr(answer, "values") else answer
 
 
 #: What the scripts of the product call, as Lua spells it.

@@ -58,7 +58,9 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
     floor = _floor(data, int(expected) + 1, at, (pending, offsets, covered, proofs), int(covered_max))
     after = len(values.get(pending) or ())
     ran = [announced, fresh, before, added, late, after, run["INCRBY"](generation, 1)]
-    return [b"ran", *ran, b"%d" % at, b"%d" % clock, *floor]
+    oldest = min((values.get(pending) or {}).values(), default=None)
+    offsets_now = [word for pair in run["HGETALL"](offsets).items() for word in pair]
+    return [b"ran", *ran, b"%d" % at, b"%d" % clock, *floor, b"" if oldest is None else b"%d" % oldest, offsets_now]
 
 
 def _times(data: RedisData, lowest: int, pending: str, covered: str, ahead_max: int) -> tuple[int, int, bool]:

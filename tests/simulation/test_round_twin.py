@@ -11,7 +11,7 @@ from redis import exceptions
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.shards.round_commands import ROUND_SCRIPT, round_commands
+from reconciler.shards.round_commands import ROUND_SCRIPT, round_command
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import RedisData, Scores
 from tests.simulation.redis_scripts import run_lua
@@ -26,11 +26,11 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
     data = RedisData(lambda: now_ms)
     commits, generation = dice.choice((1, 2, 4)), dice.randrange(50)
     lowest_ms = now_ms + dice.randint(-2_000, dice.choice((500, 5_000)))
-    commands = round_commands(
+    command = round_command(
         KEYS, epoch="e:1", generation=generation, not_before_ms=lowest_ms,
         commit_generations=commits, history_generations=dice.choice((0, 0, 0, 0, 1)),
     )  # fmt: skip
-    _, _, count, *words = commands[1]
+    _, _, count, *words = command
     names, arguments = [str(name) for name in words[:count]], words[count:]
     arguments[7] = dice.choice((arguments[7], 3))  # chunk
     arguments[8] = dice.choice((arguments[8], 4))  # rounds kept for the floor

@@ -45,6 +45,8 @@ class RoundDone:
     #: The time that keys first seen by this round get: at_ms, unless Redis' clock is far behind earlier rounds. None:
     #: the round is the ledger's, which does not keep it.
     clock_ms: int | None = field(default=None, compare=False)
+    #: First seen of the oldest key that is pending after it; None: there is none, or the round is the ledger's.
+    oldest_pending_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,16 @@ class ShardState:
     def has_lost(self, last: RoundDone) -> bool:
         """True if this is another memory than the one that the stored round left, or fell back behind it."""
         return last.epoch != self.epoch or self.has_undone(last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRound:
+    """The round that is to follow one, if no other has."""
+
+    shard: Shard
+    epoch: str
+    generation: int
+    not_before_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +117,8 @@ class ShardLook:
     """What one *look* at a shard has found, in one step."""
 
     state: ShardState
-    #: Neither the half set nor one of the commit sets has a key: a round would move none.
-    is_quiet: bool
+    #: Members of the half set and all commit sets, which a round reads; 0: it would move none.
+    members: int
     pending: int
     oldest_pending_ms: int | None
     #: Some keys may be set apart.
@@ -132,11 +144,18 @@ class ShardMemory(Protocol):
         ...
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """Runs the atomic step once (reference: WATCH generation, epoch, pending; one MULTI).
+        """Runs the atomic step once, if no other round has run since it was begun.
 
         None: it did not run, or it is not known whether it ran (another owner was quicker, the reply was lost, the
         epoch is another one). Either way pending holds every unmatched key and the next round is right.
         `not_before_ms`: at_ms of the last stored round + 1, so that ages never run backwards after a fail-over.
+        """
+        ...
+
+    def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
+        """Runs the atomic step of several shards, as few exchanges as there are servers; what ran, as far as is known.
+
+        Raises nothing: each of the others, whatever the cause, is to be taken alone, which finds it out.
         """
         ...
 
@@ -205,8 +224,8 @@ class Rounds(Protocol):
         """
         ...
 
-    def store(self, done: RoundDone) -> None:
-        """One row; doing it twice is harmless."""
+    def store(self, *done: RoundDone) -> None:
+        """A row each, all or none of them; doing it twice is harmless."""
         ...
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:

@@ -12,10 +12,11 @@ import redis
 from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, ShardKeys
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
+from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.announcing import HalfSets
-from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardLook
+from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundCounts, RoundDone, ShardLook
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.sets import RedisHalfSets
 from reconciler.testing.memory_shards import MemoryShards, with_round
@@ -95,6 +96,29 @@ def test_a_round_counts_what_it_moved(shards: Shards) -> None:
     assert shards.pending(OF) == {key(3): first.at_ms, key(4): second.at_ms}, "an age never starts again"
     assert shards.memory.state(OF).generation == 2
     assert shards.memory.pending_size(OF) == (2, first.at_ms)
+
+
+def test_small_rounds_run_together_each_behind_its_own_fence(shards: Shards) -> None:
+    """Of one that did not run there is no answer; another round moved the fence."""
+    of = [Shard(subscription=OF.subscription, number=number) for number in range(3)]
+    first = {one: shards.memory.take_round(one, epoch=shards.memory.begin_epoch(one)) for one in of}
+    for one, old in first.items():
+        assert old is not None
+        shards.announce(one, keys(1, 2), following=7)
+    shards.consume(of[0], keys(2))
+    assert shards.memory.take_round(of[1], epoch=shards.memory.begin_epoch(of[1])) is not None
+    rounds = [
+        NextRound(shard=one, epoch=old.epoch, generation=old.generation, not_before_ms=old.at_ms + 1)
+        for one, old in first.items()
+        if old is not None
+    ]
+    found = shards.memory.take_small_rounds(rounds)
+    assert set(found) == {of[0], of[2]}
+    done = found[of[0]]
+    assert (done.generation, done.offsets, done.oldest_pending_ms) == (2, {"broker-a/3": 7}, done.at_ms)
+    assert (done.counts.announced, done.counts.matched, done.counts.pending_after) == (2, 1, 1)
+    assert shards.memory.state(of[1]).generation == 2, "no round of it ran"
+    assert shards.memory.take_small_rounds(rounds) == {}, "nothing is moved twice"
 
 
 def test_an_empty_round_moves_the_fence_only(shards: Shards) -> None:
@@ -479,17 +503,17 @@ def look(shards: Shards, *, renews: bool = False, lease_seconds: float = 60) -> 
 def test_a_look_sees_what_a_round_would_move_and_what_it_left(shards: Shards) -> None:
     nothing = look(shards)
     assert (nothing.state.epoch, nothing.state.generation, nothing.state.round_at_ms) == (None, 0, None)
-    assert (nothing.is_quiet, nothing.pending, nothing.oldest_pending_ms, nothing.has_apart) == (True, 0, None, False)
+    assert (nothing.members, nothing.pending, nothing.oldest_pending_ms, nothing.has_apart) == (0, 0, None, False)
     shards.announce(OF, keys(1), following=1)
-    assert not look(shards).is_quiet
+    assert look(shards).members == 1
     done = run(shards)
     shards.set_apart(OF, keys(1))
     seen = look(shards)
     assert (seen.state.epoch, seen.state.generation) == (done.epoch, done.generation)
     assert seen.state.round_at_ms == done.at_ms <= seen.state.now_ms
-    assert (seen.is_quiet, seen.pending, seen.oldest_pending_ms, seen.has_apart) == (True, 1, done.at_ms, True)
+    assert (seen.members, seen.pending, seen.oldest_pending_ms, seen.has_apart) == (0, 1, done.at_ms, True)
     shards.consume(OF, keys(2))
-    assert not look(shards).is_quiet
+    assert look(shards).members == 1
 
 
 def test_a_look_tells_who_holds_the_lease_and_renews_only_its_own(shards: Shards) -> None:

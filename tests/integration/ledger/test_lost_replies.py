@@ -21,7 +21,7 @@ from reconciler.policy.ports.rounds import RoundDone
 from reconciler.shards.access import open_client
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
-from reconciler.shards.round_commands import round_commands, round_done
+from reconciler.shards.round_commands import round_command, round_done
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower
@@ -218,15 +218,15 @@ class _DamagesBeforeExec(RedisShardMemory):
         super().__init__(rounds)
         self._damage = damage
 
-    def _commands(self, keys, **values):  # type: ignore[no-untyped-def]  # the hook, not the interface
+    def _command(self, keys, **values):  # type: ignore[no-untyped-def]  # the hook, not the interface
         self._damage()  # type: ignore[operator]
-        return super()._commands(keys, **values)
+        return super()._command(keys, **values)
 
 
 def test_a_round_that_a_client_sends_twice_moves_nothing_twice(direct: InRedis, of: Shard) -> None:
     """redis-py sends a MULTI again by itself; should one do so without its WATCH, the second run must see its fence."""
     direct.announce(of, [key(n) for n in range(9)], following=9)
-    commands = round_commands(
+    command = round_command(
         ShardKeys(of),
         epoch=direct.memory.begin_epoch(of),
         generation=0,
@@ -239,14 +239,13 @@ def test_a_round_that_a_client_sends_twice_moves_nothing_twice(direct: InRedis, 
         direct.consume(of, [key(20)])
         pipe: Any
         with direct.client.pipeline(transaction=True) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            answers.append(pipe.execute()[-1])
+            pipe.execute_command(*command)
+            answers += pipe.execute()
     assert [answer[0] for answer in answers] == [b"ran", b"moved"]
     assert len(direct.pending(of)) == 9
     assert direct.memory.state(of).generation == 1
     assert direct.client.exists(ShardKeys(of).commit), "the consumed keys of the next round were not rotated"
-    assert round_done(of, epoch="e", generation=0, answers=[{}, answers[1]]) is None
+    assert round_done(of, epoch="e", generation=0, answer=answers[1]) is None
 
 
 def test_an_epoch_that_changes_under_the_round_stops_it(direct: InRedis, of: Shard) -> None:

@@ -44,11 +44,11 @@ class Meddled(RedisShardMemory):
 
     meanwhile: Callable[[], object] | None = None
 
-    def _commands(self, *arguments: Any, **values: Any) -> Any:
+    def _command(self, *arguments: Any, **values: Any) -> Any:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        return super()._commands(*arguments, **values)
+        return super()._command(*arguments, **values)
 
 
 class Histories(RuleBasedStateMachine):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.contract.subscription import Shard
 from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.rounds import RoundDone
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
 from tests.unit.policy.world import World, key
@@ -54,21 +54,21 @@ def test_floor_stays_below_a_key_that_is_not_settled() -> None:
 
 @pytest.mark.parametrize("loss", ["wipe", "tail"])
 def test_floor_is_not_raised_from_a_memory_that_was_lost_in_between(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis forgets between the round and the reading of pending: an empty pending must not look like "settled"."""
+    """Redis forgets between the round and the telling of its floor: an empty pending must not look like "settled"."""
     world, process = world_with_floor_10()
     snapshot = world.shards.save()
     commit_and_announce(world)
-    pending_size = world.shards.pending_size
+    store = world.ledger.rounds.store
 
-    def after_the_loss(shard: Shard) -> tuple[int, int | None]:
+    def before_the_loss(*done: RoundDone) -> None:
+        store(*done)
         if loss == "wipe":
             world.shards.wipe()
         else:
             world.shards.restore(snapshot)
-        return pending_size(shard)
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.shards, "pending_size", after_the_loss)
+        patch.setattr(world.ledger.rounds, "store", before_the_loss)
         world.rounds(process, 1)
     assert floor_of(world) == 10
 
@@ -80,25 +80,24 @@ def test_a_round_that_another_owner_ran_again_after_a_fall_back_is_not_taken_for
     world, process = world_with_floor_10()
     snapshot = world.shards.save()
     commit_and_announce(world)
-    pending_size = world.shards.pending_size
-    seen: list[tuple[int, int | None]] = []
+    store = world.ledger.rounds.store
+    slept: list[RoundDone] = []
 
-    def after_the_pause(shard: Shard) -> tuple[int, int | None]:
-        if seen:
-            return pending_size(shard)
+    def before_the_pause(*done: RoundDone) -> None:
+        store(*done)
+        if slept:
+            return
+        slept.extend(done)
         world.shards.restore(snapshot)
-        read = pending_size(shard)
-        seen.append(read)
         # Asleep here: the announcement is read again, and another owner's round finds the key once more.
         announce_at(world, 11, key(1))
         world.clock.advance(60.0)  # past the lease
         world.process(owner="another").run(world.subscriptions[0])
-        return read
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.shards, "pending_size", after_the_pause)
+        patch.setattr(world.ledger.rounds, "store", before_the_pause)
         world.rounds(process, 1)
-    assert seen == [(0, None)]
+    assert [done.counts.pending_added for done in slept] == [1]
     assert world.pending() == [key(1)]
     assert floor_of(world) == 10
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,12 @@ import sqlalchemy as sa
 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, RepairState
+from reconciler.contract.unique_key import shard_of
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.events import RoundFinished, RoundsVoided
+from reconciler.policy.ports.rounds import NextRound, RoundDone
 from reconciler.policy.round import ReconcileRound, RoundReport
-from reconciler.policy.shard_rounds import REST_SECONDS_MAX
+from reconciler.policy.shard_rounds import REST_SECONDS_MAX, SMALL_ROUND_MEMBERS
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.policy.world import ENVIRONMENT, World, key
@@ -30,6 +32,14 @@ def resting(**about: object) -> tuple[World, ReconcileRound]:
 def rounds_of(world: World) -> int:
     """Rounds that the memory of shard 0 has had."""
     return world.shards.state(Shard(subscription=world.subscriptions[0], number=0)).generation
+
+
+def counting(asked: list[str], name: str, ask: Callable[..., object]) -> Callable[..., object]:
+    def counted(*arguments: object, **about: object) -> object:
+        asked.append(name)
+        return ask(*arguments, **about)
+
+    return counted
 
 
 def set_back(world: World) -> None:
@@ -119,6 +129,59 @@ def test_a_subscription_at_rest_writes_nothing_into_the_ledger(tmp_path: Path) -
     assert begun
     assert all(statement.startswith(("SELECT", "BEGIN DEFERRED")) for statement in begun)
     engine.dispose()
+
+
+@pytest.mark.parametrize(("pause", "asks"), [(5.0, False), (60.0, True)], ids=["a turn", "longer than a lease"])
+def test_a_changed_shard_whose_last_round_was_ours_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch, pause: float, asks: bool
+) -> None:
+    """Another process may have had it since a lease was over: then lease, state and ledger are asked again."""
+    world, process = resting()
+    asked: list[str] = []
+    for part, name in ((world.shards, "state"), (world.shards, "take"), (world.ledger.rounds, "last")):
+        monkeypatch.setattr(part, name, counting(asked, name, getattr(part, name)))
+    world.announce(key(1))
+    world.rounds(process, 1, every=pause, consume=False)
+    assert set(asked) == ({"take", "state", "last"} if asks else set())
+    assert rounds_of(world) == 2
+
+
+@pytest.mark.parametrize("members", [SMALL_ROUND_MEMBERS, SMALL_ROUND_MEMBERS + 1])
+def test_small_rounds_are_sent_and_stored_together_and_a_large_one_alone(
+    monkeypatch: pytest.MonkeyPatch, members: int
+) -> None:
+    """Redis serves nobody else before it is through with what was sent together."""
+    world = World(shards=3)
+    process = world.process()
+    world.rounds(process, 1)
+    numbers = [n for n in range(5 * members) if shard_of(key(n), 3) == 0][:members]
+    world.shards.record(world.subscriptions[0], [key(n) for n in numbers], shards=3)
+    for number in (1, 2):
+        one = next(n for n in range(100) if shard_of(key(n), 3) == number)
+        world.shards.record(world.subscriptions[0], [key(one)], shards=3)
+    sent, stored = list[int](), list[int]()
+    take, store = world.shards.take_small_rounds, world.ledger.rounds.store
+
+    def taking(rounds: Sequence[NextRound]) -> object:
+        sent.append(len(rounds))
+        return take(rounds)
+
+    def storing(*done: RoundDone) -> None:
+        stored.append(len(done))
+        store(*done)
+
+    monkeypatch.setattr(world.shards, "take_small_rounds", taking)
+    monkeypatch.setattr(world.ledger.rounds, "store", storing)
+    world.rounds(process, 1, consume=False)
+    assert (sent, stored) == (([3], [3]) if members == SMALL_ROUND_MEMBERS else ([2], [2, 1]))
+
+
+def test_a_small_round_that_did_not_run_is_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, process = resting()
+    world.announce(key(1))
+    monkeypatch.setattr(world.shards, "take_small_rounds", lambda of: {})
+    (report,) = world.rounds(process, 1, consume=False)
+    assert (event_of([report]).announced, rounds_of(world)) == (1, 2)
 
 
 def test_a_lease_is_kept_by_looks_alone_and_the_other_process_stays_away() -> None:
