@@ -40,7 +40,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.UNREADABLE_TIME,),
-        "Correct the outbox row that the line names",
+        "Correct this outbox row",
         "改正该行指出的发件箱记录",
     ),
     (
@@ -50,8 +50,14 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.QUEUE_NOT_TAKEN, account.QUEUE_WAITS, account.QUEUE_CUT, account.QUEUE_EXPIRED),
-        "Start `run`, or read its log. `no process reads that queue`: give producers the `queues` of `unique_key_topic`",
-        "启动 `run`。如果在运行，看它的日志。`no process reads that queue`：让生产者使用 `unique_key_topic` 的 `queues`",
+        (
+            "Start `run`, or read its log. `no process reads that queue`: set `AnnouncementRoute(queues=...)` in the producer "
+            "to `unique_key_topic.queues` in the settings"
+        ),
+        (
+            "启动 `run`。如果在运行，看它的日志。如果该行写着 `no process reads that queue`，说明生产者通告所用的队列数多于对账器："
+            "把生产者的 `AnnouncementRoute(queues=...)` 改为对账器设置中的 `unique_key_topic.queues`"
+        ),
     ),
     ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
     (
@@ -76,7 +82,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (accounting.SHARD_STOPPED,),
-        "Another program writes the key that the line names: end that program",
+        "End the other program that writes this key",
         "另一个程序在写该行指出的键：停止那个程序",
     ),
     (
@@ -86,8 +92,8 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.UNHEARD,),
-        "Give service and reconciler the same `unique_key_topic`",
-        "让服务与对账器的 `unique_key_topic` 相同",
+        "Set the service's `AnnouncementRoute` to topic and `queues` of `[unique_key_topic]`",
+        "让服务的 `AnnouncementRoute`，主题和 `queues` 与设置中的 `[unique_key_topic]` 相同",
     ),
     (
         (undecided_keys.KEY, undecided_keys.KEYS),
