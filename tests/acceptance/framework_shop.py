@@ -81,6 +81,7 @@ class FrameworkShop(Stacked):
     def try_the_rest(self) -> None:
         """What stands at the end of the page."""
         assert self.names["place_by_django"](5)
+        close_djangos_connections()
         self.names["asynchronous_url"] = self._postgres_url.replace("+psycopg", "+asyncpg")
         assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/9"))["unique_key"]
         self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5, 9])
@@ -159,3 +160,10 @@ def django_models(url: sa.URL) -> dict[str, Any]:
         return type(name, (models.Model,), fields)
 
     return {"PaidOrder": model("PaidOrder", "orders"), "PaidBill": model("PaidBill", "bills")}
+
+
+def close_djangos_connections() -> None:
+    """Closes those of this thread, as Django does after a request: one that is left open warns in a later test."""
+    from django.db import connections
+
+    connections.close_all()
