@@ -86,8 +86,7 @@ def test_many_pieces_and_few_give_the_same_answer(
     sqlite: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = collected(sqlite, tmp_path / "few")
-    monkeypatch.setattr(ranges, "RANGE_ROWS_MIN", 400)
-    monkeypatch.setattr(ranges, "RANGE_ROWS_MAX", 400)
+    monkeypatch.setattr(ranges, "RANGE_ROWS", 400)
     monkeypatch.setattr(collecting, "LOOK_UP_ROWS", 3_000)
     many = collected(sqlite, tmp_path / "many")
     parts = [{file.name for file in folder.glob("outbox/outbox-0-*.parquet")} for folder in (few, many)]

@@ -51,26 +51,14 @@ def sizes(source: Source, selection: Selection, cuts: Sequence[int]) -> list[int
     return [part.num_rows for part in parts]
 
 
-@pytest.mark.parametrize(("rows_min", "rows_max"), [(10, 10), (3, 200)])
+@pytest.mark.parametrize("rows", [1, 10])
 def test_ranges_have_as_many_rows_however_these_crowd(
-    inbox: tuple[Source, Selection], monkeypatch: pytest.MonkeyPatch, rows_min: int, rows_max: int
+    inbox: tuple[Source, Selection], monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    """Of few rows each, or of as many as a few ranges need."""
-    monkeypatch.setattr(ranges, "RANGE_ROWS_MIN", rows_min)
-    monkeypatch.setattr(ranges, "RANGE_ROWS_MAX", rows_max)
+    monkeypatch.setattr(ranges, "RANGE_ROWS", rows)
     found = sizes(*inbox, cuts_ms(*inbox))
-    assert ranges.RANGES_FEW / 2 <= len(found) <= ranges.RANGES_FEW
-    assert max(found) <= 12 + 2 * AT_ONCE
-
-
-def test_ranges_of_the_most_rows_are_as_many_as_these_need(
-    inbox: tuple[Source, Selection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranges, "RANGE_ROWS_MIN", 1)
-    monkeypatch.setattr(ranges, "RANGE_ROWS_MAX", 4)
-    found = sizes(*inbox, cuts_ms(*inbox))
-    assert len(found) > ranges.RANGES_FEW
-    assert max(found) <= 4 + 2 * AT_ONCE
+    assert len(found) > len(TIMES_MS) / (2 * rows + AT_ONCE)
+    assert max(found) <= rows + AT_ONCE + 1
 
 
 def test_a_table_of_few_rows_is_read_in_one_piece(inbox: tuple[Source, Selection]) -> None:

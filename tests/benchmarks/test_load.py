@@ -87,7 +87,7 @@ def test_an_audit_of_a_real_database_counts_what_was_planted_as_duckdb_does(tmp_
     )
     (audited,), (by_duckdb,) = figures["runs"]["audit"], figures["runs"]["duckdb"]
     assert min(audited["rows"], by_duckdb["rows"]) > 1_900_000
-    assert audited["files"] <= 128
+    assert audited["files"] <= 64
     assert audited["collect_peak_mib"] <= 640
     assert figures["ratios"]["whole_over_judging_cpu"] <= 7
 

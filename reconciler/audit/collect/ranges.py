@@ -12,11 +12,8 @@ from reconciler.audit.collect.selection import Selection, limited
 from reconciler.audit.collect.sources import Source
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
 
-#: Fewer rows are not worth a range's file and its connection.
-RANGE_ROWS_MIN = 65_536
-#: Ranges of a table at most, as long as they have no more rows than the next bound: then there are more ranges.
-RANGES_FEW = 16
-RANGE_ROWS_MAX = 1_048_576
+#: A range's file is opened for each of 64 prefixes, which costs as much as judging 100 000 rows.
+RANGE_ROWS = 1_048_576
 #: Some ten billion rows; what is more lies in the last range.
 RANGES_MAX = 10_000
 
@@ -40,16 +37,14 @@ def cuts_ms(source: Source, selection: Selection) -> tuple[int, ...]:
     time: sa.ColumnClause[int] = sa.column(column)
     statement = limited(counted, sa.select(time).select_from(sa.table(selection.table))).order_by(time).limit(1)
     found: list[int] = []
-    rows, low_ms = RANGE_ROWS_MIN, first_ms - 1
+    low_ms = first_ms - 1
     with reading(source) as connection:
         while len(found) < RANGES_MAX - 1:
-            at_ms = connection.execute(statement.where(time > low_ms).offset(rows)).scalar()
+            at_ms = connection.execute(statement.where(time > low_ms).offset(RANGE_ROWS)).scalar()
             if at_ms is None:
                 break
             low_ms = int(at_ms)
             found.append(low_ms)
-            if len(found) == RANGES_FEW and rows < RANGE_ROWS_MAX:
-                found, rows = found[1::2], 2 * rows
     return tuple(found)
 
 
