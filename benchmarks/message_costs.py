@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,10 @@ from reconciler.contract.tables import INCOMPLETE, OUTBOX
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.remoting_client import Passage, RemotingClient
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql import schema
 from tests.polling import eventually
@@ -211,17 +213,14 @@ def row_bytes(url: str, table: str) -> int:
     return round(size / rows)
 
 
-def counting(instance: ClientInstance) -> Counter[str]:
-    """Requests of the client to the broker, by name."""
-    counts: Counter[str] = Counter()
-    plain = instance.client.submit
+def counting(counts: Counter[str]) -> Passage:
+    """Counts requests of a client to the broker, by name."""
 
-    def submit(address: str, command: Any, timeout_seconds: float | None = None) -> Any:
+    def count(_address: str, command: Command) -> Command:
         counts[RequestCode(command.code).name] += 1
-        return plain(address, command, timeout_seconds)
+        return command
 
-    instance.client.submit = submit  # type: ignore[method-assign]  # the plug-in's own client is what is counted
-    return counts
+    return count
 
 
 def main() -> int:
@@ -238,7 +237,9 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="message-costs-")))
         redis_server = stack.enter_context(RedisServer(folder))
         broker = stack.enter_context(EmbeddedBroker())
-        instance = stack.enter_context(ClientInstance(broker.name_servers))
+        requests: Counter[str] = Counter()
+        client = stack.enter_context(closing(RemotingClient(outgoing=counting(requests))))
+        instance = stack.enter_context(ClientInstance(broker.name_servers, client=client))
         for topic, queues in ((TOPIC, 4), (KEYS_TOPIC, SHARDS)):
             Admin(instance.client).create_topic(broker.address, topic, queues=queues)
         orders, billing, _ = make_shop(server)
@@ -249,7 +250,7 @@ def main() -> int:
         tell(older, f"ALTER TABLE reconciler_inbox DROP COLUMN {INCOMPLETE}")
         redis = Redis.from_url(redis_server.url)
         stack.callback(redis.close)
-        counted = Counted(server, counting(instance), redis)
+        counted = Counted(server, requests, redis)
         figures = {
             "messages": options.messages,
             "body_bytes": options.body,
