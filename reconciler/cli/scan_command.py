@@ -119,12 +119,7 @@ def scan(
     request = ScanRequest(
         name_servers=name_servers,
         acl=credentials(access_key, secret_key_file),
-        tls=tls_of(
-            ca_file=ca_file,
-            certificate_file=certificate_file,
-            verify_host_name=verify_host_name,
-            is_wanted=tls or ca_file is not None or certificate_file is not None,
-        ),
+        tls=tls_of(tls=tls, ca_file=ca_file, certificate_file=certificate_file, verify_host_name=verify_host_name),
         records_per_second=rate,
         since_seconds=None if since is None else seconds_of("--since", since),
         is_counting=classify,
@@ -168,12 +163,12 @@ def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCred
 
 
 def tls_of(
-    *, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool, is_wanted: bool
+    *, tls: bool, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool
 ) -> TlsSettings | None:
-    """Those of the options."""
+    """Those of the options; None: without TLS. A file asks for TLS, too."""
     from reconciler.wiring.half_scan import TlsSettings
 
-    if not is_wanted:
+    if not tls and ca_file is None and certificate_file is None:
         return None
     return TlsSettings(
         ca_file=None if ca_file is None else str(ca_file),

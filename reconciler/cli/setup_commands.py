@@ -273,10 +273,7 @@ def doctor(
     else:
         if name_servers is None:
             raise UsageError("give --name-servers, or NAMESRV_ADDR: a commit query is tried on halves of a cluster")
-        is_tls = tls or ca_file is not None or certificate_file is not None
-        secured = tls_of(
-            ca_file=ca_file, certificate_file=certificate_file, verify_host_name=verify_host_name, is_wanted=is_tls
-        )
+        secured = tls_of(tls=tls, ca_file=ca_file, certificate_file=certificate_file, verify_host_name=verify_host_name)
         findings = _examined(commit_query, name_servers, credentials(access_key, secret_key_file), secured, rate)
     failed = [f for f in findings if f.level == "fail"]
     if output is Output.JSON:

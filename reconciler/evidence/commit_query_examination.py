@@ -77,8 +77,7 @@ _STATE_KINDS: Mapping[type, str] = {str: "text", int: "integer", bool: "boolean"
 def problem_findings(problems: Iterable[Fact]) -> Iterator[QueryFinding]:
     """What lets no answer count, each under its aspect."""
     for problem in problems:
-        aspect = _ASPECT_OF.get(problem.code, QueryAspect.ANSWER)
-        yield QueryFinding(aspect=aspect, fitness=Fitness.UNFIT, found=problem)
+        yield _unfit(_ASPECT_OF.get(problem.code, QueryAspect.ANSWER), problem)
 
 
 def examine_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> list[QueryFinding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,26 +27,16 @@ from checkback_consumers.redis_inbox import RedisInbox
 from checkback_consumers.replay_worker import ReplayCounts, ReplayWorker
 from reconciler.errors import InvalidValue, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
-from reconciler.sql.tables import ledger_metadata
 from tests.polling import eventually
 from tests.unit.consumers.loops import LoopThread
 from tests.unit.consumers.messages import (
     KeptRecorder,
     effect_count,
     effects,
-    inbox_engine,
     message,
     new_key,
-    sqlite_url,
 )
 from tests.unit.consumers.test_replay_worker import insert_row, row_of
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
-        ledger_metadata.create_all(opened)
-        yield opened
 
 
 @pytest.fixture

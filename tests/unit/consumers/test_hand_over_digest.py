@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +17,11 @@ from reconciler.contract.hand_over import HandOverSigner, decode_hand_over, enco
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import InvalidValue, MalformedInput
 from reconciler.sql.engines import writing
-from reconciler.sql.tables import hold, ledger_metadata, repair
-from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, new_key, sqlite_url
+from reconciler.sql.tables import hold, repair
+from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, new_key
 from tests.unit.consumers.test_hand_over_message import stored
 
 SIGNER = HandOverSigner(secret=b"secret", environment="test", group="billing")
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
-        ledger_metadata.create_all(opened)
-        yield opened
 
 
 def insert_row(engine: sa.Engine, key: str, text: str, *, topic: str = "ORDERS") -> None:

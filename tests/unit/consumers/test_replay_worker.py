@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,24 +20,15 @@ from reconciler.errors import DatabaseAway, InvalidValue
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.ledger import Repair
 from reconciler.sql.engines import database_now_ms, writing
-from reconciler.sql.tables import inbox, ledger_metadata, repair
+from reconciler.sql.tables import inbox, repair
 from tests.unit.consumers.messages import (
     KeptRecorder,
     effect_count,
     effects,
-    inbox_engine,
     message,
     new_key,
-    sqlite_url,
 )
 from tests.unit.consumers.test_hand_over_message import stored
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
-        ledger_metadata.create_all(opened)
-        yield opened
 
 
 def insert_row(engine: sa.Engine, key: str, *, scope: str = "billing", **changes: Any) -> None:

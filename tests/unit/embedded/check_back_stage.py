@@ -47,6 +47,10 @@ class Stage:
         )  # fmt: skip
         return reply.code
 
+    def write_ends(self) -> None:
+        """Writes what was ended since the last batch."""
+        self.broker.call(lambda broker: broker.transactions.write_finished_batch())
+
     def copies(self, key: str = "K1") -> list[str | None]:
         """TRANSACTION_CHECK_TIMES of every copy of the half, oldest first."""
         return [half.properties.get("TRANSACTION_CHECK_TIMES") for half in self.client.found(HALF_TOPIC, key)]
@@ -63,3 +67,17 @@ def stage(family: str, **settings: float) -> Iterator[Stage]:
         RawClient(broker.address) as client,
     ):
         yield Stage(broker, client, clock)
+
+
+@contextmanager
+def two_stages() -> Iterator[tuple[Stage, Stage, str]]:
+    """Two brokers of one cluster, and the address of its name server."""
+    clock = ManualClock()
+    with (
+        EmbeddedBroker(is_broker=False) as names,
+        EmbeddedBroker(settings=BrokerSettings(broker_name="a"), name_servers=names.address, clock=clock) as first,
+        EmbeddedBroker(settings=BrokerSettings(broker_name="b"), name_servers=names.address, clock=clock) as second,
+        RawClient(first.address) as at_first,
+        RawClient(second.address) as at_second,
+    ):
+        yield Stage(first, at_first, clock), Stage(second, at_second, clock), names.address

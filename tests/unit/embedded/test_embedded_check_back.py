@@ -49,7 +49,7 @@ def test_an_end_on_an_older_copy_delivers_but_the_questions_go_on(family: str) -
         assert [message.prepared_offset for message in play.broker.stored(TOPIC)] == [first["log"]]
         where = {"queue": int(newest.fields["tranStateTableOffset"]), "log": int(newest.fields["commitLogOffset"])}
         assert play.end(where, 12) == 0
-        play.broker.call(lambda broker: broker.transactions.write_finished_batch())
+        play.write_ends()
         play.round()
         assert play.copies() == [None, "1", "2"]
         assert play.broker.stored(TOPIC)[0].sys_flag == 8
@@ -131,7 +131,7 @@ def test_finished_halves_are_written_in_batches_from_5_1_on() -> None:
         assert play.broker.stored(OP_TOPIC) == []
         play.round()  # falls into the gap: committed halves are put back
         assert play.copies("K0") == [None, "1"]
-        play.broker.call(lambda broker: broker.transactions.write_finished_batch())
+        play.write_ends()
         assert [message.body for message in play.broker.stored(OP_TOPIC)] == [b"0,1,2,"]
 
 
@@ -152,7 +152,7 @@ def test_a_lasting_open_half_does_not_hide_finished_ones_behind_it(family: str) 
         finished = [play.half(f"K{number}") for number in range(40)]
         for where in finished:
             play.end(where, 12)
-        play.broker.call(lambda broker: broker.transactions.write_finished_batch())
+        play.write_ends()
         for _ in range(3):
             play.round()
         assert play.copies("OPEN") == [None, "1", "2", "3"]

@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.app import run
-from reconciler.clock import ManualClock
-from reconciler.embedded.server import EmbeddedBroker
-from reconciler.embedded.settings import BrokerSettings
 from reconciler.wiring.ended_halves import ClusterSample, sample_ended
 from reconciler.wiring.half_scan import ScanRequest
 from tests.polling import eventually
-from tests.unit.embedded.check_back_stage import Stage, stage
-from tests.unit.embedded.raw_client import TOPIC, RawClient
+from tests.unit.embedded.check_back_stage import Stage, stage, two_stages
+from tests.unit.embedded.raw_client import TOPIC
 
 #: Between rounds that the broker begins by itself.
 ROUNDS_BY_HAND_SECONDS = 10_000.0
@@ -42,10 +39,6 @@ def keys(sample: ClusterSample) -> tuple[list[str], list[str]]:
     return tuple([copy.business_key for copy in some] for some in (halves.committed, halves.rolled_back))  # type: ignore[return-value]
 
 
-def ends_are_written(play: Stage) -> None:
-    play.broker.call(lambda broker: broker.transactions.write_finished_batch())
-
-
 def test_each_half_whose_end_is_known_is_there_once_the_newest_first(play: Stage) -> None:
     late, wrong = play.half("L", KEYS="late"), play.half("W", KEYS="wrong")
     play.round()  # puts both back
@@ -56,28 +49,20 @@ def test_each_half_whose_end_is_known_is_there_once_the_newest_first(play: Stage
         play.end(play.half(f"C{number}", KEYS=f"c{number}"), COMMIT)
         play.end(play.half(f"R{number}", KEYS=f"r{number}"), ROLLBACK)
     play.half("open", KEYS="open")
-    ends_are_written(play)
+    play.write_ends()
     assert keys(sampled(play)) == (["c2", "c1", "c0", "late"], ["r2", "r1", "r0", "wrong"])
     assert sampled(play, topic="OTHER").topics["OTHER"].committed == []
 
 
 def test_a_half_whose_message_is_on_another_broker_was_not_rolled_back() -> None:
-    clock = ManualClock()
-    with (
-        EmbeddedBroker(is_broker=False) as names,
-        EmbeddedBroker(settings=BrokerSettings(broker_name="a"), name_servers=names.address, clock=clock) as first,
-        EmbeddedBroker(settings=BrokerSettings(broker_name="b"), name_servers=names.address, clock=clock) as second,
-        RawClient(first.address) as at_first,
-        RawClient(second.address) as at_second,
-    ):
-        one, other = Stage(first, at_first, clock), Stage(second, at_second, clock)
+    with two_stages() as (one, other, address):
         one.end(one.half("K1", KEYS="k1"), ROLLBACK)
         one.end(one.half("K2", KEYS="k2"), ROLLBACK)
         other.end(other.half("K1", KEYS="k1"), COMMIT)
-        ends_are_written(one)
-        ends_are_written(other)
-        eventually(lambda: len(sampled(one, address=names.address).brokers) == 2, within_seconds=30)
-        assert keys(sampled(one, address=names.address)) == (["k1"], ["k2"])
+        one.write_ends()
+        other.write_ends()
+        eventually(lambda: len(sampled(one, address=address).brokers) == 2, within_seconds=30)
+        assert keys(sampled(one, address=address)) == (["k1"], ["k2"])
 
 
 @pytest.mark.parametrize(("family", "code"), [("4.2", "scan.in-no-queue"), ("4.4", "query.ends-unreadable")])
@@ -114,7 +99,7 @@ def shop_of(tmp_path: Path, play: Stage, *, halves: int) -> None:
     for number in range(halves):
         play.end(play.half(f"C{number}", KEYS=f"c{number}"), COMMIT)
         play.end(play.half(f"R{number}", KEYS=f"r{number}"), ROLLBACK)
-    ends_are_written(play)
+    play.write_ends()
 
 
 def told(play: Stage, file: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:

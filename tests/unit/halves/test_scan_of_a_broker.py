@@ -16,8 +16,6 @@ from reconciler.cli.app import run
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.commands.scan import ScanReport, run_scan
 from reconciler.contract.facts import Fact
-from reconciler.embedded.server import EmbeddedBroker
-from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
 from reconciler.halves.half_topic import ReadingRate
 from reconciler.halves.log_walk import LogWalk
@@ -29,8 +27,8 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.wiring.commit_queries import Business, read_commit_queries
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from tests.polling import eventually
-from tests.unit.embedded.check_back_stage import Stage, stage
-from tests.unit.embedded.raw_client import GROUP, TOPIC, RawClient
+from tests.unit.embedded.check_back_stage import Stage, stage, two_stages
+from tests.unit.embedded.raw_client import GROUP, TOPIC
 
 #: Between rounds that the broker begins by itself.
 ROUNDS_BY_HAND_SECONDS = 10_000.0
@@ -65,10 +63,6 @@ def states(report: ScanReport) -> dict[str, str]:
     return {half.copy.unique_key: half.state.value for half in report.halves}
 
 
-def ends_are_written(play: Stage) -> None:
-    play.broker.call(lambda broker: broker.transactions.write_finished_batch())
-
-
 def test_each_half_is_told_by_what_became_of_it(play: Stage) -> None:
     play.half("given-up")
     for _ in range(5):
@@ -79,7 +73,7 @@ def test_each_half_is_told_by_what_became_of_it(play: Stage) -> None:
     play.end(late)
     play.end(play.half("committed"))
     play.end(play.half("rolled-back"), 12)
-    ends_are_written(play)
+    play.write_ends()
     play.round()
     report = scanned(play)
     assert states(report) == {"given-up": "given-up", "open": "open", "late": "delivered"}
@@ -132,7 +126,7 @@ def test_a_round_that_runs_meanwhile_hides_no_half(play: Stage, code: RequestCod
 def test_only_what_lies_behind_the_saved_offset_is_read(play: Stage) -> None:
     for number in range(100):
         play.end(play.half(f"K{number}"))
-    ends_are_written(play)
+    play.write_ends()
     play.round()
     play.half("open")
     play.clock.advance(30)
@@ -187,7 +181,7 @@ def test_how_all_halves_ended_is_counted_where_it_is_asked_for(play: Stage) -> N
     play.end(twice)
     play.half("open")
     play.round()
-    ends_are_written(play)
+    play.write_ends()
     ((topic, group, outcome),) = scanned(play, is_counting=True).outcomes
     assert (topic, group) == (TOPIC, GROUP)
     assert (outcome.halves, outcome.committed, outcome.rolled_back, outcome.committed_again) == (102, 94, 7, 1)
@@ -221,21 +215,13 @@ def told_of(note: Fact) -> str:
 
 def test_a_half_on_one_broker_whose_message_is_on_another_is_not_lost() -> None:
     """A send that was tried again, or a half that an acting master has sent on."""
-    clock = ManualClock()
-    with (
-        EmbeddedBroker(is_broker=False) as names,
-        EmbeddedBroker(settings=BrokerSettings(broker_name="a"), name_servers=names.address, clock=clock) as first,
-        EmbeddedBroker(settings=BrokerSettings(broker_name="b"), name_servers=names.address, clock=clock) as second,
-        RawClient(first.address) as at_first,
-        RawClient(second.address) as at_second,
-    ):
-        one, other = Stage(first, at_first, clock), Stage(second, at_second, clock)
+    with two_stages() as (one, other, address):
         one.half("K1")
         one.half("K2")
         other.end(other.half("K1"))
-        other.broker.call(lambda broker: broker.transactions.write_finished_batch())
-        clock.advance(60)
-        request = ScanRequest(name_servers=names.address, clock=clock)
+        other.write_ends()
+        one.clock.advance(60)
+        request = ScanRequest(name_servers=address, clock=one.clock)
         eventually(lambda: len(scan_halves(request, progress=lambda *_: None)) == 2, within_seconds=30)
         report = run_scan(request, older_than_seconds=60.0, topic=None, progress=lambda *_: None)
         assert states(report) == {"K1": "delivered", "K2": "open"}
@@ -384,7 +370,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     play.half("K4", KEYS="o4")
     play.half("first", KEYS="twice")
     play.end(play.half("second", KEYS="twice"))
-    ends_are_written(play)
+    play.write_ends()
     play.round(after_seconds=700.0)
     request = ScanRequest(
         name_servers=play.broker.address,

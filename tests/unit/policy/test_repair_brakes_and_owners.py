@@ -11,6 +11,7 @@ from reconciler.contract.kept_facts import BY_HOLD, DEAD_LETTERED_BY, ENDS, HELD
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
+from reconciler.policy.plan import TopicPlan
 from reconciler.policy.repairing.repair import BATCH, TURNS, RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, evidence, key
@@ -165,14 +166,20 @@ def test_two_reconcilers_send_once() -> None:
     assert (ended(world, lost).state, copies(world, lost)) == (RepairState.DONE, 1)
 
 
+def with_outdated_tags(world: World) -> TopicPlan:
+    """Gives the next processes settings by which no group takes the message; returns the right ones."""
+    right = world.topic
+    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right.subscriptions)
+    world.topic = replace(right, subscriptions=outdated)
+    return right
+
+
 def test_a_reconciler_with_outdated_tags_closes_a_repair_and_the_loss_is_repaired_all_the_same() -> None:
     world = World(repair=RepairRules(verify_after_seconds=4.0, enabled=False))
     lost = world.lose(1)
     world.rounds(world.process(), 8)
     world.repair_rules = RepairRules(verify_after_seconds=4.0)
-    right_topic = world.topic
-    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right_topic.subscriptions)
-    world.topic = replace(right_topic, subscriptions=outdated)
+    right_topic = with_outdated_tags(world)
     world.clock.advance(5)
     world.process(owner="outdated").run(world.subscriptions[0])
     assert ended(world, lost).closed_unsent
@@ -188,9 +195,7 @@ def test_what_a_person_opens_again_with_outdated_tags_was_not_sent_and_the_loss_
     world.rounds(world.process(), 8)
     world.repair_rules = RepairRules(verify_after_seconds=4.0)
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = replace(ended(world, lost), state=RepairState.FAILED)
-    right_topic = world.topic
-    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right_topic.subscriptions)
-    world.topic = replace(right_topic, subscriptions=outdated)
+    right_topic = with_outdated_tags(world)
     world.clock.advance(5)
     world.process(owner="outdated").repair_one(world.subscriptions[0], lost)
     assert (ended(world, lost).state, ended(world, lost).attempts) == (RepairState.DONE, 1)
@@ -208,9 +213,7 @@ def test_the_half_of_a_send_that_came_to_nothing_is_not_rolled_back_by_outdated_
     world.repair_rules = RepairRules(verify_after_seconds=4.0)
     refused = replace(ended(world, lost), attempts=1, sent_at_ms=world.clock.now_ms())
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = refused
-    right_topic = world.topic
-    outdated = tuple(replace(plan, tags=frozenset({"refunds"})) for plan in right_topic.subscriptions)
-    world.topic = replace(right_topic, subscriptions=outdated)
+    right_topic = with_outdated_tags(world)
     process = world.process(owner="outdated")
     for _ in range(3):
         world.clock.advance(5)
