@@ -166,7 +166,7 @@ def test_accident_is_made_up_for_and_is_seen_where_it_is_not(
     ("happens", "step"),
     [
         (
-            lambda shop: shop.kit.lose_next_end(),
+            lambda shop: shop.kit.kill_producer_before_end(),  # one that lives announces at any moment
             "END_TRANSACTION did not reach the broker; nobody has announced the key",
         ),
         (
