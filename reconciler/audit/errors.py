@@ -23,7 +23,7 @@ class AuditError(Exception):
 
 
 class SourceAwayError(AuditError):
-    """A database did not answer to the end, and may do so when it is asked again."""
+    """A database or an object store did not answer to the end, and may do so when it is asked again."""
 
     def __init__(self, source: str, message: str) -> None:
         """`source`: the option that named it, without secrets."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.audit.collect.tasks import Answer, Task, answer
+from reconciler.audit.errors import SourceAwayError
 
 #: How long an audit waits for a source at most, behind the last answer that it had from one that was away.
 WAIT_SECONDS_MAX = 600.0
@@ -46,22 +47,32 @@ class Asking:
     def __post_init__(self) -> None:
         self._began = self.waiting.clock()
 
+    def tasks(self, plan: Callable[[], Iterable[Task]]) -> list[Task]:
+        """The tasks of a stage, whose planning lists the files of exports. Raises AuditError: SourceAwayError for a
+        source that stays away says how long it was asked."""
+        patience = self._patience()
+        while True:
+            try:
+                return list(plan())
+            except SourceAwayError as error:
+                if not patience.pause([error.source]):
+                    raise SourceAwayError(error.source, f"{error}{patience.told()}") from error
+
     def answers(self, tasks: Sequence[Task]) -> list[Answer]:
         """In order; those of sources that stay away say how long they were asked."""
         found = self.run(answer, tasks)
-        failed_at, pause, tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
-        wait_seconds = min(WAIT_SECONDS_MAX, failed_at - self._began)
+        patience = self._patience()
         while away := _away(found):
-            if self.waiting.clock() + pause > failed_at + wait_seconds:
-                waited = round(self.waiting.clock() - failed_at)
-                told = f"; it was asked {tries} times in {waited} s" if tries > 1 else ""
+            if not patience.pause(list(away)):
+                told = patience.told()
                 return [replace(one, message=one.message + told) if one.away else one for one in found]
-            self.progress(f"{', '.join(away)}: away; asking again in {pause:g} s")
-            self.waiting.pause(pause)
-            pause, tries = min(2 * pause, LONGEST_PAUSE_SECONDS), tries + 1
             if self._ask_again(tasks, found, away):
-                failed_at, pause, tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
+                patience.begin_anew()
         return found
+
+    def _patience(self) -> _Patience:
+        wait_seconds = min(WAIT_SECONDS_MAX, self.waiting.clock() - self._began)
+        return _Patience(wait_seconds=wait_seconds, progress=self.progress, waiting=self.waiting)
 
     def _ask_again(self, tasks: Sequence[Task], found: list[Answer], away: dict[str, list[int]]) -> bool:
         """Whether one more is answered. One task of each source shows whether it is back: of a host that is silent, all
@@ -74,6 +85,39 @@ class Asking:
             for number, one in zip(back, self.run(answer, [tasks[number] for number in back]), strict=True):
                 found[number] = one
         return any(found[number].reason is None for number in firsts)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Patience:
+    """How often and how long sources that are away are asked again."""
+
+    wait_seconds: float
+    progress: Progress
+    waiting: Waiting
+    _since: float = field(init=False)
+    _pause_seconds: float = field(init=False)
+    _tries: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Counts from now."""
+        self._since, self._pause_seconds, self._tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
+
+    def pause(self, away: Sequence[str]) -> bool:
+        """Waits before these are asked again; False, at once, where that would be too long."""
+        if self.waiting.clock() + self._pause_seconds > self._since + self.wait_seconds:
+            return False
+        self.progress(f"{', '.join(away)}: away; asking again in {self._pause_seconds:g} s")
+        self.waiting.pause(self._pause_seconds)
+        self._pause_seconds, self._tries = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS), self._tries + 1
+        return True
+
+    def told(self) -> str:
+        """How long it was, for the end of a message; "": nobody was asked twice."""
+        waited = round(self.waiting.clock() - self._since)
+        return f"; it was asked {self._tries} times in {waited} s" if self._tries > 1 else ""
 
 
 def _away(found: Sequence[Answer]) -> dict[str, list[int]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from reconciler.audit.collect.asking import Asking, Progress, Runner, Waiting
@@ -82,14 +83,14 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
     files: dict[str, WrittenFile] = {}
     not_asked: Counter[RowsOf] = Counter()
     undated: Counter[tuple[str, str]] = Counter()
-    for what, tasks in (
-        ("outboxes and inboxes", [*_outboxes(request, folder), *_inboxes(request, folder)]),
+    for what, plan in (
+        ("outboxes and inboxes", lambda: chain(_outboxes(request, folder), _inboxes(request, folder))),
         # No look-up asks for the effect of a commit that an outbox gave after them.
-        ("effects", list(_effects(request, folder))),
-        ("ledger", list(_ledger(request, folder))),
-        ("whose other rows there are", list(_counts(request))),
+        ("effects", lambda: _effects(request, folder)),
+        ("ledger", lambda: _ledger(request, folder)),
+        ("whose other rows there are", lambda: _counts(request)),
     ):
-        tasks = _cut(tasks, asking.run)
+        tasks = _cut(asking.tasks(plan), asking.run)
         if tasks:
             asking.progress(f"reading {what} in {len(tasks)} pieces")
             answers = asking.answers(tasks)

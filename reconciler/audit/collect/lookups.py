@@ -27,8 +27,8 @@ from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.table import read_stream_file
-from reconciler.audit.places import open_folder
+from reconciler.audit.history.table import bytes_of, stream_table
+from reconciler.audit.places import open_folder, reading_of
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED
 from reconciler.contract.manifest import HistoryFile
@@ -342,7 +342,9 @@ def _of_history(
 
 def _history_file(history: str, file: HistoryFile, stream: Table) -> pa.Table:
     problems: list[str] = []
-    table = read_stream_file(*open_folder(history), file, stream, problems)
+    with reading_of(f"--history {history}", history):
+        data = bytes_of(*open_folder(history), file)
+    table = stream_table(data, file, stream, problems)
     if table is None:
         raise AuditError("inputs", "\n".join(problems))
     return table.select(["key", "topic", "consumer_group", "at_ms"])

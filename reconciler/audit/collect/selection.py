@@ -23,7 +23,7 @@ from reconciler.audit.collect.database import column_types, pages, reading
 from reconciler.audit.collect.row_security import hides_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.errors import AuditError
-from reconciler.audit.places import open_folder
+from reconciler.audit.places import open_folder, reading_of
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, LATER_COLUMNS
 from reconciler.contract.schema import Table
 from reconciler.contract.unique_key import key_of
@@ -257,17 +257,19 @@ def _exactly(selection: Selection, rows: pa.Table, source: Source, keys: Sequenc
 
 def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Dataset:
     try:
-        if source.kind == "delta":
-            return _delta(source.address, selection.table)
-        filesystem, base = open_folder(source.address)
-        if file is None and filesystem.get_file_info(f"{base}/{selection.table}").type == arrow_fs.FileType.Directory:
-            base = f"{base}/{selection.table}"
-        parquet = ds.dataset(file or base, filesystem=filesystem, format="parquet")
+        with reading_of(str(source), source.address, "the export cannot be read"):
+            if source.kind == "delta":
+                return _delta(source.address, selection.table)
+            filesystem, base = open_folder(source.address)
+            of_table = f"{base}/{selection.table}"
+            if file is None and filesystem.get_file_info(of_table).type == arrow_fs.FileType.Directory:
+                base = of_table
+            parquet = ds.dataset(file or base, filesystem=filesystem, format="parquet")
     except ModuleNotFoundError as error:
         message = f"{source}: delta: needs the package {error.name}: pip install deltalake"
         raise AuditError("configuration", message) from error
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise AuditError("inputs", f"{source}: the export cannot be read: {error}") from error
+    except AuditError:
+        raise
     except Exception as error:  # deltalake's errors share no base but Exception
         raise AuditError("inputs", f"{source}: the Delta table cannot be read: {error}") from error
     if not parquet.files:
@@ -291,10 +293,8 @@ def _batches(
     """Rows of the selection, all columns or these."""
     fields = _fields(selection, dataset.schema)
     wanted = {name: fields[name] for name in (fields if columns is None else columns)}
-    try:
+    with reading_of(str(source), source.address, "the export cannot be read to its end"):
         yield from dataset.to_batches(filter=_condition(selection, fields), columns=wanted, batch_size=_BATCH_ROWS)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise AuditError("inputs", f"{source}: the export cannot be read to its end: {error}") from error
 
 
 def _fields(selection: Selection, schema: pa.Schema) -> dict[str, ds.Expression]:

@@ -25,9 +25,14 @@ def read_stream_file(
     filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, problems: list[str]
 ) -> pa.Table | None:
     """All columns of the stream; None with a line in `problems` where the file cannot be trusted."""
+    data = _read(filesystem, base, file, problems)
+    return None if data is None else stream_table(data, file, stream, problems)
+
+
+def stream_table(data: bytes, file: HistoryFile, stream: Table, problems: list[str]) -> pa.Table | None:
+    """All columns of the stream; None with a line in `problems` where these bytes of the file cannot be trusted."""
     where = f"history file {file.path}"
-    data = trusted_bytes(filesystem, base, file, problems)
-    if data is None:
+    if not _is_named(data, file, problems):
         return None
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as parquet:  # pq.read_table takes twice as long: files are small
@@ -44,17 +49,32 @@ def read_stream_file(
 
 def trusted_bytes(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problems: list[str]) -> bytes | None:
     """The file, if it is the one that the manifest names; None with a line in `problems` if not."""
-    where = f"history file {file.path}"
-    try:
-        with filesystem.open_input_stream(f"{base}/{file.path}") as source:
-            data: bytes = source.read()
-    except OSError as error:
-        problems.append(f"{where}: cannot be read: {error}")
-        return None
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        problems.append(f"{where}: is not the file that the manifest names (SHA-256): truncated, swapped or altered")
-        return None
+    data = _read(filesystem, base, file, problems)
+    return data if data is not None and _is_named(data, file, problems) else None
+
+
+def bytes_of(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile) -> bytes:
+    """The file, whatever it is. Raises OSError."""
+    with filesystem.open_input_stream(f"{base}/{file.path}") as source:
+        data: bytes = source.read()
     return data
+
+
+def _read(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problems: list[str]) -> bytes | None:
+    try:
+        return bytes_of(filesystem, base, file)
+    except OSError as error:
+        problems.append(f"history file {file.path}: cannot be read: {error}")
+        return None
+
+
+def _is_named(data: bytes, file: HistoryFile, problems: list[str]) -> bool:
+    """Whether the manifest names these bytes, with a line in `problems` if not."""
+    is_named = hashlib.sha256(data).hexdigest() == file.sha256
+    if not is_named:
+        where = f"history file {file.path}"
+        problems.append(f"{where}: is not the file that the manifest names (SHA-256): truncated, swapped or altered")
+    return is_named
 
 
 def _column(table: pa.Table, column: Column) -> pa.ChunkedArray:
