@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 from pyarrow import fs as arrow_fs
-
-from reconciler.audit.errors import AuditError, SourceAwayError
 
 #: Schemes of URLs that Arrow's file systems read.
 READABLE = ("file", "hdfs", "viewfs", "s3", "gs", "gcs", "abfs", "abfss")
@@ -34,23 +29,6 @@ def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
         found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
         return found
     return arrow_fs.LocalFileSystem(), path
-
-
-@contextmanager
-def reading_of(named: str, place: str, what: str = "cannot be read") -> Iterator[None]:
-    """Raises AuditError for what goes wrong in the block: SourceAwayError where an object store or a file system of
-    other hosts does not answer, "inputs" for a file that is missing or damaged, and for a disk of this host.
-
-    `named`: the option and its place, without secrets.
-    """
-    try:
-        yield
-    except (OSError, ValueError, pa.ArrowException) as error:
-        message = f"{named}: {what}: {error}"
-        is_remote = "://" in place and not place.startswith("file:")
-        if is_remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            raise SourceAwayError(named, message) from error
-        raise AuditError("inputs", message) from error
 
 
 def unreadable(place: str) -> str | None:

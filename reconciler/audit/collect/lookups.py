@@ -23,12 +23,13 @@ import pyarrow.parquet as pq
 from reconciler.audit.collect.columns import schema_of
 from reconciler.audit.collect.database import reading
 from reconciler.audit.collect.deleted import Lacking
+from reconciler.audit.collect.files import reading_files
 from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.table import bytes_of, stream_table
-from reconciler.audit.places import open_folder, reading_of
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED
 from reconciler.contract.manifest import HistoryFile
@@ -342,7 +343,7 @@ def _of_history(
 
 def _history_file(history: str, file: HistoryFile, stream: Table) -> pa.Table:
     problems: list[str] = []
-    with reading_of(f"--history {history}", history):
+    with reading_files(f"--history {history}", history):
         data = bytes_of(*open_folder(history), file)
     table = stream_table(data, file, stream, problems)
     if table is None:

@@ -20,10 +20,11 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.collect.columns import table_of, table_of_csv
 from reconciler.audit.collect.database import column_types, pages, reading
+from reconciler.audit.collect.files import reading_files
 from reconciler.audit.collect.row_security import hides_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.errors import AuditError
-from reconciler.audit.places import open_folder, reading_of
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, LATER_COLUMNS
 from reconciler.contract.schema import Table
 from reconciler.contract.unique_key import key_of
@@ -257,7 +258,7 @@ def _exactly(selection: Selection, rows: pa.Table, source: Source, keys: Sequenc
 
 def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Dataset:
     try:
-        with reading_of(str(source), source.address, "the export cannot be read"):
+        with reading_files(str(source), source.address, "the export cannot be read"):
             if source.kind == "delta":
                 return _delta(source.address, selection.table)
             filesystem, base = open_folder(source.address)
@@ -293,7 +294,7 @@ def _batches(
     """Rows of the selection, all columns or these."""
     fields = _fields(selection, dataset.schema)
     wanted = {name: fields[name] for name in (fields if columns is None else columns)}
-    with reading_of(str(source), source.address, "the export cannot be read to its end"):
+    with reading_files(str(source), source.address, "the export cannot be read to its end"):
         yield from dataset.to_batches(filter=_condition(selection, fields), columns=wanted, batch_size=_BATCH_ROWS)
 
 
