@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "RECONCILER_"
 #: Names below this are business topics: their capitals count, and _FILE at their end means nothing.
-NAMES_TOPICS = ("unique_key_topic", "topics")
+NAMES_TOPICS = frozenset({("unique_key_topic", "topics"), ("repairs", "topics")})
 #: Settings that are names of files: here _FILE belongs to the name.
 NAMES_FILES = frozenset({"ca_file", "certificate_file", "key_file", "users_file"})
 #: Variables with our prefix that are not settings.
@@ -198,7 +198,7 @@ def _apply_environment(
             problems.append(f"{name!a}: names no setting; remove it or correct its spelling")
             continue
         path = [part.lower() for part in parts]
-        if tuple(path[:-1]) == NAMES_TOPICS:
+        if tuple(path[:-1]) in NAMES_TOPICS:
             path[-1] = parts[-1]
         elif secret_at(tuple(path)) is None and path[-1].endswith("_file") and path[-1] not in NAMES_FILES:
             path[-1] = path[-1].removesuffix("_file")

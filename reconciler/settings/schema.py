@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -281,6 +281,9 @@ class RepairSettings(Section):
     """Brakes."""
 
     enabled: bool = Field(default=True, description="False: shadow mode; verdicts are written, nothing is sent.")
+    topics: dict[TopicName, bool] = Field(
+        default_factory=dict, description="Business topics with a value of their own in place of `repairs.enabled`."
+    )
     rate_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
         default=defaults.REPAIRS_PER_SECOND,
         description="Repairs a second and topic of each process that repairs; several processes: their sum.",
@@ -297,6 +300,10 @@ class RepairSettings(Section):
         "producer of its group is connected, since no producer could answer.",
     )
     claim_lease_seconds: Seconds = Field(default=defaults.CLAIM_LEASE_SECONDS, description="Lease of a claimed repair.")
+
+    def is_enabled_for(self, topic: str) -> bool:
+        """False: shadow mode of the topic."""
+        return self.topics.get(topic, self.enabled)
 
 
 class SweepSettings(Section):
@@ -411,10 +418,15 @@ def contradictions(settings: Settings) -> list[str]:
     """Values that are fine alone and cannot work together; each line names fields, values and remedy."""
     problems: list[str] = []
     produced = {topic for producer in settings.producers for topic in producer.topics}
+    named: dict[str, Iterable[str]] = {
+        "unique_key_topic.topics": settings.unique_key_topic.topics,
+        "repairs.topics": settings.repairs.topics,
+    }
     problems += [
-        f"unique_key_topic.topics has {shown_value(topic)}, which no producer sends; correct the name, or add "
-        "it to topics of a [[producers]] section"
-        for topic in settings.unique_key_topic.topics
+        f"{field} has {shown_value(topic)}, which no producer sends; correct the name, or add it to topics of a "
+        "[[producers]] section"
+        for field, topics in named.items()
+        for topic in topics
         if topic not in produced
     ]
     problems += _check_topics(settings, produced)

@@ -231,7 +231,7 @@ class RoundAssembly:
                     retired_brokers=frozenset(settings.rocketmq.retired_brokers),
                 ),
             ),
-            repairer=self._repairer(),
+            repairer=self._repairer(topic),
             breaker=CircuitBreaker(
                 holds=ledger.holds,
                 rules=BreakerRules(
@@ -250,7 +250,7 @@ class RoundAssembly:
             events=self.events,
         )
 
-    def _repairer(self) -> Repairer:
+    def _repairer(self, topic: TopicPlan) -> Repairer:
         settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
         return Repairer(
             brokers=witnesses.brokers,
@@ -262,7 +262,7 @@ class RoundAssembly:
             hand_overs=ledger.hand_overs,
             holds=ledger.holds,
             rules=RepairRules(
-                enabled=settings.repairs.enabled,
+                enabled=settings.repairs.is_enabled_for(topic.topic),
                 claim_lease_seconds=settings.repairs.claim_lease_seconds,
                 skew_margin_seconds=settings.rounds.skew_margin_seconds,
                 retention_seconds=settings.rounds.retention_seconds,

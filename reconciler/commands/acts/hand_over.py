@@ -5,7 +5,7 @@ The row, its claim and the inbox are those of every hand-over: at most one effec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.contract.facts import Fact
@@ -37,7 +37,7 @@ from reconciler.policy.judging.judge import JudgedKey
 from reconciler.policy.ports.closing import KeyAsRead
 from reconciler.policy.ports.ledger import Repair
 from reconciler.policy.round import ReconcileRound
-from reconciler.settings.schema import Settings
+from reconciler.settings.schema import RepairSettings
 from reconciler.telling.ports.reports import LedgerLife
 from reconciler.wiring.connections import Connections
 
@@ -75,7 +75,7 @@ def hand_over(
         outcome = "" if verdict in SETTLING else "refused"
         return HandOverResult(verdict=str(verdict), outcome=outcome, told=_refused(why))
     holds = connections.ledger.holds.active(subscription.environment)
-    brakes = brakes_of(connections.settings, holds.get(subscription.topic, ()))
+    brakes = brakes_of(connections.settings.repairs, subscription.topic, holds)
     if brakes:
         held = HANDED_HELD(topic=subscription.topic, brakes=brakes, unique_key=unique_key)
         return HandOverResult(verdict=str(verdict), outcome="held", told=held)
@@ -183,9 +183,11 @@ def _ended(row: Repair) -> Fact:
     return ROW_ENDED(at_ms=row.created_at_ms if row.done_at_ms is None else row.done_at_ms)
 
 
-def brakes_of(settings: Settings, holds: Collection[HoldKind]) -> tuple[str, ...]:
-    """What stops the repairs of a topic with these holds; a worker leaves its hand-overs alone then, too."""
-    return tuple(map(str, holds)) if settings.repairs.enabled else ("repairs.enabled = false",)
+def brakes_of(repairs: RepairSettings, topic: str, holds: Mapping[str, Collection[HoldKind]]) -> tuple[str, ...]:
+    """What stops the repairs of a topic, with the holds of each; a worker leaves its hand-overs alone then, too."""
+    if repairs.is_enabled_for(topic):
+        return tuple(map(str, holds.get(topic, ())))
+    return (f"repairs.topics.{topic} = false" if topic in repairs.topics else "repairs.enabled = false",)
 
 
 def _row(repairs: Sequence[Repair], scope: str) -> Repair | None:

@@ -187,7 +187,7 @@ def repair_now(
             done += (do(key, is_changed=key in changed) for key in wanted)
     if dry_run:
         holds = connections.ledger.holds.active(settings.environment)
-        done = [_held(key, brakes_of(settings, holds.get(key.topic, ()))) for key in done]
+        done = [_held(key, brakes_of(settings.repairs, key.topic, holds)) for key in done]
         notes += [JUDGED_FIRST(judged=len(done), lines=lines)] if len(done) < lines else []
         messages = len({key for _, _, keys in work for key in keys})
         notes += [SHOWN_FIRST(shown=len(shown), messages=messages)] if len(shown) < messages else []

@@ -10,11 +10,13 @@ from reconciler.web.services import WebServices
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """Every brake of every topic, as it is now: who has just pressed a button sees what came of it."""
     settings = services.settings
+    topics = sorted({subscription.topic for subscription in settings.subscriptions})
     return page(
         services,
         request,
         "brakes.html",
         holds=services.connections.ledger.reports.holds(settings.environment),
         repairs=settings.repairs,
-        topics=sorted({subscription.topic for subscription in settings.subscriptions}),
+        shadow=[topic for topic in topics if not settings.repairs.is_enabled_for(topic)],
+        topics=topics,
     )

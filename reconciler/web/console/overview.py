@@ -86,13 +86,13 @@ class Incident:
     holds: Sequence[HeldTopic]
     #: Whose rounds stand still: nothing of them is repaired by itself.
     still: Sequence[Subscription]
-    #: repairs.enabled is false.
-    is_shadow: bool
+    #: Topics in shadow mode, of those that have losses.
+    shadow: Sequence[str]
 
     @property
     def severity(self) -> str:
         """A class of the style."""
-        return "warn" if self.holds or self.still or self.is_shadow else "notice"
+        return "warn" if self.holds or self.still or self.shadow else "notice"
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
@@ -153,8 +153,9 @@ def severity(report: StatusReport) -> str:
 def _now(services: WebServices) -> dict[str, Any]:
     report = services.newest_status()
     stopped = {hold.topic for hold in report.holds}
-    if not services.settings.repairs.enabled:
-        stopped |= {status.subscription.topic for status in report.subscriptions}
+    is_enabled_for = services.settings.repairs.is_enabled_for
+    shadow = {one.subscription.topic for one in report.subscriptions if not is_enabled_for(one.subscription.topic)}
+    stopped |= shadow
     # One line that the sentence tells is not told twice.
     said = report.summed_up
     told = {"late"} if len(report.late_lines) == len(report.remarks["late"]) == 1 and not report.late else set()
@@ -164,7 +165,7 @@ def _now(services: WebServices) -> dict[str, Any]:
         "report": report,
         "severity": severity(report),
         "steps": tuple(next_steps(report)),
-        "incident": incident_of(report, is_shadow=not services.settings.repairs.enabled),
+        "incident": incident_of(report, shadow=shadow),
         "figures": _figures(report, sorted(stopped)),
         "cards": _cards(report, stopped),
         "keep_days": services.settings.ledger.keep_days,
@@ -172,7 +173,7 @@ def _now(services: WebServices) -> dict[str, Any]:
     }
 
 
-def incident_of(report: StatusReport, *, is_shadow: bool) -> Incident | None:
+def incident_of(report: StatusReport, *, shadow: Set[str]) -> Incident | None:
     """None: nothing is lost."""
     found: dict[tuple[Subscription, Verdict], list[VerdictCount]] = {}
     for one in report.verdicts:
@@ -201,7 +202,7 @@ def incident_of(report: StatusReport, *, is_shadow: bool) -> Incident | None:
             for one in report.subscriptions
             if one.subscription in lost and one.accounted.is_late_by_rounds
         ][:INCIDENT_LINES_MAX],
-        is_shadow=is_shadow,
+        shadow=sorted(shadow & topics)[:INCIDENT_LINES_MAX],
     )
 
 

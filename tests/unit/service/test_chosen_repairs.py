@@ -128,6 +128,28 @@ def test_the_command_repairs_what_was_chosen_and_nothing_else(
     assert sorted(repaired) == wanted
 
 
+@pytest.mark.usefixtures("repaired")
+@pytest.mark.parametrize(
+    ("enabled", "topics", "held"),
+    [
+        (True, {}, {}),
+        (False, {}, {"ORDERS": "repairs.enabled = false", "REFUNDS": "repairs.enabled = false"}),
+        (True, {"REFUNDS": False}, {"REFUNDS": "repairs.topics.REFUNDS = false"}),
+        (False, {"REFUNDS": True}, {"ORDERS": "repairs.enabled = false"}),
+    ],
+)
+def test_a_topic_is_held_back_by_its_own_setting_and_else_by_that_of_all(
+    connections: Connections, enabled: bool, topics: dict[str, bool], held: dict[str, str]
+) -> None:
+    repairs = connections.settings.repairs.model_copy(update={"enabled": enabled, "topics": topics})
+    connections.settings = connections.settings.model_copy(update={"repairs": repairs})
+    lines = repair_now(connections, (), topic=None, group=None, dry_run=True, by="anna").keys
+    reasons = {line.topic: line.reason for line in lines if line.outcome == "held"}
+    assert {topic: str(why.fields["by"]) for topic, why in reasons.items() if why} == {
+        topic: str((by,)) for topic, by in held.items()
+    }
+
+
 @pytest.mark.parametrize(("topic", "group", "named"), CHOICES)
 def test_a_job_repairs_what_was_chosen_and_nothing_else(
     connections: Connections, repaired: list[Loss], topic: str | None, group: str | None, named: tuple[str, ...]

@@ -198,6 +198,7 @@ def test_wrong_value_of_a_variable_names_the_variable_for_nobody_finds_it_in_the
             "ledger.url = postgresql://h/x: put the password before",
         ),
         ({"RECONCILER_UNIQUE_KEY_TOPIC__TOPICS__ODRERS": "OX"}, "topics has 'ODRERS', which no producer sends"),
+        ({"RECONCILER_REPAIRS__TOPICS__ODRERS": "false"}, "repairs.topics has 'ODRERS', which no producer sends"),
         ({"RECONCILER_UNIQUE_KEY_TOPIC__SIGNATURE_SECRET_FILE": "/dev/null"}, "signature_secret = (hidden)"),
         ({"RECONCILER_PRODUCERS__GROUP": "x"}, "names a list"),
         ({"RECONCILER_LEDGER__URL": "postgresql://h"}, "names no database"),

@@ -344,6 +344,13 @@ def test_health_that_is_not_known_yet_is_not_told_as_well(
     assert "No check failed" not in page
 
 
+def test_the_page_of_brakes_names_the_topics_in_shadow_mode(empty: WebServices, tmp_path: Path) -> None:
+    assert "Shadow mode" not in page_of(empty, "/brakes")
+    services = services_of(settings_of(tmp_path, RECONCILER_REPAIRS__TOPICS__ORDERS="false"))
+    with services.connections:
+        assert "nothing is ever sent, for ORDERS." in page_of(services, "/brakes")
+
+
 def test_a_topic_is_told_as_stopped_after_it_was_let_go_or_without_its_reason(empty: WebServices) -> None:
     environment, holds = empty.settings.environment, empty.connections.ledger.holds
     storm = TOO_MANY_SO_FAR(losses=1_300, verified=2_000, left_over=500, ceiling=1_000.0)

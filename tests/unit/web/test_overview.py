@@ -57,8 +57,8 @@ UNREAD = ActivityBucket(
 class Shown:
     """Services whose status and activity are given."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.services = services_of(settings_of(folder))
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+        self.services = services_of(settings_of(folder, **variables))
         self._monkeypatch = monkeypatch
         self.activity(Activity(width_ms=60_000, buckets=[UNREAD, BUCKET]))
 
@@ -313,6 +313,19 @@ def test_what_holds_repairs_back_is_told_of_topics_that_have_losses(shown: Shown
     assert "ORDERS → billing : rounds stand still" in told
     assert "another" not in told
     assert "Nothing: " not in told
+
+
+def test_a_topic_in_shadow_mode_is_told_beside_its_losses_and_another_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "RECONCILER_PRODUCERS__0__TOPICS": '["ORDERS", "PAYMENTS"]',
+        "RECONCILER_REPAIRS__TOPICS": '{"ORDERS": false, "PAYMENTS": false}',
+    }
+    shown = Shown(tmp_path, monkeypatch, **settings)
+    shown.status(report_of(status_of(), verdicts=(LOST,)))
+    assert "nothing is ever sent, for ORDERS." in incident_on(shown.page())
+    assert "Topics without repairs 1 ORDERS" in " ".join(re.sub(r"<[^>]+>|\s+", " ", shown.page()).split())
 
 
 def test_the_act_of_a_cause_begins_with_a_preview_of_it_alone(shown: Shown) -> None:
