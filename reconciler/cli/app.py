@@ -24,6 +24,7 @@ from reconciler.cli import (
     group_commands,
     incomplete_commands,
     job_commands,
+    query_commands,
     report_commands,
     scan_command,
     setup_commands,
@@ -68,6 +69,7 @@ scan_command.register(app)
 act_commands.register(app)
 incomplete_commands.register(app)
 group_commands.register(app)
+query_commands.register(app)
 setup_commands.register(app)
 demo_command.register(app)
 audit_command.register(app)

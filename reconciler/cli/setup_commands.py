@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -279,12 +279,17 @@ def doctor(
     if output is Output.JSON:
         print_json({"healthy": not failed, "findings": [f.as_dict() for f in findings]})
     else:
-        worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
-        columns = ("check", "result", "what was found", "what to do")
-        rows = [f.as_row() for f in worst_first]
-        print_table("Doctor", columns, rows, first=("result", "check"))
-        remark(*ways_to([str(cell) for row in rows for cell in row]))
+        print_diagnoses("Doctor", findings)
     raise typer.Exit(1 if failed else 0)
+
+
+def print_diagnoses(title: str, findings: Sequence[Diagnosis]) -> None:
+    """A table, the worst first, and where to read on."""
+    worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
+    columns = ("check", "result", "what was found", "what to do")
+    rows = [f.as_row() for f in worst_first]
+    print_table(title, columns, rows, first=("result", "check"))
+    remark(*ways_to([str(cell) for row in rows for cell in row]))
 
 
 def _examined(

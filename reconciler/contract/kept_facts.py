@@ -91,5 +91,7 @@ TOO_MANY_SO_FAR = Code(
 TOO_ABSENT = Code("hold.too-absent", found_nowhere=Field.NUMBER, half_asked=Field.NUMBER)
 
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
+#: A person has accepted a commit query: that of the digest, although these aspects of it are not proved.
+ACT_QUERY_ACCEPTED = Code("act.query-accepted", topic=Field.NAME, digest=Field.NAME, unproved=Field.NAMES)
 #: An error has ended it, and what it had changed was given back.
 ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

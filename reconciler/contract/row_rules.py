@@ -15,6 +15,8 @@ FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 
 #: The command of an act that gave a group another name: retention keeps it.
 GROUP_RENAME = "group rename"
+#: The command of an act that accepted a commit query: retention keeps it.
+QUERY_ACCEPTANCE = "query accept"
 
 #: Bytes of a refused announcement that are kept (contract/tables.py, reconciler_quarantine.body).
 QUARANTINE_BODY_BYTES = 4096

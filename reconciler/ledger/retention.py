@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from reconciler.contract.row_rules import GROUP_RENAME
+from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
@@ -27,6 +27,8 @@ from reconciler.telling.ports.jobs import ENDED_JOBS
 
 ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200
+#: Commands of acts that stay.
+_KEPT_ACTS = (GROUP_RENAME, QUERY_ACCEPTANCE)
 #: How long a request is answered from its idempotency key.
 IDEMPOTENCY_KEEP_MS = 86_400_000
 
@@ -66,8 +68,8 @@ class SqlRetention:
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
     are announced again and again, and without the dismissal the key would be sent. Renames of groups stay: a deployment
-    of any age may start the old name again. The newest round of each shard stays. Old is what is old by the ledger's
-    clock and by the host's.
+    of any age may start the old name again. So do acceptances of commit queries. The newest round of each shard stays.
+    Old is what is old by the ledger's clock and by the host's.
     Shared by threads. Raises DatabaseAway.
     """
 
@@ -114,7 +116,7 @@ class SqlRetention:
             round_row: (round_row.c.stored_at_ms < before) & is_followed,
             quarantine: quarantine.c.seen_at_ms < before,
             outage: outage.c.closed_at_ms < before,
-            operator_action: (operator_action.c.command != GROUP_RENAME) & (operator_action.c.started_at_ms < before),
+            operator_action: operator_action.c.command.not_in(_KEPT_ACTS) & (operator_action.c.started_at_ms < before),
             job: job.c.state.in_(sorted(ENDED_JOBS)) & (job.c.created_at_ms < before) & (job.c.ended_at_ms < before),
             idempotency_key: idempotency_key.c.created_at_ms < age_ms - IDEMPOTENCY_KEEP_MS,
             notice: notice.c.notifier.not_in(self._notifiers)

@@ -8,6 +8,7 @@ a state that is NULL, in no list, or different in two rows of one key, and that 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,13 @@ class CommitQuery:
     rolled_back: Collection[State]
     #: A half that was stored since may have a transaction that still runs.
     longest_transaction_seconds: float
+
+    @property
+    def meaning(self) -> str:
+        """All that an answer depends on, in one text: two queries of one meaning answer alike. The order of states
+        means nothing."""
+        states = [sorted(json.dumps(one) for one in some) for some in (self.committed, self.rolled_back)]
+        return json.dumps([self.topic, self.sql, self.key, self.key_type.value, *states])
 
     @property
     def rows_max(self) -> int:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED
+from reconciler.contract.row_rules import QUERY_ACCEPTANCE
 from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
-from reconciler.contract.urls import HIDDEN, read_database_url
+from reconciler.contract.urls import HIDDEN, read_database_url, shown_url
 from reconciler.errors import InvalidValue, MissingDependency
 from reconciler.halves.business_key import KEY_SOURCE, judge_halves, tried_halves
 from reconciler.halves.classify import Identity
@@ -38,6 +42,11 @@ from reconciler.policy.commit_query_dry_run import (
     try_on_committed,
     try_on_rolled_back,
 )
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.paging import LedgerFilter, all_rows
+
+if TYPE_CHECKING:
+    from reconciler.wiring.connections import Connections  # a scan needs none
 
 UNFIT = Code("query.unfit", why=Field.FACT)
 OF_TOPIC = Code("query.of-topic", topic=Field.NAME, told=Field.FACT)
@@ -70,6 +79,24 @@ class ConfiguredQuery:
 
     query: CommitQuery
     url: Secret = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Of the query and its database, without login and password: another digest was not accepted."""
+        return hashlib.sha256(f"{self.query.meaning}{shown_url(self.url)}".encode()).hexdigest()
+
+
+def accepted_query(connections: Connections, one: ConfiguredQuery) -> OperatorAction | None:
+    """Who has accepted this query, and when; None: nobody. Of a topic the query that was accepted last counts.
+
+    Raises DatabaseAway.
+    """
+    only = LedgerFilter(command=QUERY_ACCEPTANCE, topic=one.query.topic)
+    listing = partial(connections.ledger.reports.actions, connections.settings.environment, only=only)
+    newest = next(all_rows(listing, limit=1), None)
+    fact = None if newest is None else newest.fact
+    is_same = fact is not None and fact.code is ACT_QUERY_ACCEPTED and fact.fields["digest"] == one.digest
+    return newest if is_same else None
 
 
 def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:

@@ -45,7 +45,7 @@ _MENDED_BY = {
     QueryAspect.COMMITTED_HALVES: Code("doctor.look-at-exceptions"),
     QueryAspect.ROLLED_BACK_HALVES: Code("doctor.look-at-rolled-back"),
 }
-ACCEPT_BY_PERSON = Code("doctor.accept-by-person")
+ACCEPT_BY_PERSON = Code("doctor.accept-by-person", topic=Field.NAME)
 _LEVELS: dict[Fitness, Level] = {
     Fitness.FIT: "ok",
     Fitness.NOTED: "note",
@@ -69,6 +69,11 @@ def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *,
     return found
 
 
+def trust_of(findings: Sequence[Diagnosis]) -> Diagnosis:
+    """What all that was found of one query comes to."""
+    return next(one for one in findings if one.check.code is _ASPECTS[QueryAspect.TRUST])
+
+
 def _brokers(sample: ClusterSample) -> Iterator[Diagnosis]:
     """What could not be seen of halves."""
     for broker in sample.brokers:
@@ -83,16 +88,16 @@ def _diagnosis(topic: str, one: QueryFinding) -> Diagnosis:
         check=_ASPECTS[one.aspect](topic=topic),
         level=_LEVELS[one.fitness],
         found=one.found,
-        remedy=_remedy(one),
+        remedy=_remedy(topic, one),
         following=tuple(_exception(topic, half, one.fitness) for half in one.exceptions),
     )
 
 
-def _remedy(one: QueryFinding) -> Fact | None:
+def _remedy(topic: str, one: QueryFinding) -> Fact | None:
     if one.fitness is Fitness.FIT:
         return None
     if one.aspect is QueryAspect.TRUST and one.fitness is Fitness.DOUBTFUL:
-        return ACCEPT_BY_PERSON()
+        return ACCEPT_BY_PERSON(topic=topic)
     return _MENDED_BY[one.aspect]()
 
 

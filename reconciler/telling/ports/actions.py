@@ -13,7 +13,8 @@ class Intent:
     """An action that is about to begin. None: all topics, all groups, no single message."""
 
     by: str
-    #: hold, resume, repair, dismiss, rebuild, job (one is asked for), cancel, body (one is opened) or acknowledge.
+    #: hold, resume, repair, dismiss, rebuild, job (one is asked for), cancel, body (one is opened), acknowledge, group
+    #: rename or query accept.
     command: str
     topic: str | None = None
     group: str | None = None

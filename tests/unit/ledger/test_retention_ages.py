@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
 from reconciler.contract.earlier_words import BEGINS_DISMISSED
-from reconciler.contract.row_rules import GROUP_RENAME
+from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE
 from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase
@@ -115,11 +115,12 @@ def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
     assert times(engine, table.c[column]) == [LIMIT_MS, LIMIT_MS + 1]
 
 
-def test_the_rename_of_a_group_is_known_at_any_age(engine: sa.Engine) -> None:
-    insert(engine, operator_action, 1, started_at_ms=0, command=GROUP_RENAME)
+@pytest.mark.parametrize("command", [GROUP_RENAME, QUERY_ACCEPTANCE])
+def test_the_rename_of_a_group_and_an_accepted_query_are_known_at_any_age(engine: sa.Engine, command: str) -> None:
+    insert(engine, operator_action, 1, started_at_ms=0, command=command)
     insert(engine, operator_action, 2, started_at_ms=0, command="hold")
     assert delete(engine) == {"action": 1}
-    assert times(engine, operator_action.c.command) == [GROUP_RENAME]
+    assert times(engine, operator_action.c.command) == [command]
 
 
 def test_a_clock_of_the_ledger_that_jumps_40_days_ahead_deletes_nothing(engine: sa.Engine) -> None:

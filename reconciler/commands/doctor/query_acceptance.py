@@ -1,0 +1,87 @@
+"""`reconciler query accept`: a person takes a commit query for what it says, on record in the ledger.
+
+The query is tried first, as `doctor --commit-query` tries it. What is not proved a person accepts with a reason; what
+is disproved nobody can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.commands.acts.operator_actions import recorded
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.doctor.commit_queries import examine_queries, trust_of
+from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED
+from reconciler.contract.row_rules import QUERY_ACCEPTANCE
+from reconciler.errors import InvalidValue
+from reconciler.policy.commit_query_dry_run import PERSON_ACCEPTS
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.wiring.commit_queries import ConfiguredQuery, accepted_query
+from reconciler.wiring.connections import Connections, credentials, tls_settings
+from reconciler.wiring.half_scan import Progress, ScanRequest
+from reconciler.wiring.subscriptions import require_topic
+
+ACCEPTED = Code("query.accepted", topic=Field.NAME, by=Field.NAME, at_ms=Field.TIME)
+ACCEPTED_NOW = Code("query.accepted-now", topic=Field.NAME)
+REASON_WANTED = Code("query.reason-wanted", topic=Field.NAME)
+NOT_ACCEPTED = Code("query.not-accepted", topic=Field.NAME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryAcceptance:
+    """What was found of the query, and whether it is accepted now."""
+
+    is_accepted: bool
+    told: Fact
+    #: Empty: it was accepted before, and was not tried again.
+    findings: Sequence[Diagnosis] = ()
+
+
+def accept_query(
+    connections: Connections,
+    queries: Sequence[ConfiguredQuery],
+    topic: str,
+    *,
+    reason: str,
+    by: str,
+    records_per_second: float,
+    progress: Progress,
+) -> QueryAcceptance:
+    """Tries the query of the topic, and writes down that it is accepted: it holds for this query at this database.
+
+    Raises InvalidValue for a topic without one, MissingDependency for a driver that is not installed, BrokerUnavailable
+    if no name server answers, DatabaseAway: what cannot be written down is not accepted.
+    """
+    settings = connections.settings
+    require_topic(settings, topic)
+    query = next((one for one in queries if one.query.topic == topic), None)
+    if query is None:
+        raise InvalidValue("TOPIC", topic, "the file has no query of this topic")
+    if (before := accepted_query(connections, query)) is not None:
+        return QueryAcceptance(is_accepted=True, told=told_of(before))
+    request = ScanRequest(
+        name_servers=settings.rocketmq.name_servers,
+        acl=credentials(settings.rocketmq.acl),
+        tls=tls_settings(settings.rocketmq.tls),
+        request_timeout_seconds=settings.rocketmq.request_timeout_seconds,
+        records_per_second=records_per_second,
+        clock=connections.clock,
+    )
+    findings = examine_queries(request, [query], progress=progress)
+    trust = trust_of(findings)
+    is_doubtful = trust.found.code is PERSON_ACCEPTS
+    if trust.level == "fail" and not (is_doubtful and reason):
+        told = REASON_WANTED(topic=topic) if is_doubtful else NOT_ACCEPTED(topic=topic)
+        return QueryAcceptance(is_accepted=False, told=told, findings=findings)
+    unproved = trust.found.fields["aspects"] if is_doubtful else ()
+    fact = ACT_QUERY_ACCEPTED(topic=topic, digest=query.digest, unproved=unproved)
+    with recorded(connections, QUERY_ACCEPTANCE, by=by, topic=topic, detail=reason, fact=fact) as outcome:
+        outcome.result = "accepted"
+    return QueryAcceptance(is_accepted=True, told=ACCEPTED_NOW(topic=topic), findings=findings)
+
+
+def told_of(act: OperatorAction) -> Fact:
+    """Who has accepted it, and when."""
+    return ACCEPTED(topic=act.intent.topic or "", by=act.intent.by, at_ms=act.started_at_ms)

@@ -1,0 +1,167 @@
+"""A person accepts a commit query: `reconciler query accept`, with the halves of the embedded broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.app import run
+from reconciler.contract.row_rules import QUERY_ACCEPTANCE
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.sql.schema import upgrade
+from reconciler.telling.ports.actions import OperatorAction
+from reconciler.telling.ports.paging import LedgerFilter
+from reconciler.wiring.commit_queries import accepted_query, read_commit_queries
+from reconciler.wiring.connections import Connections
+from tests.unit.embedded.check_back_stage import Stage, stage
+from tests.unit.embedded.raw_client import TOPIC
+from tests.unit.halves.test_ended_halves_of_a_broker import declared, shop_of
+
+#: A row that says PAID of every key: what no half was committed for is called committed, too.
+OF_EVERYBODY = "SELECT number, 'PAID' FROM orders WHERE number IN (:keys)"
+
+
+@pytest.fixture
+def play() -> Iterator[Stage]:
+    with stage("5.x") as made:
+        yield made
+
+
+@pytest.fixture
+def settings(tmp_path: Path, play: Stage) -> Settings:
+    """Its file is reconciler.toml in the folder of the test."""
+    upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
+    file = tmp_path / "reconciler.toml"
+    file.write_text(f"""
+        environment = "test"
+        rocketmq.name_servers = "{play.broker.address}"
+        redis.url = "redis://127.0.0.1:1/0"
+        ledger.url = "sqlite:///{tmp_path}/ledger.db"
+        [[producers]]
+        group = "shop"
+        topics = ["{TOPIC}"]
+        [[subscriptions]]
+        topic = "{TOPIC}"
+        group = "billing"
+        """)
+    return load_settings(file, {})
+
+
+Accept = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def accept(tmp_path: Path, settings: Settings, capsys: pytest.CaptureFixture[str]) -> Accept:
+    """Exit code, and the code of what was told."""
+    config = str(tmp_path / "reconciler.toml")
+
+    def accepted(file: str, *options: str, topic: str = TOPIC) -> tuple[int, str]:
+        given = ["query", "accept", topic, "--commit-query", file, "--config", config, "--output", "json"]
+        code = run([*given, *options])
+        told = capsys.readouterr().out
+        document = json.loads(told) if told else {"told": ""}
+        assert document.get("accepted", False) is (code == 0)
+        return code, document["told"]
+
+    return accepted
+
+
+def on_record(settings: Settings) -> list[OperatorAction]:
+    with Connections(settings) as connections:
+        only = LedgerFilter(command=QUERY_ACCEPTANCE)
+        return list(connections.ledger.reports.actions("test", only=only, limit=9).rows)
+
+
+def is_accepted(settings: Settings, file: str) -> bool:
+    (one,) = read_commit_queries(Path(file))
+    with Connections(settings) as connections:
+        return accepted_query(connections, one) is not None
+
+
+def test_a_query_that_is_not_disproved_is_accepted_once_on_record(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    file = declared(tmp_path)
+    assert not is_accepted(settings, file)
+    assert accept(file) == (0, f"the commit query of {TOPIC} is accepted from now on")
+    (act,) = on_record(settings)
+    assert (act.intent.topic, act.result) == (TOPIC, "accepted")
+    assert is_accepted(settings, file)
+    code, told = accept(file)
+    assert code == 0
+    assert told.startswith(f"the commit query of {TOPIC} was accepted by {act.intent.by} at 20")
+    assert on_record(settings) == [act]
+
+
+def test_what_is_not_proved_needs_the_reason_of_a_person(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept
+) -> None:
+    shop_of(tmp_path, play, halves=19)
+    file = declared(tmp_path)
+    code, told = accept(file, "--reason", "  ")
+    assert (code, on_record(settings)) == (1, [])
+    assert "--reason" in told
+    assert accept(file, "--reason", "few orders are cancelled")[0] == 0
+    (act,) = on_record(settings)
+    assert act.intent.detail == "few orders are cancelled"
+    assert act.fact is not None
+    assert act.fact.fields["unproved"] == ("committed-halves", "rolled-back-halves")
+
+
+def test_what_is_disproved_nobody_accepts(tmp_path: Path, play: Stage, settings: Settings, accept: Accept) -> None:
+    shop_of(tmp_path, play, halves=20)
+    blind = declared(tmp_path, "SELECT number, status FROM orders WHERE number IN (:keys) AND number > 'x'")
+    assert accept(blind, "--reason", "it must be right")[0] == 1
+    assert on_record(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("number, status", "number, 'PAID'"),
+        ('["PAID"]', '["PAID", "SENT"]'),
+        ('key = "KEYS"', 'key = "UNIQ_KEY"'),
+        ("shop.db", "other.db"),
+    ],
+)
+def test_a_changed_query_is_not_accepted(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept, before: str, after: str
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    file = declared(tmp_path)
+    accept(file)
+    text = Path(file).read_text()
+    Path(file).write_text(text.replace(before, after))
+    assert not is_accepted(settings, file)
+    Path(file).write_text(text)
+    assert is_accepted(settings, file)
+
+
+def test_of_two_queries_of_a_topic_the_one_that_was_accepted_last_counts(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    accept(declared(tmp_path))
+    assert accept(declared(tmp_path, OF_EVERYBODY))[0] == 0
+    assert is_accepted(settings, declared(tmp_path, OF_EVERYBODY))
+    assert not is_accepted(settings, declared(tmp_path))
+
+
+def test_a_topic_without_a_query_or_a_section_is_a_usage_error(tmp_path: Path, accept: Accept) -> None:
+    file = declared(tmp_path)
+    Path(file).write_text(Path(file).read_text().replace(f'topic = "{TOPIC}"', 'topic = "OTHERS"'))
+    assert accept(file) == (2, "")
+    assert accept(file, topic="OTHERS") == (2, "")
+
+
+def test_what_cannot_be_written_down_is_not_accepted(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    (tmp_path / "ledger.db").unlink()
+    assert accept(declared(tmp_path)) == (3, "")
