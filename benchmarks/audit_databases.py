@@ -114,7 +114,7 @@ def audit(databases: Databases, folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     with _timed("collect", figures):
         collect(request, folder, one_by_one, quiet)
-    figures["collect_peak_mib"] = _peak_mib()
+    figures["collect_peak_mib"] = peak_mib()
     document = json.loads((folder / "evidence.json").read_text())
     figures["rows"] = sum(file["rows"] for file in document["files"].values())
     figures["files"] = len(document["files"])
@@ -156,7 +156,7 @@ def by_duckdb(databases: Databases, folder: Path) -> dict[str, Any]:
                 arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
                 opened.insert(layout.name, pa.Table.from_arrays(arrays, schema=schema))
         counts = opened.count()
-    figures["peak_mib"] = _peak_mib()
+    figures["peak_mib"] = peak_mib()
     figures["counts"] = [[sid, name, keys] for (sid, name), keys in sorted(counts.items())]
     return figures
 
@@ -177,7 +177,7 @@ def _timed(name: str, figures: dict[str, Any]) -> Iterator[None]:
     figures[f"{name}_cpu_seconds"] = round(time.process_time() - cpu, 2)
 
 
-def _peak_mib() -> int:
+def peak_mib() -> int:
     """Of this programme: getrusage's has that of the process before exec, too."""
     found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None

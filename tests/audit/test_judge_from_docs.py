@@ -150,7 +150,6 @@ def test_the_docs_alone_judge_rows_that_contradict_each_other_as_the_audit_does(
         assert said_by_docs(judged) == said_by_audit(tmp_path / "evidence", tmp_path / "out")
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_docs_alone_judge_a_million_planted_keys_as_the_audit_does(tmp_path: Path) -> None:
     plan = Plan(

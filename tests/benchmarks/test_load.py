@@ -77,19 +77,26 @@ def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
     assert figures["query_message_while_stopped"]["keys"] > 0, "the trickle never ran: nothing was tested"
 
 
-@pytest.mark.nightly
 @pytest.mark.sql("postgres")
 @pytest.mark.timeout(1800)
-def test_an_audit_of_a_real_database_counts_what_was_planted_as_duckdb_does(tmp_path: Path) -> None:
-    """Of a million messages; bounds are wide, so that a relapse shows and a busy machine does not."""
+@pytest.mark.parametrize(
+    ("messages", "files_max", "mib_max", "over_judging_max"),
+    [(100_000, 16, 448, 5), pytest.param(1_000_000, 64, 640, 7, marks=pytest.mark.nightly)],
+)
+def test_an_audit_of_a_real_database_counts_what_was_planted_as_duckdb_does(
+    messages: int, files_max: int, mib_max: int, over_judging_max: float, tmp_path: Path
+) -> None:
+    """Bounds are wide, so that a relapse shows and a busy machine does not."""
     figures = run(
-        "audit_databases", "--rows", "1000000", "--turns", "1", out=tmp_path / "audit.json", within_seconds=1700
+        *("audit_databases", "--rows", str(messages), "--turns", "1"),
+        out=tmp_path / "audit.json",
+        within_seconds=1700,
     )
     (audited,), (by_duckdb,) = figures["runs"]["audit"], figures["runs"]["duckdb"]
-    assert min(audited["rows"], by_duckdb["rows"]) > 1_900_000
-    assert audited["files"] <= 64
-    assert audited["collect_peak_mib"] <= 640
-    assert figures["ratios"]["whole_over_judging_cpu"] <= 7
+    assert min(audited["rows"], by_duckdb["rows"]) > 1.9 * messages
+    assert audited["files"] <= files_max
+    assert audited["collect_peak_mib"] <= mib_max
+    assert figures["ratios"]["whole_over_judging_cpu"] <= over_judging_max
 
 
 @pytest.mark.nightly
