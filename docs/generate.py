@@ -32,6 +32,7 @@ from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, shard_of
 from reconciler.instrumentation.metrics import catalogue
 from reconciler.settings.schema import Settings
 from reconciler.settings.secret_settings import SECRET_NAMES
+from reconciler.sql import schema
 from reconciler.words import said
 
 FOLDER = Path(__file__).parent / "reference"
@@ -498,6 +499,32 @@ def _shown(example: str, name: str) -> str:
     return f"<!-- {example} {name} -->\n```python\n{code}\n```\n<!-- /{example} {name} -->"
 
 
+#: A whole file on a how-to page, and what the page's test does with it.
+_WHOLE = re.compile(
+    r"<!-- (docs/examples/\S+) -->\n(<!-- not run: .+ -->)\n```(\w+)\n.*?^```\n<!-- /\1 -->", re.DOTALL | re.MULTILINE
+)
+
+
+def with_files(text: str) -> str:
+    """A how-to page with files of docs/examples as they are."""
+    return _WHOLE.sub(lambda found: _whole(found[1], found[2], found[3]), text)
+
+
+def _whole(example: str, mark: str, language: str) -> str:
+    text = (FOLDER.parents[1] / example).read_text(encoding="utf-8").strip("\n")
+    return f"<!-- {example} -->\n{mark}\n```{language}\n{text}\n```\n<!-- /{example} -->"
+
+
+def tables_of_plug_ins(dialect: str) -> str:
+    """What `reconciler db sql outbox` and `inbox` print, for the one transaction of a service's migration."""
+    printed = "\n".join(schema.ddl(tree, dialect) for tree in ("outbox", "inbox")).splitlines()
+    lines = "\n".join(line for line in printed if line not in {"BEGIN;", "COMMIT;"})
+    return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
+
+
+#: Tables for the migrations of the examples, and their dialect.
+TABLES_OF_EXAMPLES = {"fastapi_async/migrations/checkback.sql": "postgresql"}
+
 RUNBOOKS = runpy.run_path(str(FOLDER.parent / "runbooks.py"))
 
 
@@ -507,6 +534,10 @@ def main() -> int:
         page.write_text(RUNBOOKS["written"](page.read_text(encoding="utf-8"), language), encoding="utf-8")
     for readme_page in (FOLDER.parents[1] / name for name in ("README.md", "README.zh-CN.md")):
         readme_page.write_text(readme(readme_page.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, dialect in TABLES_OF_EXAMPLES.items():
+        (FOLDER.parent / "examples" / name).write_text(tables_of_plug_ins(dialect), encoding="utf-8")
+    for page in (FOLDER.parent / "how-to").glob("*.md"):
+        page.write_text(with_files(page.read_text(encoding="utf-8")), encoding="utf-8")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")

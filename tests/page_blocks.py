@@ -14,7 +14,7 @@ A mark is an HTML comment on a line of its own before the fence; several stand b
     ```          (or text, json) behind one that ran: its output, compared
     any          `file: NAME`: written into that file of the page's folder, and nothing more
                  `given: NAME`: the page's test does this before the block
-                 `not run: REASON`: the reason says what is missing here
+                 `not run: REASON`: the reason says what is missing here; one that begins with "by night" is run then
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from tests.polling import PATIENCE, eventually
 __all__ = ["Beginning", "Database", "PostgresDatabase", "Shell", "SqliteDatabase", "run_page", "run_step", "steps_of"]
 
 BLOCK_SECONDS = 60.0
+NIGHT_BLOCK_SECONDS = 300.0
 SOON_SECONDS = 90.0
 PAUSE_SECONDS = 0.3
 #: No table is wrapped, and none is printed as records.
@@ -44,6 +45,7 @@ _MASKS = (
     (re.compile(r"\b(\d+(\.\d+)+|\d{2,})\b"), "N"),
     (re.compile(r'\b(round|shard|request|queue|queue_offset"?:?) \d+\b'), r"\1 N"),
 )
+_BY_NIGHT = re.compile(r"^ *<!-- not run: by night\b.*-->\n", re.MULTILINE)
 _FRAME = re.compile(r"[\u2500-\u257f]+")
 
 
@@ -161,12 +163,19 @@ class Shell:
         self._process.stdout.close()
 
 
-def run_page(page: str, beginning: Beginning) -> None:
-    """Runs it to its end; the first block that does other than the page says is the failure."""
+def run_page(page: str, beginning: Beginning, *, by_night: bool = False) -> None:
+    """Runs it to its end; the first block that does other than the page says is the failure.
+
+    `by_night`: also blocks that are run by night alone, which download packages.
+    """
     text = (DOCS / page).read_text(encoding="utf-8")
+    if by_night:
+        text, number = _BY_NIGHT.subn("", text)
+        assert number, f"{page} has no block for the night"
     for written, here in beginning.here.items():
         text = here.join(re.split(rf"(?<![\w.]){re.escape(written)}(?!\w)", text))
-    with Shell(beginning.folder, variables=beginning.variables) as shell:
+    seconds = NIGHT_BLOCK_SECONDS if by_night else BLOCK_SECONDS
+    with Shell(beginning.folder, variables=beginning.variables, block_seconds=seconds) as shell:
         for block, outputs in steps_of(page, text):
             if "given" in block.marks:
                 beginning.given[block.marks["given"]]()

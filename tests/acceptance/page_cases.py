@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 
@@ -261,6 +262,23 @@ def frameworks(page: str, world: World) -> None:
         shop.try_the_rest()
 
 
+def whole_service(page: str, world: World, *, by_night: bool = False) -> None:
+    """An application of docs/examples: its tests, its migration, and one order by its processes. By night it has an
+    environment with what its requirements name, and a wheel of this tree; else the packages of this environment."""
+    url = world.postgres_url().replace("+psycopg", "")
+    (world.folder / "checkback-reconciler").symlink_to(ROOT)
+    beginning = world.deployment(shards=16).beginning()
+    ports = {written: str(free_port()) for written in ("8000", "9091")}
+    beginning.folder = world.folder
+    beginning.here = {**beginning.here, **ports, "postgresql://127.0.0.1/orders": url}
+    beginning.databases["postgresql"] = PostgresDatabase(url)
+    run_page(page, beginning, by_night=by_night)
+    with psycopg.connect(url) as connection:
+        orders, bills = (connection.execute(f"SELECT number FROM {table}").fetchall() for table in ("orders", "bills"))
+    assert orders == bills
+    assert len(bills) == 1
+
+
 def console(page: str, world: World) -> None:
     deployed = world.deployment()
     deployed.secret("alice", "a password of thirteen words or so\n")
@@ -362,6 +380,7 @@ CASES: dict[str, Case] = {
     "how-to/back-up-the-ledger.md": restored_ledger,
     "how-to/change-shards.md": other_shards,
     "how-to/console.md": console,
+    "how-to/fastapi.md": whole_service,
     "how-to/frameworks.md": frameworks,
     "how-to/history.md": history,
     "how-to/notifications.md": notifications,

@@ -1,0 +1,52 @@
+"""Applications of docs/examples as their readers get them: from their own requirements, and typed strictly."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.page_cases import ROOT, World, whole_service
+from tests.unit.testing.inner_pytest import PATHS, paths_with, run_python
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.nightly, pytest.mark.timeout(900)]
+#: Folder -> its page.
+SERVICES = {"fastapi_async": "how-to/fastapi.md"}
+
+
+@pytest.mark.redis
+@pytest.mark.sql("postgres")
+@pytest.mark.parametrize("page", SERVICES.values())
+def test_a_service_works_in_a_fresh_environment_as_its_page_says(
+    page: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with ExitStack() as stack:
+        whole_service(page, World(stack, tmp_path, request), by_night=True)
+
+
+def copied(service: str, folder: Path) -> Path:
+    """Without migrations: each is a script that Alembic or Django runs."""
+    return Path(shutil.copytree(ROOT / "docs/examples" / service, folder, ignore=shutil.ignore_patterns("migrations")))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_typed_strictly(service: str, tmp_path: Path) -> None:
+    folder = copied(service, tmp_path / service)
+    options = ("--strict", "--explicit-package-bases", "--follow-imports=silent", "--config-file=")
+    ended = run_python("-m", "mypy", *options, ".", folder=folder, MYPYPATH=PATHS)
+    assert ended.stdout.startswith("Success"), ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_typed_strictly_for_pyright_too(service: str, tmp_path: Path) -> None:
+    folder = copied(service, tmp_path / service)
+    settings = {"typeCheckingMode": "strict", "extraPaths": PATHS.split(os.pathsep)}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    paths = paths_with(tmp_path / "packages", "basedpyright")
+    ended = run_python("-m", "basedpyright", "--pythonpath", sys.executable, folder=folder, PYTHONPATH=paths)
+    assert ended.stdout.startswith("0 errors"), ended.stdout + ended.stderr
