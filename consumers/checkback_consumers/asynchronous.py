@@ -11,7 +11,8 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -179,10 +180,33 @@ class AwaitedSession(SqlSession, AwaitedConnection):
     """An asynchronous connection of the service, as far as the inbox needs it; for a procedure of on_connection()."""
 
     def require_guarded(self) -> None:
-        """As the synchronous one. asyncpg has no other mode: after a ROLLBACK that its handler sends, each statement is
-        committed by itself. Documented, not guarded."""
+        """As the synchronous one. asyncpg has no other mode: run_handler() guards it."""
         if self._package != "asyncpg":
             super().require_guarded()
+
+    def run_handler(self, handled: Awaitable[object]) -> object:
+        """Waits for the handler's coroutine. Raises what it raises, and UsageError where a guard had to strike."""
+        if self._package != "asyncpg":
+            return wait_for(handled)
+        has_struck = False
+
+        def end_if_committing() -> None:
+            # asyncpg begins no transaction by itself: behind a ROLLBACK that its handler has sent, each statement would
+            # be committed at once, and again at each delivery. A connection that has ended takes none.
+            nonlocal has_struck
+            if has_struck or self._is_in_transaction():
+                return
+            with suppress(Exception):  # given back to its pool
+                if not self._raw.is_closed():  # the server's doing is no mistake of the handler
+                    self._raw.terminate()
+                    has_struck = True
+
+        try:
+            return wait_for(_watched(handled, end_if_committing))
+        except Exception as error:
+            if has_struck:
+                raise UsageError(ENDED) from error
+            raise
 
     def select_one(self, sql: str, parameters: Parameters) -> Any:
         """As the synchronous one. All of these statements are ours: one that meets a failed transaction has found a
@@ -228,14 +252,32 @@ class AwaitedSqlInbox:
                 session = AwaitedSession(given)
                 if session.is_of_driver and session.is_pipelined:
                     raise UnsafeConnection("the connection is in pipeline mode, which is not awaited here")
-                awaited = ((entry, partial(_until_done, effect)) for entry, effect in work)
+                awaited = ((entry, partial(_until_done, session, effect)) for entry, effect in work)
                 return apply_in(session, connection, awaited, database=self._database)
 
             return await on_connection(connection, apply)
 
 
-def _until_done(effect: Effect, connection: Any) -> object:
-    return wait_for(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
+def _until_done(session: AwaitedSession, effect: Effect, connection: Any) -> object:
+    return session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
+
+
+@types.coroutine
+def _watched(handled: Awaitable[object], look: Callable[[], None]) -> Generator[Any, Any, object]:
+    """Awaits it, and looks behind each of its waits before it goes on."""
+    steps = handled.__await__()
+    thrown: BaseException | None = None
+    while True:
+        try:
+            waited_for = next(steps) if thrown is None else steps.throw(thrown)
+        except StopIteration as ended:
+            return ended.value
+        thrown = None
+        try:
+            yield waited_for
+        except BaseException as error:  # noqa: BLE001  # passed on into the handler
+            thrown = error
+        look()
 
 
 @asynccontextmanager
@@ -258,16 +300,16 @@ async def _close(connection: Any) -> None:
 
 @asynccontextmanager
 async def _in_transaction(connection: Any) -> AsyncIterator[None]:
+    transaction = connection
     if not hasattr(connection, "commit"):  # asyncpg's own
-        async with connection.transaction():
-            yield
-        return
+        transaction = connection.transaction()
+        await transaction.start()
     try:
         yield
-        await connection.commit()
+        await transaction.commit()
     except BaseException:
         with suppress(Exception):  # the first error is the one to show; closing rolls back too
-            await connection.rollback()
+            await transaction.rollback()
         raise
 
 

@@ -15,8 +15,8 @@ import sqlite3
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +55,23 @@ from tests.ended import Ended
 from tests.services.patient_instance import TIMEOUT_SECONDS, patient_client, patient_instance
 
 SHARDS = 2
-EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
+#: Not unique: one that happens twice shows.
+EFFECTS = sa.Table(
+    "effects",
+    sa.MetaData(),
+    sa.Column("unique_key", sa.String(255), nullable=False),
+    sa.Column("applied_at_ms", sa.BigInteger, nullable=False),
+)
+ORDERS = sa.Table("orders", sa.MetaData(), sa.Column("unique_key", sa.String(255), nullable=False))
+
+
+@contextmanager
+def disposed(engine: sa.Engine) -> Iterator[sa.Engine]:
+    """Closes its connections at the end."""
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 class Service:
@@ -159,6 +175,8 @@ class Deployment:
         shards: int = SHARDS,
         grace_period_seconds: float = 2.0,
         ledger_url: str | None = None,
+        outbox_url: str | None = None,
+        inbox_url: str | None = None,
         acl: AclCredentials | None = None,
         tls: TlsSettings | None = None,
         has_marked_secrets: bool = False,
@@ -166,6 +184,7 @@ class Deployment:
         """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like. Lines of
         `subscription` are of [[subscriptions]].
 
+        `outbox_url` and `inbox_url`: fresh databases of the services; without them each is a file.
         `acl` and `tls` are for all that connects to brokers.
         `has_marked_secrets`: announcements and requests are signed with them.
         """
@@ -180,6 +199,8 @@ class Deployment:
         self.redis_url = redis_url
         self.name_servers = name_servers
         self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"
+        self.outbox_url = outbox_url or f"sqlite:///{self.outbox}"
+        self.inbox_url = inbox_url or f"sqlite:///{self.inbox}"
         self.config = folder / "reconciler.toml"
         self.acl = acl
         self.tls = tls
@@ -205,12 +226,12 @@ class Deployment:
 
     @property
     def outbox(self) -> Path:
-        """The producer's database."""
+        """The producer's database, unless outbox_url names another."""
         return self.folder / "orders.db"
 
     @property
     def inbox(self) -> Path:
-        """The consumer's database."""
+        """The consumer's database, unless inbox_url names another."""
         return self.folder / "billing.db"
 
     @property
@@ -225,15 +246,14 @@ class Deployment:
             self.file_of(name).write_text(secret)
         self.config.write_text(self._toml())
         for tree, url in (
-            ("outbox", f"sqlite:///{self.outbox}"),
-            ("inbox", f"sqlite:///{self.inbox}"),
+            ("outbox", self.outbox_url),
+            ("inbox", self.inbox_url),
             ("ledger", self.ledger_url),
         ):
             schema.upgrade(url, tree)
-        with closing(sqlite3.connect(self.inbox)) as db:
-            db.execute("CREATE TABLE effects (unique_key TEXT NOT NULL, applied_at_ms INTEGER NOT NULL)")
-        with closing(sqlite3.connect(self.outbox)) as db:
-            db.execute("CREATE TABLE orders (unique_key TEXT NOT NULL)")
+        for url, table in ((self.inbox_url, EFFECTS), (self.outbox_url, ORDERS)):
+            with disposed(open_engine(url)) as engine:
+                table.create(engine)
         with patient_instance(self.name_servers, acl=self.acl, tls=self.tls) as instance:
             for address in instance.cluster_addresses():
                 Admin(instance.client).create_topic(address, self.topic, queues=4)
@@ -290,7 +310,7 @@ class Deployment:
             group=self.producer_group,
             environment=self.environment,
             instance=instance,
-            outbox_url=f"sqlite:///{self.outbox}",
+            outbox_url=self.outbox_url,
             announcements=AnnouncementRoute(
                 environment=self.environment,
                 unique_key_topic=self.unique_key_topic,
@@ -321,7 +341,7 @@ class Deployment:
         database does.
         """
         sender = producer or self.producer()
-        engine = open_engine(f"sqlite:///{self.outbox}", lock_timeout_seconds=30)
+        engine = open_engine(self.outbox_url, lock_timeout_seconds=30)
         keys = [self._keys.next_key() for _ in range(count)]
         if lose:
             self._dropped.update(keys)
@@ -336,7 +356,7 @@ class Deployment:
                 )
                 with sender.transaction(message) as tx, engine.connect() as connection, connection.begin():
                     tx.record(connection)
-                    connection.execute(sa.insert(sa.table("orders", sa.column("unique_key"))).values(unique_key=key))
+                    connection.execute(sa.insert(ORDERS).values(unique_key=key))
         finally:
             engine.dispose()
         return keys
@@ -354,7 +374,7 @@ class Deployment:
         the effect, `on_missed` each failed SADD.
 
         `topics`: those that it takes; none: the topic."""
-        engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30, must_exist=True)
+        engine = open_engine(self.inbox_url, lock_timeout_seconds=30, must_exist=True)
         self._stack.callback(engine.dispose)
         recorder = CommitRecorder.open(
             self.redis_url,
@@ -370,7 +390,9 @@ class Deployment:
         def handle(message: Any, connection: sa.Connection) -> None:
             if before is not None:
                 before(message)
-            connection.execute(sa.insert(EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite")))
+            connection.execute(
+                sa.insert(EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms(engine.dialect.name))
+            )
             if after is not None:
                 after(message, connection)
 
@@ -402,7 +424,7 @@ class Deployment:
 
     def effects(self) -> list[str]:
         """Keys that took effect, once an effect."""
-        return self.rows(self.inbox, "SELECT unique_key FROM effects ORDER BY unique_key")
+        return self.select(self.inbox_url, "SELECT unique_key FROM effects ORDER BY unique_key")
 
     def verdicts(self) -> dict[str, str]:
         """Key -> latest verdict."""
@@ -427,6 +449,12 @@ class Deployment:
                     found.update(record.unique_key or "" for record in page.records)
                     offset = max(offset + 1, page.next_offset)
         return found
+
+    @staticmethod
+    def select(url: str, sql: str) -> list[Any]:
+        """First column of a query to a database of any kind."""
+        with disposed(sa.create_engine(url)) as engine, engine.connect() as connection:
+            return list(connection.scalars(sa.text(sql)))
 
     @staticmethod
     def rows(database: Path, sql: str) -> list[Any]:
@@ -470,12 +498,12 @@ queues = {self.shards}
 [[producers]]
 group = "{self.producer_group}"
 topics = ["{self.topic}"]
-outbox_url = "sqlite:///{self.outbox}"
+outbox_url = "{self.outbox_url}"
 
 [[subscriptions]]
 topic = "{self.topic}"
 group = "{self.group}"
-inbox_url = "sqlite:///{self.inbox}"
+inbox_url = "{self.inbox_url}"
 grace_period_seconds = {self._grace_period_seconds}
 {self._subscription}
 

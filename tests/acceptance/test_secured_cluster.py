@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
-from tests.acceptance.command import reconciler
+from tests.acceptance.audited import LATE_SECONDS, audited
 from tests.acceptance.deployment import SHARDS, Deployment
 from tests.acceptance.marked_secrets import marked, require_unmarked, with_login
 from tests.polling import eventually
@@ -43,7 +42,6 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytes
 
 ROOT = Path(__file__).parents[2]
 KEYS = AclCredentials(access_key="shopkeeper", secret_key=marked("shopkeeper"))
-LATE_SECONDS = 2.0
 
 _PROVIDER = "org.apache.rocketmq.auth.{0}.provider.{1}"
 _USERS_5 = {
@@ -226,21 +224,6 @@ def repairs(deployed: Deployment) -> dict[str, tuple[str, str]]:
     with closing(sqlite3.connect(deployed.ledger)) as db:
         rows = db.execute("SELECT unique_key, rung, state FROM reconciler_repair").fetchall()
     return {key: (rung, state) for key, rung, state in rows}
-
-
-def audited(deployed: Deployment) -> None:
-    """The audit of what the deployment left says that nothing is missing."""
-    with closing(sqlite3.connect(deployed.outbox)) as db:
-        times = [row[0] for row in db.execute("SELECT created_at_ms FROM reconciler_outbox")]
-    start = datetime.fromtimestamp(min(times) / 1000, UTC) - timedelta(seconds=1)
-    end = datetime.fromtimestamp(max(times) / 1000, UTC) + timedelta(seconds=2 * LATE_SECONDS, milliseconds=1)
-    closes = end + timedelta(seconds=LATE_SECONDS)
-    eventually(lambda: datetime.now(UTC) > closes, within_seconds=60)
-    window = "/".join(at.isoformat(timespec="milliseconds") for at in (start, end))
-    asked = ("--window", window, "--subscriptions", str(deployed.config), "--from-configuration", "--no-history")
-    ended = reconciler("audit", *asked, "--out", deployed.folder / "audit", "--engine", "here", "-o", "json")
-    assert ended.exit_code == 0, ended.stdout + ended.stderr
-    assert ended.document["verdict"] == "clean"
 
 
 # ----------------------------------------------------------------- what waits for a person

@@ -25,6 +25,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.replay_worker import build_replay_worker
+from tests.integration.producers.faces import async_engine
 from tests.polling import eventually
 from tests.unit.consumers.loops import LoopThread
 from tests.unit.consumers.messages import business, effect_count, message
@@ -173,4 +174,34 @@ def test_psycopgs_autocommit_and_pipeline_mode_are_refused(engine: sa.Engine, lo
     ):
         with pytest.raises(UnsafeConnection, match=words):
             loop.opened(transactional_handler(database, group="billing")(pay)).apply(message())
+    assert effect_count(engine) == 0
+
+
+def under_sqlalchemy(engine: sa.Engine, loop: LoopThread) -> Any:
+    """The same driver, as most services use it."""
+    return loop.kept(async_engine(engine.url.render_as_string(hide_password=False)))
+
+
+@pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "under-sqlalchemy"])
+def test_after_a_raw_rollback_asyncpg_writes_nothing_that_would_be_durable_without_its_inbox_row(
+    engine: sa.Engine, loop: LoopThread, is_bare: bool
+) -> None:
+    """The driver begins no other transaction by itself: each statement would be committed at once, by each delivery."""
+    swallowed: list[Exception] = []
+
+    async def rolls_back(received: Any, connection: Any) -> None:
+        execute = connection.execute if is_bare else connection.exec_driver_sql
+        for sql in ("ROLLBACK", f"INSERT INTO effects (unique_key, amount) VALUES ('{received.unique_key}', 1)"):
+            try:
+                await execute(sql)
+            except Exception as error:
+                swallowed.append(error)
+
+    database = connected(engine, "asyncpg") if is_bare else under_sqlalchemy(engine, loop)
+    bill = loop.opened(transactional_handler(database, group="billing", is_batched=True)(rolls_back))
+    for _ in range(2):
+        with pytest.raises(UsageError, match="ended the inbox's transaction"):
+            bill.apply(message())
+    assert bill.listener([message(), message()]) == FailedAt(0)
+    assert len(swallowed) >= 3
     assert effect_count(engine) == 0
