@@ -127,6 +127,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "dry run": ("repair not sent in a dry run",),
     "groups removed": ("row of a group that was removed",),
     "since moved": ("group answers for every message from now on",),
+    "blocks cancelled": ("block cancelled behind its commit", "block cancelled before its commit"),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
 ASKED_FOR = frozenset(
@@ -136,6 +137,7 @@ ASKED_FOR = frozenset(
         "no outbox known", "outboxes contradict", "long troubles", "connections break", "long holds",
         "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short", "filters by SQL92",
         "no sign of popping", "dry run", "groups removed", "since moved",
+        "blocks cancelled",
     }
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ whoever inserts the same key waits for its end. What a transaction wrote becomes
 from __future__ import annotations
 
 import json
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -61,6 +62,8 @@ class OutboxDatabase:
         #: Tags that rows were settled by.
         self.settled_tags: dict[tuple[str, str], SettledTags] = {}
         self.commit_reply_lost = 0.0
+        #: Share of waits for a statement in which the block is cancelled.
+        self.cancelled = 0.0
         self.deadlocks = 0.0
         #: Share of rows without a digest, as clients write them that cannot list a message's properties.
         self.without_digest = 0.0
@@ -103,6 +106,14 @@ class LocalTransaction:
                 raise Deadlock(what)
 
         database.link.call(self._process, run, DriverError, what=what)
+        self._may_be_cancelled("before")
+
+    def _may_be_cancelled(self, when: str) -> None:
+        """A statement was carried out, and whoever waits for it is cancelled."""
+        database = self._database
+        if database.cancelled and database.kernel.dice.random() < database.cancelled:
+            database.kernel.saw(f"block cancelled {when} its commit")
+            raise CancelledError
 
     def insert(self, entry: OutboxEntry) -> None:
         """The outbox row; waits for another transaction that holds the key."""
@@ -138,10 +149,11 @@ class LocalTransaction:
         if database.commit_reply_lost and database.kernel.dice.random() < database.commit_reply_lost:
             database.kernel.saw("outbox COMMIT answered to nobody")
             raise DriverError("the connection broke at COMMIT")
+        self._may_be_cancelled("behind")
 
     def commit_quietly(self) -> None:
         """A commit after the block, as an outer transaction does it; a failure is not reported."""
-        with suppress(DriverError):
+        with suppress(DriverError, CancelledError):
             try:
                 self.commit()
             finally:

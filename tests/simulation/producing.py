@@ -5,6 +5,7 @@ Each process builds the product's own objects over simulated ports, as the produ
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -271,10 +272,10 @@ class ProducingService:
                         self._process.spawn(connection.commit_quietly, after=self._late_seconds(tx.unique_key))
                     else:
                         connection.commit()
-                except Exception:
+                except (Exception, CancelledError):
                     connection.undo()
                     raise
-        except (ReconcilerError, DriverError, BusinessError):
+        except (ReconcilerError, DriverError, BusinessError, CancelledError):
             return
 
     def _late_seconds(self, key: str) -> float:

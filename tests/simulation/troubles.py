@@ -161,6 +161,8 @@ class Troubles:
     def _set_rates_of(self, database: OutboxDatabase | InboxDatabase) -> None:
         kind = "outbox" if isinstance(database, OutboxDatabase) else "inbox"
         database.commit_reply_lost = 0.05 * self._of(f"{kind} commits")
+        if isinstance(database, OutboxDatabase):
+            database.cancelled = 0.05 * self._of("blocks cancelled")
         database.without_digest = 0.5 if self._of("rows without a digest") else 0.0
         database.deadlocks = 0.02 * self._of("rollbacks" if kind == "outbox" else "flaky handlers")
 
@@ -545,6 +547,8 @@ class Troubles:
             link.heal()
         for database in world.databases:
             database.commit_reply_lost = database.deadlocks = 0.0
+            if isinstance(database, OutboxDatabase):
+                database.cancelled = 0.0
             database.reading.lag_seconds, database.reading.stands_since = 0.1, NEVER_STOOD_STILL
             database.reading.believe_nobody()
         for inbox in self._inboxes:
