@@ -463,6 +463,7 @@ PAGES = {
     "python-api.md": partial(written_beside, "Python API", "python_api.py"),
     "formats.md": partial(written_beside, "Formats", "formats.py"),
     "alerts.md": partial(written_beside, "Alerts", "alerts.py"),
+    "shown-by.md": partial(written_beside, "Which tests show what", "shown_by.py"),
     "http-api.md": partial(written_beside, "HTTP API", "http_api.py"),
     "webhook.md": webhook_page,
     "metrics.md": metrics_page,

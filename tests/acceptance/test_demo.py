@@ -88,6 +88,7 @@ def require_promise(result: dict[str, Any], *, messages: int, lose: int) -> None
     assert isinstance(result["seconds"], int)
 
 
+@pytest.mark.promise("G1", "L2")
 @pytest.mark.parametrize(
     ("messages", "lose", "seed", "killed_min"),
     [
@@ -129,6 +130,7 @@ def test_impossible_numbers_are_refused_before_anything_starts(arguments: tuple[
     assert "choose" in ended.stderr
 
 
+@pytest.mark.promise("L1")
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("version", "messages", "lose"),

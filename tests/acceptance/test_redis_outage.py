@@ -72,6 +72,7 @@ def applied(inbox: Path, group: str, since_ms: int, until_ms: int) -> list[str]:
     )
 
 
+@pytest.mark.promise("G5")
 @pytest.mark.parametrize(
     "empty", [pytest.param(False, id="with its data", marks=pytest.mark.nightly), pytest.param(True, id="empty")]
 )

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.promise("L1")
 def test_lost_message_takes_effect_once_and_is_explained(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     service = deployed.run("run")
@@ -38,6 +39,7 @@ def test_lost_message_takes_effect_once_and_is_explained(new_deployment: Deploym
     assert service.end() == 0, service.output[-2000:]
 
 
+@pytest.mark.promise("G1")
 def test_two_daemons_repair_once(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     services = [deployed.run("run"), deployed.run("run")]

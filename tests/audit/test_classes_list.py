@@ -175,6 +175,7 @@ def test_a_clean_window_has_no_finding(tmp_path: Path) -> None:
     assert found.not_checked == ()
 
 
+@pytest.mark.promise("U1")
 @pytest.mark.parametrize(("name", "plant"), PLANTS, ids=[plant.__name__ for _, plant in PLANTS])
 def test_one_planted_key_is_in_its_class_and_nothing_else_moves(tmp_path: Path, name: KeyClass, plant: Plant) -> None:
     evidence = clean()

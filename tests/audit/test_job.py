@@ -26,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return random_evidence(5, keys=400).write(tmp_path_factory.mktemp("evidence"), parts=2)
 
 
+@pytest.mark.promise("U1")
 def test_spark_says_what_one_process_says(spark: SparkSession, folder: Path) -> None:
     told: list[int] = []
     found = judge_on_spark(folder, spark, progress=told.append)

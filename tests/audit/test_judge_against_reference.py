@@ -50,6 +50,7 @@ def found_in(evidence: SmallEvidence, *, rows_at_once_max: int = 10**6, **how: i
         return judge_here(folder, rows_at_once_max=rows_at_once_max)
 
 
+@pytest.mark.promise("U1")
 @settings(RANDOM, max_examples=examples(25))
 @given(SEEDS, SIZES, st.integers(1, 3))
 def test_kernel_says_what_the_reference_says(seed: int, keys: int, parts: int) -> None:

@@ -60,6 +60,7 @@ def shuffled(judged: JudgedWindow) -> JudgedWindow:
     return replace(judged, findings=tuple(findings), subscriptions=subscriptions, rows=mixed(judged.rows))
 
 
+@pytest.mark.promise("U1")
 @pytest.mark.parametrize("name", ["clean", "violations", "no-answer", "empty", "hostile"])
 def test_the_same_judgement_gives_the_same_bytes_in_every_file(tmp_path: Path, name: str) -> None:
     judged = judged_samples.SAMPLES[name]()

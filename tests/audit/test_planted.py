@@ -90,6 +90,7 @@ def assert_all_found_and_nothing_else(judged: JudgedWindow, expected: dict[str, 
         assert dict(answer.classes) == asked["classes"]
 
 
+@pytest.mark.promise("U1")
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, SEEDS))])
 def test_all_that_was_planted_is_found_and_nothing_else(spark: SparkSession, folder: Path, seed: int) -> None:

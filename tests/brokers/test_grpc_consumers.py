@@ -73,6 +73,7 @@ def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory
         yield Service(thread=thread, broker=broker, how=how, connect=connect)
 
 
+@pytest.mark.set_up("a gRPC consumer behind a proxy, in cluster or local mode (SimpleConsumer, PushConsumer)")
 @pytest.mark.nightly
 @over(("5.3.3", "v2", "cluster"))
 def test_what_a_simple_consumer_holds_or_hands_back_is_left_alone_and_a_lost_message_is_repaired(
@@ -124,6 +125,7 @@ def test_what_a_simple_consumer_holds_or_hands_back_is_left_alone_and_a_lost_mes
     service.assert_nothing_was_sent_but_for(lost, of=(lost, applied, held, expired, failing))
 
 
+@pytest.mark.set_up("a gRPC consumer behind a proxy, in cluster or local mode (SimpleConsumer, PushConsumer)")
 @pytest.mark.nightly
 @over(("5.5.0", "as-delivered", "local"))
 def test_what_a_push_consumer_works_on_fails_or_acknowledges_is_left_alone_and_a_lost_message_is_repaired(

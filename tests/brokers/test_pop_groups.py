@@ -52,6 +52,10 @@ def service(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory
         yield Service(thread=thread, consumer=consumer, broker=broker, how=how)
 
 
+@pytest.mark.set_up(
+    "a group that pops (5.x: POP, every gRPC consumer), with an inbox",
+    "POP, retry topics V2 (enableRetryTopicV2), or check points in RocksDB (popConsumerKVServiceEnable, from 5.3.2)",
+)
 def test_invisible_nacked_expired_and_dead_lettered_messages_are_left_alone_and_a_lost_one_is_repaired(
     service: Service,
 ) -> None:

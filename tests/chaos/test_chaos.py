@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.promise("G1", "G5", "L1")
 def test_no_accident_in_a_minute_of_kills_lost_calls_and_lost_memory(tmp_path: Path) -> None:
     for missing in (postgres.missing(), pgbouncer.missing(), redis_server.missing(), rocketmq.missing()):
         require(missing)

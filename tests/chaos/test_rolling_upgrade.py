@@ -87,6 +87,7 @@ def _names(world: World, roles: Collection[str]) -> list[str]:
     return [actor.name for actor in world.actors if actor.role in roles]
 
 
+@pytest.mark.set_up("two releases side by side during an upgrade, and back")
 @pytest.mark.nightly
 def test_no_accident_while_plug_ins_and_daemons_of_two_releases_work_side_by_side(tmp_path: Path) -> None:
     for missing in (postgres.missing(), redis_server.missing(), rocketmq.missing(), earlier_release.missing()):

@@ -76,6 +76,10 @@ def test_what_it_commits_arrives_what_it_rolls_back_does_not_and_an_end_that_get
     assert shop.deployed.copies() == dict.fromkeys((plain, committed, lost), 1)
 
 
+@pytest.mark.set_up(
+    "a service with a stock client for Java, Go, Rust, Node or Python, over remoting or gRPC, halves included",
+    "halves over gRPC in a topic of the type MIXED",
+)
 @pytest.mark.parametrize("rung", ["end", "republish"])
 @each([GO, JAVA, *GRPC])
 @on_the_real_broker(REAL)
@@ -128,6 +132,7 @@ def test_a_question_of_the_broker_is_answered_by_it_and_after_its_death_by_the_p
     shop.is_settled()
 
 
+@pytest.mark.set_up("halves over gRPC in a topic of the type MIXED")
 @each(GRPC)
 @on_the_real_broker(REAL)
 def test_a_question_that_comes_through_a_proxy_is_answered_under_the_key(

@@ -31,6 +31,7 @@ PARTS = {
 BY_NIGHT = {"no loss of Redis"}
 
 
+@pytest.mark.promise("G1", "G2", "G4", "G5", "L1")
 @pytest.mark.parametrize(
     "bounds",
     [pytest.param(of, id=name, marks=pytest.mark.nightly if name in BY_NIGHT else ()) for name, of in PARTS.items()],
@@ -41,6 +42,7 @@ def test_no_reachable_state_breaks_a_promise(bounds: Bounds) -> None:
     assert found.states > 1_000
 
 
+@pytest.mark.promise("G1", "G5")
 @pytest.mark.parametrize("weakened", stories.WEAKENED, ids=lambda weakened: weakened.title)
 def test_without_one_mechanism_an_accident_is_found(weakened: stories.Weakened) -> None:
     end, way = stories.shortest(weakened)

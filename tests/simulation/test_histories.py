@@ -27,6 +27,7 @@ TESTS, HISTORIES, IN_CI = 20, 500, 1
 SHOWN_BY_LOSSES = SET_UPS | {"no sign of popping", "since moved"}
 
 
+@pytest.mark.promise("G1", "G2", "G3", "G5", "L1")
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(

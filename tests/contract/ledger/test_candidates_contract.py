@@ -96,6 +96,7 @@ def test_a_batch_of_mixed_states_is_written_whole(world: World) -> None:
     assert candidates.of_keys(of.subscription, []) == {}
 
 
+@pytest.mark.set_up("one ledger for two environments")
 def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
     candidates = world.ledger.candidates
     candidates.record(shard(world.environment), [entry(1, Verdict.LOST_CONFIRM)])

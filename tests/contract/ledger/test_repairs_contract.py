@@ -396,6 +396,7 @@ def test_one_row_a_group_beside_the_row_of_every_group(world: World) -> None:
     assert world.ledger.repairs.of_keys(world.environment, "ORDERS", [key(2)]) == {}
 
 
+@pytest.mark.promise("G3")
 def test_the_handed_over_message_equals_the_half(world: World) -> None:
     world.ledger.hand_overs.insert(world.environment, message(1, body=bytes(range(256)) * 400), groups=["billing"])
     assert world.ledger.hand_overs.message_of(handed_over(world)) == message(1, body=bytes(range(256)) * 400)

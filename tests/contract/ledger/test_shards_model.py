@@ -235,6 +235,7 @@ def test_histories_in_fakeredis() -> None:
         run(lambda: InRedis(client, RoundRedis(client=client)), tries=25, steps=40)
 
 
+@pytest.mark.promise("G4")
 @pytest.mark.unmeasured
 @pytest.mark.redis
 def test_histories_in_redis(redis_server: RedisServer) -> None:

@@ -265,6 +265,7 @@ def run_histories(machine: type[RuleBasedStateMachine], *, number: int) -> None:
     )
 
 
+@pytest.mark.promise("G5")
 @pytest.mark.unmeasured
 def test_no_announced_key_is_lost_whatever_redis_forgets(shared_redis_server: RedisServer) -> None:
     client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))

@@ -86,6 +86,7 @@ def at_once(messages: Sequence[ConsumedMessage], call: Callable[[ConsumedMessage
         return list(pool.map(run, messages))
 
 
+@pytest.mark.promise("G1")
 @pytest.mark.pooled
 def test_one_message_delivered_to_eight_threads_at_once_has_one_effect(
     engine: sa.Engine, wrapped: TransactionalHandler

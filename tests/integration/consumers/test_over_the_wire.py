@@ -174,6 +174,7 @@ threading.Event().wait(60)
 """
 
 
+@pytest.mark.promise("G1")
 def test_a_consumer_killed_between_effect_and_acknowledgement_repeats_nothing(
     broker: EmbeddedBroker, engine: sa.Engine, instance: ClientInstance
 ) -> None:

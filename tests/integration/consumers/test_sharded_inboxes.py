@@ -74,6 +74,7 @@ def counts(engines: Sequence[sa.Engine], unique_key: str) -> list[int]:
     return [effect_count(engine, unique_key) for engine in engines]
 
 
+@pytest.mark.set_up("inboxes of one group in several databases, by a function of the message")
 @pytest.mark.parametrize("moment", ["in the handler", "before the acknowledgement"])
 def test_a_killed_instance_and_its_successors_have_one_effect_in_the_messages_database(
     urls: list[str], engines: list[sa.Engine], moment: str
@@ -130,6 +131,7 @@ def test_an_effect_in_either_database_is_an_effect(engines: list[sa.Engine], num
     assert verdict_of(world, received.unique_key)[:2] == (CandidateState.SETTLED, Verdict.CONSUMED)
 
 
+@pytest.mark.set_up("instances of one group bound to different databases without such a function")
 def test_instances_that_are_bound_to_different_databases_are_found_out(engines: list[sa.Engine]) -> None:
     world = sharded(engines)
     received = delivered(world, 2)

@@ -77,6 +77,7 @@ def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
     rounds.close()
 
 
+@pytest.mark.promise("G4")
 def test_histories_with_lost_replies_lose_nothing(direct: InRedis, proxy: ReplySwallower) -> None:
     dice = random.Random(20240611)
     rounds = through(proxy, retries=0)

@@ -90,6 +90,7 @@ def reader_of(databases: Databases) -> SqlOutboxReader:
     return SqlOutboxReader([read], statement_seconds=SECONDS)
 
 
+@pytest.mark.set_up("outbox or inbox on a node of a Galera cluster (MariaDB)")
 def test_a_commit_that_a_node_lacks_whose_applier_is_held_is_no_rejection(databases: Databases) -> None:
     with closing(reader_of(databases)) as reader:
         world = world_of(outbox=reader)
@@ -133,6 +134,7 @@ def test_an_effect_that_a_node_lacks_whose_applier_is_held_is_neither_missing_no
     engine.dispose()
 
 
+@pytest.mark.set_up("outbox or inbox on a node of a Galera cluster (MariaDB)")
 def test_a_missing_row_counts_after_one_wait_for_the_cluster_and_a_row_that_is_there_needs_none(
     databases: Databases,
 ) -> None:
@@ -244,6 +246,7 @@ def test_a_login_that_may_read_nothing_but_the_table_waits(databases: Databases)
     engine.dispose()
 
 
+@pytest.mark.set_up("producers and consumers that write to several nodes of a Galera cluster")
 @pytest.mark.nightly
 def test_a_check_back_on_a_held_node_rolls_nothing_back_that_another_node_has_committed(databases: Databases) -> None:
     """Its tombstone meets the row in the certification of its COMMIT, which waits as long as the applier is held."""
@@ -272,6 +275,7 @@ def test_a_check_back_on_a_held_node_rolls_nothing_back_that_another_node_has_co
         assert decide(outbox, half, is_final=True).outcome is Outcome.COMMIT
 
 
+@pytest.mark.set_up("producers and consumers that write to several nodes of a Galera cluster")
 @pytest.mark.parametrize(
     "unique_key", [key(1), pytest.param(key(2), marks=pytest.mark.nightly)], ids=["key", "business id"]
 )

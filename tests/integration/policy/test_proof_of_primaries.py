@@ -157,6 +157,7 @@ def test_a_right_that_was_taken_away_is_missed_once_and_not_for_ever(outbox_url:
     engine.dispose()
 
 
+@pytest.mark.set_up("logical replication into the outbox's or inbox's table")
 @pytest.mark.sql("postgres")
 def test_a_subscriber_of_logical_replication_is_no_primary() -> None:
     """It is in no recovery, every login may write to it, and its subscription may have been disabled for days."""
@@ -264,6 +265,7 @@ def without_a_binary_log(url: str, copy: mariadb.MariaDBReplica) -> tuple[str, s
     return str(answer.presence), "; ".join(map(said, (*role.found, *role.what_proves(60)))) if role.is_blind(60) else ""
 
 
+@pytest.mark.set_up("a promoted MariaDB without a binary log")
 @pytest.mark.sql("mariadb")
 def test_a_replica_under_a_name_without_a_binary_log_is_no_primary_stopped_until_it_is_promoted_and_told_so() -> None:
     require(mariadb.missing())

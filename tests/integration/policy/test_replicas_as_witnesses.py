@@ -163,6 +163,7 @@ def judged(world: World, process: ReconcileRound, unique_key: str) -> tuple[Verd
     return verdict_of(world, unique_key)
 
 
+@pytest.mark.set_up("that replica lags, is paused or has stopped")
 def test_a_commit_that_a_paused_replica_lacks_is_no_rejection(databases: Databases) -> None:
     world = world_of(outbox=databases.reader)
     process = world.process()
@@ -187,6 +188,7 @@ def test_a_commit_that_a_paused_replica_lacks_is_no_rejection(databases: Databas
     assert row.verdict is Verdict.CONSUMED, "it was repaired as soon as the replica had the commit"
 
 
+@pytest.mark.set_up("outbox_url of run leads to a replica")
 def test_a_fresh_sign_of_life_lets_a_replica_prove_absence_and_one_that_has_stopped_proves_nothing(
     databases: Databases,
 ) -> None:
@@ -261,6 +263,7 @@ def test_a_former_primary_whose_sign_of_life_is_ahead_denies_what_came_after_it_
         assert reader.look_up(TOPIC, {key(1): now_ms + 30_000}, now_ms=now_ms + 60_000)[key(1)].is_unknown
 
 
+@pytest.mark.set_up("inbox_url leads to a replica")
 def test_an_effect_that_a_paused_replica_lacks_is_neither_missing_nor_a_loss(databases: Databases) -> None:
     inbox = SqlInboxEvidence({World().subscriptions[0]: [databases.engine]})
     world = world_of(inbox=inbox)

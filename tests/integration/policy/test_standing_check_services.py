@@ -63,6 +63,7 @@ def verdict_of(thread: Thread, key: str) -> Verdict:
     return found
 
 
+@pytest.mark.set_up("a broker whose check service stands still (RocketMQ #9500)")
 def test_a_committed_half_that_it_never_came_to_is_a_lost_confirm_and_is_ended_once(thread: Thread) -> None:
     key = thread.lose_end()
     half = thread.half(key)

@@ -356,6 +356,7 @@ def test_three_payments_whose_announcements_took_the_offsets_of_others_are_repai
         thread.consume_until(key, RepairState.DONE)
 
 
+@pytest.mark.promise("G3")
 @over((Rung.REPUBLISH,))
 def test_republished_message_equals_its_half_and_is_no_half_again(thread: Thread) -> None:
     key = thread.lose_end(body=b"x" * 9_000)

@@ -69,6 +69,7 @@ def insert_rows(world: World, keys: list[str], state: str, **values: object) -> 
         connection.execute(sa.insert(outbox), [row | {"unique_key": key} for key in keys])
 
 
+@pytest.mark.set_up("pgbouncer, transaction mode, its default settings")
 def test_no_client_executes_the_statement_of_another(world: World) -> None:
     """Rows that were only marked announced became SETTLED: their statement had the name of another client's."""
     announced, settled = ([new_key() for _ in range(ROWS)] for _ in range(2))
@@ -189,6 +190,7 @@ def test_every_transaction_has_its_own_settings_and_leaves_none(strict_url: str)
     reader.dispose()
 
 
+@pytest.mark.set_up("a pooler, statement mode")
 def test_a_pooler_that_shares_sessions_statement_by_statement_is_named(postgres_server: PostgresServer) -> None:
     """It has no transactions: outbox row and business could not be one."""
     with PgBouncer(postgres_server, options={"pool_mode": "statement"}) as pooler:

@@ -48,6 +48,7 @@ def write_tag(url: str, key: str, tag: bytes) -> None:
         connection.execute(b"UPDATE reconciler_outbox SET tag = '%b' WHERE unique_key = '%b'" % (tag, key.encode()))
 
 
+@pytest.mark.set_up("a PostgreSQL database in SQL_ASCII")
 def test_a_text_in_another_encoding_is_damage_of_its_row_alone(world: World, url: str) -> None:
     sound, damaged = new_key(), new_key()
     world.insert_row(sound)

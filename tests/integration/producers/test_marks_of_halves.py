@@ -42,6 +42,7 @@ def commit(world: World, producer: TransactionalProducer) -> str:
     return tx.unique_key
 
 
+@pytest.mark.set_up("outboxes of one producer group in several databases")
 def test_payments_of_one_database_are_not_rolled_back_by_an_instance_on_another(world: World, other: World) -> None:
     ours, theirs = world.producer(), other.producer()
     for home, stranger, sender in ((world, theirs, ours), (other, ours, theirs)):
@@ -53,6 +54,7 @@ def test_payments_of_one_database_are_not_rolled_back_by_an_instance_on_another(
         assert {away.state(key) for key in keys} == {None}, "no tombstone either: it could hide the commit"
 
 
+@pytest.mark.set_up("a producer group of Java and Python instances")
 def test_a_half_of_a_java_member_of_the_group_is_left_to_java(world: World) -> None:
     key = new_key()
     producer = world.producer()

@@ -93,6 +93,7 @@ def test_a_message_that_arrived_meanwhile_has_no_second_effect(engine: sa.Engine
     assert effect_count(engine) == 1
 
 
+@pytest.mark.promise("L3")
 def test_a_failing_handler_is_tried_again_later_and_given_up_after_16_attempts(engine: sa.Engine) -> None:
     key = new_key()
     insert_row(engine, key, stored=stored(unique_key=key, body=b"bad"))

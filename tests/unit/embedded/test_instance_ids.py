@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.rocketmq.client.admin import Admin
@@ -18,6 +20,9 @@ from tests.polling import eventually
 TOPIC, GROUP = "MQ_INST_1_ab%ORDERS", "MQ_INST_1_ab%billing"
 
 
+@pytest.mark.set_up(
+    "a hosted RocketMQ that puts an instance id before the names of groups and topics (MQ_INST_1_ab%ORDERS)"
+)
 def test_message_of_an_instance_is_sent_back_and_comes_again_from_the_retry_topic_of_java() -> None:
     taken: list[tuple[str, int]] = []
 

@@ -65,6 +65,7 @@ def lost_by_hand_over() -> tuple[World, str]:
     return world, world.lose(1)
 
 
+@pytest.mark.promise("G1", "G4")
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("make", [lost_by_end, lost_by_republish, lost_by_hand_over])
 def test_dying_at_any_call_repairs_once_and_loses_nothing(make: Callable[[], tuple[World, str]]) -> None:
@@ -88,6 +89,7 @@ def test_dying_at_any_call_repairs_once_and_loses_nothing(make: Callable[[], tup
         assert world.pending() == [], where
 
 
+@pytest.mark.promise("G4")
 def test_no_key_leaves_pending_before_its_ledger_row_is_written() -> None:
     """G4 at the moment of the crash: every announced key waits somewhere, was matched, or is closed in the ledger."""
 
@@ -143,6 +145,7 @@ def test_dying_anywhere_in_the_outage_procedure_starts_the_scan_again() -> None:
         assert world.ledger.outages.current("test") is None
 
 
+@pytest.mark.promise("G5")
 def test_redis_that_dies_at_any_call_costs_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """RedisAway instead of a crash: the outage opens, is recovered, and the loss is repaired all the same."""
     reach = MemoryShards._memory

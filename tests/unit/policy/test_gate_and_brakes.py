@@ -57,6 +57,7 @@ def test_a_quarter_of_the_retention_opens_every_gate(watermark: Watermark, first
 # ---- what a stopped group costs
 
 
+@pytest.mark.promise("L2")
 @pytest.mark.unmeasured
 def test_stopped_consumers_cost_a_trickle_of_look_ups_and_no_repair() -> None:
     world = World()
@@ -76,6 +77,7 @@ def test_stopped_consumers_cost_a_trickle_of_look_ups_and_no_repair() -> None:
     assert {row.state for row in rows} == {CandidateState.SETTLED}
 
 
+@pytest.mark.promise("L2")
 def test_trickle_finds_a_lost_message_of_a_stopped_group() -> None:
     world = World()
     for number in range(1, 30):
@@ -107,6 +109,7 @@ def test_key_that_is_lagging_is_not_asked_again_while_the_gate_is_shut() -> None
     assert asked <= 60 * 20
 
 
+@pytest.mark.promise("L2")
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_flood_of_forged_keys_holds_up_no_loss_of_a_lagging_group(shards: int) -> None:

@@ -18,6 +18,7 @@ def passed_without_effect(kind: FilterKind) -> World:
     return world
 
 
+@pytest.mark.set_up("a group with an SQL92 filter")
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [(FilterKind.SQL92, "the group filters by SQL92"), (FilterKind.UNKNOWN, "no broker tells how the group filters")],

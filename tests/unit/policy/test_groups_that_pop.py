@@ -22,6 +22,7 @@ def handed_out(consume_mode: ConsumeMode = ConsumeMode.POP) -> World:
     return world
 
 
+@pytest.mark.set_up("a group that pops (5.x: POP, every gRPC consumer), with an inbox")
 @pytest.mark.parametrize(
     ("consume_mode", "why"),
     [(ConsumeMode.POP, "only an effect decides"), (ConsumeMode.UNKNOWN, "whether the group pulls or pops")],
@@ -101,6 +102,7 @@ def test_what_was_handed_out_opens_the_gate_as_what_was_consumed_does() -> None:
     )
 
 
+@pytest.mark.set_up("a group that pops, without an inbox")
 def test_without_an_inbox_nothing_that_was_handed_out_is_called_delivered() -> None:
     world = handed_out()
     world.inbox.configured = False

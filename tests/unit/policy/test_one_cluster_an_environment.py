@@ -121,6 +121,7 @@ def world() -> World:
     return World()
 
 
+@pytest.mark.set_up("one environment for two clusters, in one Redis or one ledger")
 def test_another_cluster_is_refused_although_its_broker_has_the_same_name(world: World) -> None:
     first, other = world.run("first", HERE), Process("other", world, THERE)
     assert other.doubts
@@ -159,6 +160,7 @@ def test_of_two_clusters_that_start_at_once_one_goes_on(world: World) -> None:
     world.pass_by(other)
 
 
+@pytest.mark.set_up("a move to another cluster with its environment, and new addresses of all brokers")
 def test_a_process_that_died_keeps_the_next_cluster_waiting_until_its_use_ends_and_refuses_nobody(
     world: World,
 ) -> None:
@@ -188,6 +190,7 @@ def test_processes_of_one_cluster_that_see_different_brokers_run_side_by_side(
         world.pass_by(one, other)
 
 
+@pytest.mark.set_up("a move to another cluster with its environment, and new addresses of all brokers")
 def test_a_pod_that_got_another_address_is_no_other_cluster(world: World) -> None:
     running, started = world.run("running", HERE), Process("started", world, MOVED)
     assert started.doubts, "the one that runs has not asked its name servers since"
@@ -272,6 +275,7 @@ def test_hostile_name_servers_do_not_fill_the_memory(world: World) -> None:
 # ----------------------------------------------------------------- one ledger, two Redis
 
 
+@pytest.mark.set_up("one environment in one ledger with two Redis")
 def test_a_process_with_another_redis_is_refused_although_it_is_of_the_same_cluster(world: World) -> None:
     first = world.run("first", HERE)
     world.redis = Redis("Redis", world.clock)
@@ -313,6 +317,7 @@ def test_of_two_redis_that_are_used_from_the_same_moment_on_one_goes_on(world: W
     world.pass_by(other)
 
 
+@pytest.mark.set_up("one environment in one ledger with two Redis")
 def test_a_redis_that_lost_its_memory_refuses_none_of_its_processes_and_keeps_no_new_one_waiting(world: World) -> None:
     first, second = world.run("first", HERE), world.run("second", HERE)
     world.pass_by(first, second)
@@ -325,6 +330,7 @@ def test_a_redis_that_lost_its_memory_refuses_none_of_its_processes_and_keeps_no
         world.pass_by(started, second, first)
 
 
+@pytest.mark.set_up("one environment in one ledger with two Redis")
 def test_a_move_to_another_redis_waits_for_the_processes_of_the_old_one_and_not_for_a_person(world: World) -> None:
     world.run("dead", HERE)
     world.redis = Redis("Redis", world.clock)

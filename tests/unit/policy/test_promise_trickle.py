@@ -12,6 +12,7 @@ SECONDS = 200
 BURST = 10
 
 
+@pytest.mark.promise("L2")
 @pytest.mark.unmeasured
 def test_probes_of_the_index_count_as_look_ups_of_the_trickle() -> None:
     world = World()

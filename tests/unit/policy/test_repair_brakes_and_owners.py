@@ -103,6 +103,7 @@ def test_rate_limit_spreads_repairs() -> None:
     assert sent[-1] == 2
 
 
+@pytest.mark.promise("L3")
 def test_sixteen_attempts_are_made_and_no_more() -> None:
     world = World(repair_order=END_ONLY, repair=RepairRules(held_wait_seconds=1.0))
     lost = world.lose(1)
@@ -331,6 +332,7 @@ def _announced_alone(world: World) -> None:
     world.topic = replace(world.topic, evidence=evidence(None))
 
 
+@pytest.mark.promise("G2")
 @pytest.mark.parametrize("rung", Rung)
 @pytest.mark.parametrize(
     ("make", "is_proved"),

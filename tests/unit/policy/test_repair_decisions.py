@@ -409,6 +409,7 @@ CASES = st.builds(
 ANSWERS = st.sampled_from([SendAnswer(outcome=outcome, code=code) for outcome in EndOutcome for code in (None, 1)])
 
 
+@pytest.mark.promise("G2")
 @settings(max_examples=examples(600), deadline=None)
 @given(CASES)
 def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> None:

@@ -163,6 +163,7 @@ def test_wrongly_rolled_back_message_is_republished() -> None:
     assert candidate.loss_verdict is Verdict.ROLLED_BACK_WRONGLY
 
 
+@pytest.mark.promise("L3")
 def test_expired_message_without_a_body_is_quarantined() -> None:
     world = World()
     lost = world.lose(1)

@@ -186,6 +186,7 @@ def test_an_effect_that_came_while_the_inbox_was_away_is_seen_before_a_send() ->
     assert (ended(world, lost).state, world.broker.ends) == (RepairState.DONE, [])
 
 
+@pytest.mark.promise("G2")
 def test_outbox_that_goes_away_stops_the_repair_and_a_vanished_row_fails_it() -> None:
     world = World()
     process, lost = world.proved_loss()

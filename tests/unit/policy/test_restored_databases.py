@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reconciler.contract.tables import RepairState
 from reconciler.testing.memory import MemoryLedger
 from reconciler.words import said
 from tests.unit.policy.world import World
 
 
+@pytest.mark.set_up("the ledger restored from a backup")
 def test_a_ledger_from_before_the_repair_sends_nothing_a_second_time() -> None:
     world = World()
     lost = world.lose(1)
@@ -37,6 +40,7 @@ def test_a_ledger_that_forgets_a_repair_under_way_waits_for_its_effect() -> None
     assert world.pending() == []
 
 
+@pytest.mark.set_up("an inbox restored from a backup")
 def test_an_inbox_from_before_the_effect_is_told_and_nothing_is_sent() -> None:
     world = World()
     fine = world.deliver(1)
@@ -47,6 +51,7 @@ def test_an_inbox_from_before_the_effect_is_told_and_nothing_is_sent() -> None:
     assert world.broker.ends == []
 
 
+@pytest.mark.set_up("an outbox restored from a backup, or rows purged by hand")
 def test_an_outbox_row_that_is_gone_is_no_commit_and_nothing_is_sent() -> None:
     world = World()
     lost = world.lose(1)
@@ -57,6 +62,7 @@ def test_an_outbox_row_that_is_gone_is_no_commit_and_nothing_is_sent() -> None:
     assert world.deliveries == []
 
 
+@pytest.mark.set_up("an outbox row purged after its effect")
 def test_an_outbox_row_that_was_deleted_after_the_effect_changes_nothing() -> None:
     world = World()
     fine = world.deliver(1)

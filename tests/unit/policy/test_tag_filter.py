@@ -68,6 +68,7 @@ def test_a_flood_of_foreign_tags_costs_one_statement_for_500_keys_and_neither_lo
     assert sum(event.verified + event.broker_look_ups for event in finished) == 0
 
 
+@pytest.mark.promise("G4")
 def test_announced_is_matched_pending_settled_and_not_taken() -> None:
     world = filtering()
     for number in range(1, 40):
@@ -89,6 +90,7 @@ def test_announced_is_matched_pending_settled_and_not_taken() -> None:
     assert left == 20
 
 
+@pytest.mark.promise("G4")
 def test_a_forged_tag_takes_no_lost_message_out_of_pending() -> None:
     world = filtering()
     lost = world.lose(1)

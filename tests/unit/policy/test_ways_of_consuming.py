@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reconciler.contract.tables import CandidateState, RepairState
 from tests.unit.policy.world import World, key
 
 
+@pytest.mark.set_up("a broadcasting group")
 def test_of_a_broadcasting_group_a_lost_message_is_found_by_the_trickle_and_nothing_is_called_acknowledged() -> None:
     """Its instances keep their offsets for themselves: for its brokers it has consumed nothing."""
     world = World(shards=1)
@@ -20,6 +23,7 @@ def test_of_a_broadcasting_group_a_lost_message_is_found_by_the_trickle_and_noth
     assert (row.state, row.attempts) == (RepairState.SENT, 1)
 
 
+@pytest.mark.set_up("an orderly group that stands still on one message")
 def test_an_orderly_group_that_stands_still_on_one_message_lags_and_nothing_behind_it_is_repaired() -> None:
     """It tries that message again and again where it is, and stores no later offset."""
     world = World(shards=1)
@@ -37,6 +41,7 @@ def test_an_orderly_group_that_stands_still_on_one_message_lags_and_nothing_behi
     assert len(world.broker.ends) == 1
 
 
+@pytest.mark.set_up("a group's offset reset by time (mqadmin resetOffsetByTime)")
 def test_what_a_reset_by_time_skips_is_told_and_not_sent_and_a_reset_back_takes_it_back() -> None:
     world = World(shards=1)
     skipped = world.deliver(1)

@@ -80,6 +80,7 @@ def test_an_engine_is_no_outbox(world: World) -> None:
         make(world, outbox=ASYNCHRONOUS)
 
 
+@pytest.mark.promise("G2")
 def test_the_weaker_mode_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "checkback_producers"), make(world, without_outbox=True) as producer:
         assert producer.is_weaker

@@ -106,6 +106,7 @@ class Sweeping:
         return key
 
 
+@pytest.mark.promise("L1")
 def test_a_crash_before_the_announcement_is_made_good(world: World) -> None:
     """The producer dies right after its commit: nothing was announced, nothing is left in memory."""
     sweeping = Sweeping(world, rules=SweepRules(sweep_after_seconds=0))

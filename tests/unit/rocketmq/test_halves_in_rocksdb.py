@@ -32,6 +32,9 @@ def test_a_half_in_rocksdb_is_not_called_absent(topic: str) -> None:
         assert cluster.lookups.view_message("Orders", half.unique_key or "").is_absent
 
 
+@pytest.mark.set_up(
+    "RocketMQ 5.4 and 5.5 with halves or its index in RocksDB (transRocksDBEnable, indexFileReadEnable=false)"
+)
 @pytest.mark.parametrize("silent_about", [HALF_TOPIC, ROCKSDB_HALF_TOPIC])
 def test_a_half_is_not_absent_while_one_of_its_two_places_does_not_answer(silent_about: str) -> None:
     with ScriptedCluster(versions=(V5_4,)) as cluster:

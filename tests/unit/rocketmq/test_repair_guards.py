@@ -167,6 +167,7 @@ def _takes_sends(broker: ScriptedBroker) -> None:
     broker.on(RequestCode.SEND_MESSAGE_V2, lambda request: broker.success(request, fields))
 
 
+@pytest.mark.promise("G3")
 def test_a_republish_carries_the_content_and_nothing_of_the_transaction(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:

@@ -126,6 +126,9 @@ def test_modes_of_others_are_no_sign(
     assert asked(instance) is ConsumeMode.PULL
 
 
+@pytest.mark.set_up(
+    "a group on 5.x without a connected member (stopped, or connected to the remoting port of a proxy in cluster mode)"
+)
 def test_a_group_without_a_member_on_one_broker_may_pop_by_a_proxy(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:

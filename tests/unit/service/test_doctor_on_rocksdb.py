@@ -29,6 +29,9 @@ def test_settings_under_which_messages_look_lost_are_told_by_doctor(config: dict
     assert all(finding.found and finding.remedy for finding in findings)
 
 
+@pytest.mark.set_up(
+    "RocketMQ 5.4 and 5.5 with halves or its index in RocksDB (transRocksDBEnable, indexFileReadEnable=false)"
+)
 def test_doctor_says_how_many_days_are_enough() -> None:
     (finding,) = check_rocksdb(broker_fact("b"), {**INDEX, "fileReservedTime": "73", "maxRocksDBIndexQueryDays": "3"})
     assert finding.remedy == FIND_LONGER(days=4)
