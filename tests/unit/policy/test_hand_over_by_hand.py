@@ -20,6 +20,7 @@ from reconciler.policy.repairing.case import RepairStep
 from reconciler.policy.repairing.ladder import decide
 from reconciler.policy.repairing.repair import WITHDRAWN
 from reconciler.policy.repairing.rungs import Act
+from reconciler.settings.schema import RepairSettings
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.unit.policy.test_repair_decisions import ABSENT, HALF, OPEN_ROW, case, found
@@ -41,7 +42,7 @@ def unapplied(**settings: object) -> tuple[World, str]:
 
 def connections(world: World, *, enabled: bool = True) -> Connections:
     """What a command has: the ledger, the settings' names, the clock."""
-    settings = SimpleNamespace(environment=ENVIRONMENT, repairs=SimpleNamespace(enabled=enabled))
+    settings = SimpleNamespace(environment=ENVIRONMENT, repairs=RepairSettings(enabled=enabled))
     return cast(Connections, SimpleNamespace(ledger=world.ledger, settings=settings, clock=world.clock))
 
 
