@@ -22,7 +22,7 @@ from tests.services.rocketmq import marks
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 RUNGS = ("end", "republish", "hand-over")

@@ -35,11 +35,17 @@ pytestmark = pytest.mark.sql("postgres")
 bare = pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 
 
-@pytest.fixture
-def engine(postgres_url: str) -> Iterator[sa.Engine]:
-    """A database with the tables, for looking at it."""
-    schema.upgrade(postgres_url, "inbox")
-    opened = open_engine(postgres_url)
+pooled = pytest.mark.parametrize(
+    "engine", ["postgres_server", pytest.param("pgbouncer_server", marks=pytest.mark.sql("pgbouncer"))], indirect=True
+)
+
+
+@pytest.fixture(params=["postgres_server"])
+def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
+    """A database with the tables, on a server or behind its pooler, for looking at it."""
+    url = request.getfixturevalue(request.param).create_database()
+    schema.upgrade(url, "inbox")
+    opened = open_engine(url)
     business.create_all(opened)
     yield opened
     opened.dispose()
@@ -65,6 +71,7 @@ async def pay(received: Any, connection: Any) -> None:
 
 
 @bare
+@pooled
 def test_an_effect_happens_once_and_none_stays_of_a_failure(engine: sa.Engine, driver: str, loop: LoopThread) -> None:
     bill = loop.opened(transactional_handler(connected(engine, driver), group="billing", is_batched=True)(pay))
     received, failing = message(), message(body=b"fails")
@@ -96,6 +103,7 @@ def test_asyncpgs_pool_gives_and_gets_each_connection(engine: sa.Engine, loop: L
 
 
 @bare
+@pooled
 def test_a_swallowed_error_is_found_before_the_commit_that_would_be_a_rollback(
     engine: sa.Engine, driver: str, loop: LoopThread
 ) -> None:
@@ -126,9 +134,8 @@ def test_a_commit_of_the_handlers_own_leaves_its_key_refused(engine: sa.Engine, 
     assert effect_count(engine, received.unique_key) == 1
 
 
-def test_reconciler_replay_runs_an_asynchronous_handler_in_a_loop_of_its_own(
-    engine: sa.Engine, postgres_url: str
-) -> None:
+def test_reconciler_replay_runs_an_asynchronous_handler_in_a_loop_of_its_own(engine: sa.Engine) -> None:
+    postgres_url = engine.url.render_as_string(hide_password=False)
     ledger_metadata.create_all(engine)
     subscription = {"topic": "ORDERS", "group": "billing", "inbox_url": postgres_url}
     settings = load_settings(
@@ -182,6 +189,7 @@ def under_sqlalchemy(engine: sa.Engine, loop: LoopThread) -> Any:
     return loop.kept(async_engine(engine.url.render_as_string(hide_password=False)))
 
 
+@pooled
 @pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "under-sqlalchemy"])
 def test_after_a_raw_rollback_asyncpg_writes_nothing_that_would_be_durable_without_its_inbox_row(
     engine: sa.Engine, loop: LoopThread, is_bare: bool
