@@ -24,6 +24,7 @@ from pydantic_core import PydanticUndefined
 from deploy import written
 from deploy.declared_packages import classified_licence, is_installed_with
 from deploy.grafana import dashboard
+from reconciler.audit.judged_tables.schema import COLUMNS as AUDIT_TABLES
 from reconciler.audit.result.classes import RULES
 from reconciler.channels import webhook
 from reconciler.contract import announcement, broker_rights, keyspace, least_rights, tables, verdicts
@@ -205,6 +206,39 @@ def audit_classes_page() -> str:
         kind = "**violation**" if rule.violation else "listed" if rule.listed else "counted"
         lines.append(f"| {rule.number} `{rule.name}` ({kind}) | {rule.rule} | {rule.meaning} | {rule.example} |")
     return "\n".join(lines) + "\n"
+
+
+def audit_tables_page() -> str:
+    """Columns of the audit's tables for SQL."""
+    kinds = {"string": "text", "int64": "64-bit integer", "int32": "32-bit integer", "bool": "boolean"}
+    lines = [
+        "# Tables of an audit",
+        "",
+        NOTE,
+        "`reconciler audit --tables DIR` writes four tables of Parquet files ([how to ask them](../how-to/audit-tables.md)).",
+        "A row of `audit_keys`, `audit_findings` and `audit_counts` is valid if `audit_runs` has a row with its `run`, `topic`",
+        "and `consumer_group`. An audit replaces the rows of its environment, window and subscriptions; its rows of",
+        "`audit_runs` come last, in one step.",
+        "",
+        "Columns are only added, at the end, and may be NULL in rows of earlier releases. No column changes its type or its",
+        "meaning. So name the columns that you read, and let your reader take files with fewer columns (DuckDB:",
+        "`union_by_name`, Spark: `mergeSchema`). `schema_version` of `audit_runs` grows with each column.",
+        "",
+        "A timestamp is an instant (UTC, microseconds), NULL also for a time beyond the years 1 to 9999. Folders whose names",
+        "begin with `_` are no tables.",
+    ]
+    for table, columns in AUDIT_TABLES.items():
+        lines += ["", f"## {table}", "", "| column | type | meaning |", "|---|---|---|"]
+        for column in columns:
+            kind = kinds.get(str(column.type), "timestamp") + (", nullable" if column.nullable else "")
+            meaning = re.sub(r"\((\S+?\.md)\)", _page_link, column.meaning)
+            lines.append(f"| `{column.name}` | {kind} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page_link(found: re.Match[str]) -> str:
+    page = found[1]
+    return f"([{page.rsplit('/', 1)[-1].removesuffix('.md')}]({'../' if '/' in page else ''}{page}))"
 
 
 def rights_page() -> str:
@@ -470,6 +504,7 @@ PAGES = {
     "test-vectors.md": test_vectors_page,
     "dependencies.md": dependencies_page,
     "audit-classes.md": audit_classes_page,
+    "audit-tables.md": audit_tables_page,
     "settings.md": settings_page,
     "verdicts.md": verdicts_page,
     "tables.md": tables_page,

@@ -98,6 +98,12 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     result = parser.add_argument_group("result")
     result.add_argument("--out", metavar="DIR", type=local_path, required=True, help="folder of the result")
     result.add_argument(
+        "--tables",
+        metavar="DIR",
+        type=local_path,
+        help="put every judged key, findings, counts and the run into Parquet tables for SQL, in place of the window's",
+    )
+    result.add_argument(
         "--signing-key", metavar="FILE", type=local_path, help="Ed25519 private key (PEM): sign the statements"
     )
     result.add_argument("--previous", metavar="DIR", type=local_path, help="an older OUT that the statements follow")

@@ -27,14 +27,17 @@ from reconciler.audit.collect.window import parse_window
 from reconciler.audit.engines.engine import check_engine, opened_engine
 from reconciler.audit.errors import AuditError, unwritable
 from reconciler.audit.evidence.document import EVIDENCE_JSON
+from reconciler.audit.evidence.folder import read_document
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
+from reconciler.audit.output.judged_tables import ClaimedTables, claim_tables
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.audit.statement.checkpoint import believed_chain
 from reconciler.audit.statement.keys import read_public_key, read_signing_key
 from reconciler.contract.history_row import PREFIXES
+from reconciler.contract.release import release
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
 #: Options that say what to collect; with --evidence all of it is in the folder (and --history: where a copy lies).
@@ -59,6 +62,8 @@ class AuditRun:
     judged: JudgedWindow
     engine: str
     seconds: float
+    #: What the rows of --tables name it; None without them.
+    run: str | None
 
 
 def run_audit(
@@ -74,16 +79,23 @@ def run_audit(
     if request is not None:
         request = replace(request, history_after=after)
     moved = options.history if request is None else None
-    with claim_output(options.out) as claimed, _evidence_folder(options, claimed) as evidence:
+    with (
+        claim_output(options.out) as claimed,
+        _claimed_tables(options, request, now_ms) as tables,
+        _evidence_folder(options, claimed) as evidence,
+    ):
         with opened_engine(options, say) as engine:
             if request is not None:
                 engine.require_seen(Path(evidence))
                 collect(request, Path(evidence), engine.run, say)
+            if tables is not None:
+                engine.require_seen(tables.attempts)
             say("judging")
             judged = engine.judge(
                 evidence,
                 history=moved,
                 after=after,
+                keys=None if tables is None else tables.target,
                 progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
             )
         say("writing the result")
@@ -97,7 +109,26 @@ def run_audit(
             evidence=evidence,
             keep_evidence=request is not None,
         )
-    return AuditRun(judged=judged, engine=engine.name, seconds=seconds() - began)
+        if tables is not None:
+            say("putting rows into the tables")
+            tables.replace(judged, options.out, release=release(), now_ms=now_ms)
+    run = None if tables is None else tables.target.run
+    return AuditRun(judged=judged, engine=engine.name, seconds=seconds() - began, run=run)
+
+
+@contextmanager
+def _claimed_tables(
+    options: argparse.Namespace, request: Request | None, now_ms: int
+) -> Iterator[ClaimedTables | None]:
+    """The window of --tables, which evidence.json names where evidence is given."""
+    if options.tables is None:
+        yield None
+        return
+    asked = read_document(options.evidence) if request is None else request
+    with claim_tables(
+        options.tables, options.out, environment=asked.environment, window=asked.window, now_ms=now_ms
+    ) as tables:
+        yield tables
 
 
 def _request(options: argparse.Namespace, now_ms: int) -> Request:

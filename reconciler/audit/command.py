@@ -79,6 +79,7 @@ def answer(done: AuditRun) -> dict[str, Any]:
         "rows": sum(judged.rows.values()),
         "seconds": round(done.seconds, 3),
         "engine": done.engine,
+        "run": done.run,
     }
 
 
@@ -100,6 +101,8 @@ def summary(done: AuditRun, out: Path) -> str:
         lines.append(f"not judged: {judged.not_judged.omitted_rows} rows of other topics and groups")
     lines += [f"note: {note}" for note in judged.notes]
     lines.append(f"report: {out / 'report.html'}")
+    if done.run is not None:
+        lines.append(f"tables: run {done.run}")
     return streams.lines(lines)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.engines.package import write_package
 from tests.audit.audit_process import MODULE, RunningAudit, audit
 from tests.audit.full_disk import require_small_disks
+from tests.audit.judged_tables import rows_of
 from tests.audit.spark_cluster import SparkCluster
 from tests.ended import Ended
 from tests.polling import eventually
@@ -62,7 +64,7 @@ def submitted(cluster: SparkCluster, generated: Path, tmp_path: Path) -> list[st
     archive, script = write_package(tmp_path / "package")
     command: list[str | Path] = [cluster.home / "bin" / "spark-submit", "--master", cluster.url]
     command += ["--py-files", archive, script, "audit", "--evidence", generated]
-    return [*command, "--out", tmp_path / "out", "--output", "json"]
+    return [*command, "--out", tmp_path / "out", "--tables", tmp_path / "tables", "--output", "json"]
 
 
 def require_answer(ended: Ended, generated: Path, out: Path) -> None:
@@ -72,6 +74,13 @@ def require_answer(ended: Ended, generated: Path, out: Path) -> None:
     for name in ACCIDENTS:
         assert {f["key"] for f in findings if f["class"] == name} == set(planted[name]), name
     assert ended.document["verdict"] == "violations"
+
+
+def require_tables(tables: Path, out: Path) -> None:
+    """What tasks on the executors wrote, and nothing of those that were killed."""
+    classes = Counter(row["class"] for row in rows_of(tables)["audit_keys"])
+    assert classes == Counter({n: k for n, k in json.loads((out / "result.json").read_text())["classes"].items() if k})
+    assert list((tables / "_attempts").iterdir()) == []
 
 
 def outputs(out: Path) -> dict[str, bytes]:
@@ -85,6 +94,7 @@ def test_a_submitted_audit_gives_the_bytes_of_a_local_one(
     with RunningAudit(tmp_path, submitted(cluster, generated, tmp_path), cluster.environment) as running:
         ended = running.ended()
     require_answer(ended, generated, tmp_path / "out")
+    require_tables(tmp_path / "tables", tmp_path / "out")
     assert cluster.url in ended.document["engine"]
     local = audit("audit", "--evidence", generated, "--out", tmp_path / "local", "--master", "local[1]")
     assert local.exit_code == 1, local.stderr
@@ -148,5 +158,7 @@ def test_an_executor_killed_in_the_middle_changes_nothing(
     if ended.exit_code == 2:  # Spark may give up; it must say so
         assert (ended.document["verdict"], ended.document["reason"]) == ("no answer", "engine")
         assert not (tmp_path / "out").exists()
+        assert [path for path in (tmp_path / "tables").rglob("*") if path.is_file()] == []
     else:
         require_answer(ended, generated, tmp_path / "out")
+        require_tables(tmp_path / "tables", tmp_path / "out")

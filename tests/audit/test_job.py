@@ -77,7 +77,7 @@ def test_an_engine_that_fails_is_no_answer(spark: SparkSession, folder: Path, mo
             raise MemoryError("no more")
         yield
 
-    monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files: broken)
+    monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files, keys: broken)
     with pytest.raises(AuditError, match="no more") as raised:
         judge_on_spark(folder, spark)
     assert raised.value.reason == "engine"
@@ -89,7 +89,7 @@ def test_a_prefix_that_does_not_answer_is_no_answer(
     def silent(batches: Any) -> Any:
         yield from [batch for batch in batches if batch.num_rows < 0]
 
-    monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files: silent)
+    monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files, keys: silent)
     with pytest.raises(AuditError, match="were not answered") as raised:
         judge_on_spark(folder, spark)
     assert raised.value.reason == "engine"

@@ -21,6 +21,7 @@ from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.engines.spark import engine_name, require_pyspark, require_seen, run_on, spark_session
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.chain import HistoryChain
+from reconciler.audit.judged_tables.key_files import KeyTarget
 from reconciler.audit.result.values import EngineKind, JudgedWindow
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class PrefixJudge(Protocol):
         *,
         history: str | None,
         after: HistoryChain | None,
+        keys: KeyTarget | None,
         progress: Callable[[int], None] | None,
     ) -> JudgedWindow:
         """Raises AuditError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,9 @@ from reconciler.audit.evidence.folder import Evidence, load_evidence
 from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import CHAIN_READINGS_MAX
-from reconciler.audit.judge.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
+from reconciler.audit.judge.merge import RESULT_DDL, error_rows, judged_window, key_file_rows, merged, result_rows
 from reconciler.audit.judge.prefix import judge_prefix
+from reconciler.audit.judged_tables.key_files import KeyFiles, KeyTarget
 from reconciler.audit.places import place_of
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.contract.history_row import PREFIXES
@@ -50,13 +52,14 @@ def judge_on_spark(
     findings_max: int = FINDINGS_MAX,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
     after: HistoryChain | None = None,
+    keys: KeyTarget | None = None,
     progress: Progress | None = None,
 ) -> JudgedWindow:
     """Judges an evidence folder (path or URL that every worker sees).
 
     `history`: where it lies, if not where evidence.json says; `after`: its chain as an older audit has verified it.
-    `progress` gets the number of finished prefixes, of
-    64, from another thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
+    `keys`: where tasks write every judged key. `progress` gets the number of finished prefixes, of 64, from another
+    thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
     Spark said.
     """
 
@@ -72,7 +75,7 @@ def judge_on_spark(
         require_seen(spark, [(place_of(str(evidence_dir)), EVIDENCE_JSON), *one_of.items()])
         return evidence
 
-    return _judged(load, spark_answers(spark, progress), findings_max)
+    return _judged(load, spark_answers(spark, progress, keys), findings_max)
 
 
 def judge_here(
@@ -82,6 +85,7 @@ def judge_here(
     findings_max: int = FINDINGS_MAX,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
     after: HistoryChain | None = None,
+    keys: KeyTarget | None = None,
     progress: Progress | None = None,
 ) -> JudgedWindow:
     """The same answer without Spark, one prefix after the other in this process."""
@@ -93,7 +97,7 @@ def judge_here(
         rows_at_once_max=rows_at_once_max,
         after=after,
     )
-    return _judged(load, partial(_answers_here, progress), findings_max)
+    return _judged(load, partial(_answers_here, progress, keys), findings_max)
 
 
 def _judged(load: Callable[[], Evidence], answers: Answers, findings_max: int) -> JudgedWindow:
@@ -125,14 +129,14 @@ def findings_a_prefix(findings_max: int) -> int:
     return max(1, -(-2 * findings_max // PREFIXES))
 
 
-def spark_answers(spark: SparkSession, progress: Progress | None) -> Answers:
+def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarget | None = None) -> Answers:
     """Answers of all prefixes, by one Spark job."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
         tasks = _tasks(spark)
         by_prefix = None if progress is None else lambda done: progress(done * PREFIXES // tasks)
         with spark_errors(), watched(spark, tasks, by_prefix):
-            return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files).toArrow()
+            return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files, keys).toArrow()
 
     return run
 
@@ -144,42 +148,67 @@ def _tasks(spark: SparkSession) -> int:
     return max(_TASKS_MIN, min(PREFIXES, _TASKS_A_CORE * cores))
 
 
-def judged_prefixes(prefixes: DataFrame, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> DataFrame:
+def judged_prefixes(
+    prefixes: DataFrame,
+    plan: JudgePlan,
+    files: Mapping[int, Sequence[PlannedFile]],
+    keys: KeyTarget | None = None,
+) -> DataFrame:
     """Prefixes (column `id`) in, result rows (merge.RESULT_SCHEMA) out."""
     with warnings.catch_warnings():
         # PySpark warns of pandas 3 wherever a function is registered; Arrow in, Arrow out uses no pandas.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        return prefixes.mapInArrow(_task(plan, files), RESULT_DDL)
+        return prefixes.mapInArrow(_task(plan, files, keys), RESULT_DDL)
 
 
-def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> Task:
+def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]], keys: KeyTarget | None) -> Task:
     # A year's history names 100 000 files: each task unpickles those of its own prefixes only.
     packed_plan = pickle.dumps(plan)
     packed_files = {prefix: pickle.dumps(tuple(of)) for prefix, of in files.items()}
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            own = batch.column(0).to_pylist()
-            yield from _answers(
-                pickle.loads(packed_plan),  # noqa: S301 - made above
-                ((prefix, pickle.loads(packed_files[prefix])) for prefix in own),  # noqa: S301 - made above
-            )
+        own = (prefix for batch in batches for prefix in batch.column(0).to_pylist())
+        yield from _answers(
+            pickle.loads(packed_plan),  # noqa: S301 - made above
+            ((prefix, pickle.loads(packed_files[prefix])) for prefix in own),  # noqa: S301 - made above
+            keys,
+        )
 
     return task
 
 
-def _answers_here(progress: Progress | None, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
+def _answers_here(
+    progress: Progress | None,
+    keys: KeyTarget | None,
+    plan: JudgePlan,
+    files: Mapping[int, Sequence[PlannedFile]],
+) -> pa.Table:
     found: list[pa.RecordBatch] = []
-    for answer in _answers(plan, files.items()):
+    for answer in _answers(plan, files.items(), keys):
         found.append(answer)
         if progress is not None:
-            progress(len(found))
+            progress(min(len(found), PREFIXES))
     return pa.Table.from_batches(found)
 
 
-def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]) -> Iterator[pa.RecordBatch]:
-    for prefix, of_prefix in files:
+def _answers(
+    plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]], keys: KeyTarget | None
+) -> Iterator[pa.RecordBatch]:
+    """One task's prefixes, then the files of judged keys that it has written."""
+    prefix = -1
+    with ExitStack() as written:
+        key_files = None if keys is None else written.enter_context(KeyFiles(keys, plan))
+        for prefix, of_prefix in files:
+            try:
+                yield result_rows(prefix, judge_prefix(plan, prefix, of_prefix, key_files))
+            except AuditError as error:
+                yield error_rows(prefix, error)
+        if key_files is None:
+            return
         try:
-            yield result_rows(prefix, judge_prefix(plan, prefix, of_prefix))
+            named = key_files.finish()
         except AuditError as error:
             yield error_rows(prefix, error)
+            return
+        if named:
+            yield key_file_rows(prefix, named)

@@ -72,9 +72,8 @@ def load_evidence(
 
     `history`: where it lies, if not where evidence.json says. `after`: its chain as an older audit has verified it.
     """
-    # Workers have a working directory of their own.
-    root = str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
-    document = parse_evidence(_document_bytes(root))
+    root = _root(folder)
+    document = read_document(root)
     history_root, state = _history(root, document, history, after)
     problems = list(state.problems)
     used = _used_history(state, document)
@@ -106,6 +105,16 @@ def load_evidence(
         not_checked=not_checked(document, subscriptions, state.reread),
         no_answer=_no_answer(document, state, closed),
     )
+
+
+def read_document(folder: Path | str) -> EvidenceDocument:
+    """What the folder's evidence.json says. Raises AuditError("inputs")."""
+    return parse_evidence(_document_bytes(_root(folder)))
+
+
+def _root(folder: Path | str) -> str:
+    # Workers have a working directory of their own.
+    return str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
 
 
 def _document_bytes(root: str) -> bytes:

@@ -27,6 +27,7 @@ from reconciler.audit.result.values import (
     HourlyVolume,
     JudgedSubscription,
     JudgedWindow,
+    KeyFile,
     Percentiles,
 )
 from reconciler.contract.tables import CandidateState
@@ -97,6 +98,11 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
     return _batch(rows)
 
 
+def key_file_rows(prefix: int, files: Sequence[KeyFile]) -> pa.RecordBatch:
+    """Files of judged keys that a task has written; `prefix` is one of its own."""
+    return _batch([(prefix, "key_file", file.place, file.name, 0, file.rows, b"") for file in files])
+
+
 def _packed(name: RowsOf) -> bytes:
     return json.dumps(name[1:], ensure_ascii=False).encode("utf-8", "surrogatepass")
 
@@ -127,7 +133,9 @@ def merged(table: pa.Table, subscriptions: int, prefixes: Iterable[int]) -> Pref
 
 def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     kind, name, count = row["kind"], row["name"], row["count"]
-    if kind == "rows":
+    if kind == "key_file":
+        total.key_files.append(KeyFile(place=row["place"], name=name, rows=count))
+    elif kind == "rows":
         total.rows[name] += count
     elif kind == "messages":
         total.messages[name] += count
@@ -204,6 +212,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         manifest=None if document.history is None else checkpoint_of(evidence.history),
         not_judged=listed(total.unjudged + not_asked, sources_counted=document.not_asked is not None),
         no_answer=no_answer,
+        key_files=tuple(sorted(total.key_files)),
     )
 
 

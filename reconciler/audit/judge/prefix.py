@@ -19,6 +19,7 @@ from reconciler.audit.judge.business_ids import name_by_business
 from reconciler.audit.judge.facts import NEVER, CodedRows, GroupFacts, flagged, topic_facts
 from reconciler.audit.judge.findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.judge.group import GroupRows, group_facts
+from reconciler.audit.judge.judged_keys import KeySink, judged_keys
 from reconciler.audit.judge.keys import KeyCodes, KeyLayout, Longs, prefixes_of_words
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.rows import places_of
@@ -27,7 +28,7 @@ from reconciler.audit.judge.slices import Slice, slices
 from reconciler.audit.judge.unjudged import unjudged_rows
 from reconciler.audit.result.classes import RULES
 from reconciler.audit.result.not_judged import KEPT_MAX, RowsOf, kept
-from reconciler.audit.result.values import Window
+from reconciler.audit.result.values import KeyFile, Window
 from reconciler.contract.unique_key import key_of
 
 HOUR_MS = 3_600_000
@@ -90,6 +91,8 @@ class PrefixResult:
     doubled: Counter[str] = field(default_factory=Counter)
     #: Rows of the window that no subscription judges.
     unjudged: Counter[RowsOf] = field(default_factory=Counter)
+    #: Files of judged keys that tasks wrote, where they were asked for.
+    key_files: list[KeyFile] = field(default_factory=list)
 
     def keep_first(self, findings_max: int) -> None:
         """Bounds the findings: the first ones by class, subscription and key."""
@@ -97,22 +100,26 @@ class PrefixResult:
         del self.findings[findings_max:]
 
 
-def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> PrefixResult:
+def judge_prefix(
+    plan: JudgePlan, prefix: int, files: Sequence[PlannedFile], keys: KeySink | None = None
+) -> PrefixResult:
     """Every key of the prefix in one class a subscription. Raises AuditError("inputs") for a file not to be believed.
+
+    `keys` gets each of them; None: they are only counted.
 
     Memory: about 160 bytes a row, at most `plan.rows_at_once_max` rows at once and the largest row group.
     """
     result = PrefixResult(subscriptions=[SubscriptionCounts() for _ in plan.subscriptions])
     for part in slices(files, plan.rows_at_once_max):
         result.rows.update(part.read)
-        _judge_slice(plan, prefix, part, result)
+        _judge_slice(plan, prefix, part, result, keys)
         result.keep_first(plan.findings_max)
     result.unjudged = kept(result.unjudged, KEPT_MAX)
     name_by_business(plan, files, result.findings)
     return result
 
 
-def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult) -> None:
+def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult, keys: KeySink | None) -> None:
     vocabulary = part.vocabulary
     topics = {vocabulary.number(asked.topic): asked.topic for asked in plan.subscriptions}
     places = {name: places_of(rows.names["topic"], topics) for name, rows in part.tables.items()}
@@ -123,7 +130,7 @@ def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult
         coded = {name: CodedRows(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
         if len(index):
             _check_prefix(prefix, index, part.layout, coded)
-            judged.update(_judge_topic(plan, topic, coded, index, part, result))
+            judged.update(_judge_topic(plan, topic, coded, index, part, result, keys))
     result.unjudged.update(unjudged_rows(plan, part.tables, vocabulary, judged))
 
 
@@ -142,7 +149,13 @@ def _check_prefix(prefix: int, index: KeyCodes, layout: KeyLayout, coded: Mappin
 
 
 def _judge_topic(
-    plan: JudgePlan, topic: str, coded: Mapping[str, CodedRows], index: KeyCodes, part: Slice, result: PrefixResult
+    plan: JudgePlan,
+    topic: str,
+    coded: Mapping[str, CodedRows],
+    index: KeyCodes,
+    part: Slice,
+    result: PrefixResult,
+    keys: KeySink | None,
 ) -> Counter[str]:
     """Adds to the result; rows of each table that were judged (of repairs that is not known here)."""
     layout, vocabulary = part.layout, part.vocabulary
@@ -163,6 +176,8 @@ def _judge_topic(
         found = group_facts(facts, rows, asked, plan, vocabulary)
         present |= found.present
         classes = classify(found)
+        if keys is not None and found.present.any():
+            keys.add(place, judged_keys(found, classes, rows.candidate, index.words, layout, vocabulary))
         _count(result.subscriptions[place], found, classes, asked)
         _count_moved(result.subscriptions[place], found, plan.window, index, layout)
         codes = listed_codes(classes, index.words, layout, plan.findings_max)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from reconciler.audit.errors import AuditError, unwritable
+from reconciler.audit.output.lock import locked
 from reconciler.audit.result.documents import RESULT_KIND
 
 #: Linux: swaps two names in one step (renameat2(2), since 3.15).
@@ -49,21 +49,18 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
     """
     path = Path(os.path.abspath(out))
     _refuse_what_is_no_output(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = _lock(path)
-    except OSError as error:
-        raise unwritable(f"--out {out}", error) from error
-    claimed = ClaimedOutput(path)
-    try:
+    with ExitStack() as held:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            another = "another audit is writing it; wait for it to end, or name another folder"
+            held.enter_context(locked(path.parent / f".{path.name}.lock", f"--out {path}: {another}"))
+        except OSError as error:
+            raise unwritable(f"--out {out}", error) from error
+        claimed = ClaimedOutput(path)
         _refuse_what_is_no_output(path)  # again: it may have changed before the lock was ours
         for rest in path.parent.glob(f"{_escaped(claimed.partial_prefix)}*"):
             shutil.rmtree(rest, ignore_errors=True)
         yield claimed
-    finally:
-        # While the lock is held, so that no process locks a file that is about to go (see _lock).
-        _lock_path(path).unlink(missing_ok=True)
-        os.close(lock)
 
 
 @dataclass(slots=True)
@@ -132,33 +129,6 @@ def _refuse_what_is_no_output(path: Path) -> None:
         document = None
     if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
         raise AuditError("usage", f"--out {path}: it holds something that is no audit's output; {remedy}")
-
-
-def _lock_path(path: Path) -> Path:
-    return path.parent / f".{path.name}.lock"
-
-
-def _lock(path: Path) -> int:
-    """A descriptor that holds the lock. Raises AuditError("usage") if another process holds it."""
-    name = _lock_path(path)
-    while True:
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            raise AuditError(
-                "usage", f"--out {path}: another audit is writing it; wait for it to end, or name another folder"
-            ) from error
-        # The holder before us removes the file: a lock on a name that has gone keeps no process out.
-        try:
-            if os.fstat(descriptor).st_ino == os.stat(name).st_ino:
-                return descriptor
-        except FileNotFoundError:
-            pass
-        os.close(descriptor)
 
 
 def _sync(path: Path, flags: int) -> None:

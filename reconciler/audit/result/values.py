@@ -122,6 +122,17 @@ class HistoryGap:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class KeyFile:
+    """A Parquet file of judged keys of one subscription, as a task has written it."""
+
+    #: The subscription's place in the order of topic and group.
+    place: int
+    #: In the folder of the run's attempts.
+    name: str
+    rows: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
     """One file that was read, or evidence.json, or the newest manifest entry."""
@@ -194,6 +205,8 @@ class JudgedWindow:
     not_judged: UnjudgedTotals = field(default_factory=UnjudgedTotals)
     #: What was verified of the history's manifest, as bytes (history/checkpoint.py); None: there is no history.
     manifest: bytes | None = field(default=None, repr=False)
+    #: Files of judged keys, where tables were asked for: the only field that another run has otherwise.
+    key_files: tuple[KeyFile, ...] = field(default=(), repr=False)
     no_answer: NoAnswer | None
 
     @property

@@ -1,0 +1,120 @@
+"""The questions of docs/how-to/audit-tables.md, each asked of three days whose answers are known."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from reconciler.audit.judged_tables.schema import COLUMNS, RUNS
+from reconciler.contract.unique_key import key_of
+from tests.audit.judged_tables import DAY_MS, audit, day
+from tests.audit.small_evidence import GROUP, START_MS, TOPIC
+from tests.page_blocks import DOCS, blocks_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)
+
+PAGE = "how-to/audit-tables.md"
+VIEWS, *QUESTIONS = [block.text for block in blocks_of(PAGE, (DOCS / PAGE).read_text()) if block.language == "sql"]
+ON_PAGE = "/var/lib/audits/tables"
+Answers = list[tuple[Any, ...]]
+
+
+def at(ms: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two days with an answer; the third day's databases were read too early."""
+    folder = tmp_path_factory.mktemp("questions")
+    for number in range(3):
+        one = day(number)
+        if number == 2:
+            one.collected_at_ms = one.as_of_ms = one.end_ms
+        audit(one.write(folder / f"day-{number}"), folder / "tables")
+    return folder / "tables"
+
+
+@pytest.fixture(scope="module")
+def asked(tables: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute(VIEWS.replace(ON_PAGE, str(tables)))
+        yield connection
+
+
+def answers(tables: Path) -> list[Answers]:
+    days = [at(START_MS + number * DAY_MS).date() for number in range(3)]
+    mine = (TOPIC, GROUP)
+    lost = [START_MS + number * DAY_MS + 10 * 3_600_000 for number in range(3)]
+    starts = [at(START_MS + number * DAY_MS) for number in range(3)]
+    repaired = at(START_MS + 11 * 3_600_000)
+    statements = [(tables.parent / f"day-{n}-out/statement/{TOPIC}--{GROUP}.json").read_bytes() for n in range(3)]
+    evidence = [(tables.parent / f"day-{n}/evidence.json").read_bytes() for n in range(3)]
+    digests = [[hashlib.sha256(one).hexdigest() for one in of_days] for of_days in (statements, evidence)]
+    verdicts = ("violations", "violations", "no answer")
+    return [
+        [(one, *mine, 1, pytest.approx(1_000_000 / 12)) for one in days],
+        [(*mine, 6_000, 95_000, 95_000)],
+        [("LOST_CONFIRM", 3)],
+        [(*mine, f"order-{n}-10", key_of(bytes([n, 10]) * 8), at(when), "PARKED") for n, when in enumerate(lost)],
+        [(starts[2], at(START_MS + 3 * DAY_MS), *mine, "window")],
+        [(at(when), *mine, "LOST", 1) for when in lost],
+        [(one, *mine, pytest.approx(500 / 12)) for one in days],
+        [(*mine, 3, 90_000)],
+        [(starts[0], *mine, "REPAIRED", repaired, at(repaired.timestamp() * 1000 + 95_000), "LOST_CONFIRM", True)],
+        [(starts[n], *mine, verdicts[n], digests[0][n], None, digests[1][n], None) for n in range(3)],
+    ]
+
+
+def test_the_page_asks_ten_questions() -> None:
+    assert len(QUESTIONS) == 10
+
+
+@pytest.mark.parametrize("number", range(len(QUESTIONS)))
+def test_each_question_has_the_answer_that_was_planted(
+    asked: duckdb.DuckDBPyConnection, tables: Path, number: int
+) -> None:
+    expected = answers(tables)[number]
+    found = [tuple(row)[: len(expected[0])] for row in asked.execute(QUESTIONS[number]).fetchall()]
+    assert found == expected
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_spark_gives_the_same_answers(spark: SparkSession, asked: duckdb.DuckDBPyConnection, tables: Path) -> None:
+    for table in (RUNS, *(table for table in COLUMNS if table != RUNS)):
+        valid = "" if table == RUNS else f"JOIN {RUNS} USING (run, topic, consumer_group)"
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW {table} AS SELECT found.* FROM parquet.`{tables}/{table}` found {valid}"
+        )
+    try:
+        for question in QUESTIONS:
+            here = asked.execute(question)
+            names = [column[0] for column in here.description]
+            told = [dict(zip(names, row, strict=True)) for row in here.fetchall()]
+            there = [row.asDict() for row in spark.sql(question).collect()]
+            assert [_plain(row) for row in there] == [_plain(row) for row in told]
+    finally:
+        for table in COLUMNS:
+            spark.catalog.dropTempView(table)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, str]:
+    """Numbers to six digits and instants as seconds: engines have types of their own."""
+    return {
+        name: f"{value.timestamp()}"
+        if isinstance(value, datetime.datetime)
+        else f"{float(value):.6g}"
+        if hasattr(value, "__float__") and not isinstance(value, bool)
+        else f"{value}"
+        for name, value in row.items()
+    }
