@@ -33,6 +33,7 @@ MODULES = (
     "checkback_consumers.tables",
     "reconciler.rocketmq",
     "reconciler.testing",
+    "reconciler.audit.platform",
 )
 #: Bases that say nothing.
 _PLAIN = (object, Enum, IntEnum, StrEnum, Protocol, ABC)

@@ -1,43 +1,30 @@
-"""One audit from options to OUT: claims OUT, collects evidence unless it is given, judges, writes.
-
-Evidence is collected beside OUT and becomes OUT/evidence in the step that puts OUT in its place; if anything fails it
-is removed, and OUT is what it was before.
-"""
+"""One audit from the command's options to OUT. After: window_run.py collects, judges and writes."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
-from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.configuration import audited_subscriptions, read_configuration, with_configured
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.collect.window import parse_window
 from reconciler.audit.engines.engine import check_engine, opened_engine
-from reconciler.audit.errors import AuditError, unwritable
+from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.document import EVIDENCE_JSON
-from reconciler.audit.evidence.folder import read_document
 from reconciler.audit.history.chain import HistoryChain
-from reconciler.audit.output.folder import ClaimedOutput, claim_output
-from reconciler.audit.output.judged_tables import ClaimedTables, claim_tables
-from reconciler.audit.output.writing import write_output
 from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.audit.statement.checkpoint import believed_chain
 from reconciler.audit.statement.keys import read_public_key, read_signing_key
-from reconciler.contract.history_row import PREFIXES
-from reconciler.contract.release import release
+from reconciler.audit.window_run import AskedWindow, audit_window
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
 #: Options that say what to collect; with --evidence all of it is in the folder (and --history: where a copy lies).
@@ -78,57 +65,20 @@ def run_audit(
     after = _verified_before(options)
     if request is not None:
         request = replace(request, history_after=after)
-    moved = options.history if request is None else None
-    with (
-        claim_output(options.out) as claimed,
-        _claimed_tables(options, request, now_ms) as tables,
-        _evidence_folder(options, claimed) as evidence,
-    ):
-        with opened_engine(options, say) as engine:
-            if request is not None:
-                engine.require_seen(Path(evidence))
-                collect(request, Path(evidence), engine.run, say)
-            if tables is not None:
-                engine.require_seen(tables.attempts)
-            say("judging")
-            judged = engine.judge(
-                evidence,
-                history=moved,
-                after=after,
-                keys=None if tables is None else tables.target,
-                progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
-            )
-        say("writing the result")
-        write_output(
-            judged,
-            claimed,
-            engine=engine.kind,
-            zone=_zone(options),
-            signing_key=key,
-            previous=options.previous,
-            evidence=evidence,
-            keep_evidence=request is not None,
-        )
-        if tables is not None:
-            say("putting rows into the tables")
-            tables.replace(judged, options.out, release=release(), now_ms=now_ms)
-    run = None if tables is None else tables.target.run
-    return AuditRun(judged=judged, engine=engine.name, seconds=seconds() - began, run=run)
-
-
-@contextmanager
-def _claimed_tables(
-    options: argparse.Namespace, request: Request | None, now_ms: int
-) -> Iterator[ClaimedTables | None]:
-    """The window of --tables, which evidence.json names where evidence is given."""
-    if options.tables is None:
-        yield None
-        return
-    asked = read_document(options.evidence) if request is None else request
-    with claim_tables(
-        options.tables, options.out, environment=asked.environment, window=asked.window, now_ms=now_ms
-    ) as tables:
-        yield tables
+    asked = AskedWindow(
+        request=request,
+        evidence=options.evidence,
+        history=options.history if request is None else None,
+        after=after,
+        out=options.out,
+        tables=options.tables,
+        signing_key=key,
+        previous=options.previous,
+        zone=_zone(options),
+        now_ms=now_ms,
+    )
+    done = audit_window(asked, partial(opened_engine, options, say), say)
+    return AuditRun(judged=done.judged, engine=done.engine, seconds=seconds() - began, run=done.run)
 
 
 def _request(options: argparse.Namespace, now_ms: int) -> Request:
@@ -180,24 +130,6 @@ def _check_given(options: argparse.Namespace) -> None:
         raise AuditError("inputs", f"--evidence {options.evidence}: cannot be read: {error}") from error
     if not is_there:
         raise AuditError("inputs", f"--evidence {options.evidence}: there is no {EVIDENCE_JSON} in it")
-
-
-@contextmanager
-def _evidence_folder(options: argparse.Namespace, claimed: ClaimedOutput) -> Iterator[Path | str]:
-    """The given folder or URL, or a new one beside OUT that goes if it was not moved into it."""
-    if options.evidence is not None:
-        yield options.evidence
-        return
-    try:
-        # The name is one that the next audit into this OUT clears away, should we be killed.
-        folder = Path(tempfile.mkdtemp(prefix=f"{claimed.partial_prefix}evidence-", dir=claimed.path.parent))
-        folder.chmod(0o755)
-    except OSError as error:
-        raise unwritable(f"--out {options.out}", error) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _zone(options: argparse.Namespace) -> str:

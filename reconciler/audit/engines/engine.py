@@ -77,13 +77,18 @@ def opened_engine(options: argparse.Namespace, say: Callable[[str], None]) -> It
     settings = spark_settings(options.spark)
     say("starting Spark")
     with spark_session(options.master, settings) as spark:
-        yield Engine(
-            kind="spark",
-            name=engine_name(spark),
-            run=partial(run_on, spark),
-            judge=partial(judge_on_spark, spark=spark),
-            require_seen=partial(_require_seen, spark),
-        )
+        yield engine_on(spark)
+
+
+def engine_on(spark: SparkSession) -> Engine:
+    """The engine that a session is, whoever made it."""
+    return Engine(
+        kind="spark",
+        name=engine_name(spark),
+        run=partial(run_on, spark),
+        judge=partial(judge_on_spark, spark=spark),
+        require_seen=partial(_require_seen, spark),
+    )
 
 
 def _require_seen(spark: SparkSession, folder: Path) -> None:

@@ -7,7 +7,6 @@ A cluster's workers need this package (installed, or by --py-files), numpy and p
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from reconciler.audit.engines.spark import require_seen
+from reconciler.audit.engines.spark import mapped, require_seen
 from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.engines.spark_progress import Progress, is_connect, watched
 from reconciler.audit.errors import AuditError
@@ -155,10 +154,7 @@ def judged_prefixes(
     keys: KeyTarget | None = None,
 ) -> DataFrame:
     """Prefixes (column `id`) in, result rows (merge.RESULT_SCHEMA) out."""
-    with warnings.catch_warnings():
-        # PySpark warns of pandas 3 wherever a function is registered; Arrow in, Arrow out uses no pandas.
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        return prefixes.mapInArrow(_task(plan, files, keys), RESULT_DDL)
+    return mapped(prefixes, _task(plan, files, keys), RESULT_DDL)
 
 
 def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]], keys: KeyTarget | None) -> Task:

@@ -1,0 +1,134 @@
+"""One window from its evidence, or from the sources of it, to OUT and tables: what command and platform do alike.
+
+Evidence is collected beside OUT and becomes OUT/evidence in the step that puts OUT in its place; if anything fails it
+is removed, and OUT is what it was before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.request import Request
+from reconciler.audit.engines.engine import Engine
+from reconciler.audit.errors import unwritable
+from reconciler.audit.evidence.folder import read_document
+from reconciler.audit.history.chain import HistoryChain
+from reconciler.audit.output.folder import ClaimedOutput, claim_output
+from reconciler.audit.output.judged_tables import ClaimedTables, claim_tables
+from reconciler.audit.output.writing import write_output
+from reconciler.audit.result.values import JudgedWindow
+from reconciler.audit.statement.keys import SigningKey
+from reconciler.contract.history_row import PREFIXES
+from reconciler.contract.release import release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedWindow:
+    """What is audited, and where the answer goes."""
+
+    #: What to collect, or where evidence lies that was collected before: one of the two.
+    request: Request | None
+    evidence: Path | str | None = None
+    #: Where the history of given evidence lies now, if not where its evidence.json says.
+    history: str | None = None
+    #: The history's chain as an older audit has verified it.
+    after: HistoryChain | None = None
+    out: Path
+    tables: Path | None
+    signing_key: SigningKey | None
+    #: An older OUT that the statements follow.
+    previous: Path | None
+    #: How people meant the window (IANA name).
+    zone: str
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRun:
+    """What an audit of one window did."""
+
+    judged: JudgedWindow
+    engine: str
+    #: What the rows of the tables name it; None without tables.
+    run: str | None
+
+
+def audit_window(
+    asked: AskedWindow, opened: Callable[[], AbstractContextManager[Engine]], say: Callable[[str], None]
+) -> JudgedRun:
+    """Claims OUT, collects evidence unless it is given, judges, writes. `opened`: the engine, once OUT is ours.
+
+    Raises AuditError.
+    """
+    request = asked.request
+    with (
+        claim_output(asked.out) as claimed,
+        _claimed_tables(asked) as tables,
+        _evidence_folder(asked, claimed) as evidence,
+    ):
+        with opened() as engine:
+            if request is not None:
+                engine.require_seen(Path(evidence))
+                collect(request, Path(evidence), engine.run, say)
+            if tables is not None:
+                engine.require_seen(tables.attempts)
+            say("judging")
+            judged = engine.judge(
+                evidence,
+                history=asked.history,
+                after=asked.after,
+                keys=None if tables is None else tables.target,
+                progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
+            )
+        say("writing the result")
+        write_output(
+            judged,
+            claimed,
+            engine=engine.kind,
+            zone=asked.zone,
+            signing_key=asked.signing_key,
+            previous=asked.previous,
+            evidence=evidence,
+            keep_evidence=request is not None,
+        )
+        if tables is not None:
+            say("putting rows into the tables")
+            tables.replace(judged, asked.out, release=release(), now_ms=asked.now_ms)
+    return JudgedRun(judged=judged, engine=engine.name, run=None if tables is None else tables.target.run)
+
+
+@contextmanager
+def _claimed_tables(asked: AskedWindow) -> Iterator[ClaimedTables | None]:
+    """The window of the tables, which evidence.json names where evidence is given."""
+    if asked.tables is None:
+        yield None
+        return
+    of = asked.request or read_document(asked.evidence or "")
+    with claim_tables(
+        asked.tables, asked.out, environment=of.environment, window=of.window, now_ms=asked.now_ms
+    ) as tables:
+        yield tables
+
+
+@contextmanager
+def _evidence_folder(asked: AskedWindow, claimed: ClaimedOutput) -> Iterator[Path | str]:
+    """The given folder or URL, or a new one beside OUT that goes if it was not moved into it."""
+    if asked.evidence is not None:
+        yield asked.evidence
+        return
+    try:
+        # The name is one that the next audit into this OUT clears away, should we be killed.
+        folder = Path(tempfile.mkdtemp(prefix=f"{claimed.partial_prefix}evidence-", dir=claimed.path.parent))
+        folder.chmod(0o755)
+    except OSError as error:
+        raise unwritable(f"--out {asked.out}", error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

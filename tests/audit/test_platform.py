@@ -1,0 +1,258 @@
+"""The audit as a function on a session that is somebody else's: the command's answer, and the session as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.generate_history import OPTIONS
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
+from reconciler.audit.command import main
+from reconciler.audit.errors import AuditError
+from reconciler.audit.platform import Inputs, WindowAnswer, audit, exit_code
+from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.values import Window
+from reconciler.audit.statement.keys import make_keys
+from reconciler.audit.statement.verify import verify_statements
+from tests.audit.asked_options import options_of
+from tests.audit.audited_databases import Databases
+from tests.audit.delta_exports import LEDGER_TABLES, rows_of
+from tests.audit.judged_tables import rows_of as rows_of_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake") / "evidence"
+    accidents = {name: 3 for name in OPTIONS if name != "PENDING"}
+    generate(Plan(rows=600, seed=9, shards=2, topics=1, accidents=accidents, window_seconds=14_400), folder)
+    return folder
+
+
+def written(rows: list[dict[str, Any]], place: Path) -> Path:
+    table = pa.Table.from_pylist(rows)
+    for number, field in enumerate(table.schema):
+        if pa.types.is_null(field.type):
+            table = table.set_column(number, field.name, pa.nulls(len(rows), pa.string()))
+    place.mkdir(parents=True)
+    pq.write_table(table, place / "part.parquet")
+    return place
+
+
+class Lake:
+    """The tables of a service and its reconciler as a lake has them."""
+
+    def __init__(self, databases: Databases, folder: Path, spark: SparkSession) -> None:
+        self.asked = databases.asked
+        self.options = options_of(databases, folder)
+        self.settings = folder / "reconciler.toml"
+        self.window = self.options[self.options.index("--window") + 1]
+        of_url = {"outbox": databases.outbox_url, "inbox": databases.inbox_url}
+        self.frames: dict[str, DataFrame] = {
+            name: spark.read.parquet(str(written(rows_of(url, f"reconciler_{name}"), folder / "lake" / name)))
+            for name, url in of_url.items()
+        }
+        for name in LEDGER_TABLES:
+            place = written(rows_of(databases.ledger_url, name), folder / "lake" / name)
+            self.frames[name] = spark.read.parquet(str(place))
+        payments = rows_of(databases.inbox_url, "payments")
+        self.effects: dict[str, DataFrame] = {}
+        for number, one in enumerate(self.asked["subscriptions"]):
+            of = (one["topic"], one["group"])
+            keys = [{"key": r["message_key"]} for r in payments if (r["topic"], r["consumer_group"]) == of]
+            place = written(keys, folder / "lake" / f"effects-{number}")
+            self.effects["/".join(of)] = spark.read.parquet(str(place))
+        self.history = str(databases.history)
+
+    def inputs(self, **others: Any) -> Inputs:
+        given = {
+            "outbox": dict.fromkeys(self.asked["outboxes"], self.frames["outbox"]),
+            "inbox": {f"{s['topic']}/{s['group']}": self.frames["inbox"] for s in self.asked["subscriptions"]},
+            "effects": self.effects,
+            "candidate": self.frames["reconciler_candidate"],
+            "repair": self.frames["reconciler_repair"],
+            "rounds": self.frames["reconciler_round"],
+            "history": self.history,
+        }
+        return Inputs(**{**given, **others})
+
+
+@pytest.fixture
+def lake(sqlite: Databases, tmp_path: Path, spark: SparkSession) -> Lake:
+    return Lake(sqlite, tmp_path, spark)
+
+
+def seen(spark: SparkSession) -> Mapping[str, Any]:
+    """What a session's owner may notice."""
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    return {
+        "settings": dict(spark.conf.getAll),
+        "of context": dict(spark.sparkContext.getConf().getAll()),
+        "views": sorted((table.name, table.isTemporary) for table in spark.catalog.listTables()),
+        "catalog": (spark.catalog.currentCatalog(), spark.catalog.currentDatabase()),
+        "catalogs": [catalog.name for catalog in spark.catalog.listCatalogs()],
+        "listeners": (
+            len(session.listenerManager().listListeners()),
+            len(spark.streams._jsqm.listListeners()),
+        ),
+        "queries": [query.id for query in spark.streams.active],
+        "files": sorted(spark.sparkContext.listFiles),
+        "archives": sorted(spark.sparkContext.listArchives),
+        "job group": spark.sparkContext.getLocalProperty("spark.jobGroup.id"),
+        "active": jvm.org.apache.spark.sql.SparkSession.getActiveSession().isDefined(),
+        "stopped": spark.sparkContext._jsc.sc().isStopped(),
+    }
+
+
+@contextmanager
+def unchanged(spark: SparkSession) -> Iterator[None]:
+    """The session of somebody who has a view, a setting and a streaming query of their own."""
+    spark.range(3).createOrReplaceTempView("mine")
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+    try:
+        before = seen(spark)
+        yield
+        assert seen(spark) == before
+        assert query.isActive
+        assert spark.table("mine").count() == 3
+    finally:
+        query.stop()
+        spark.catalog.dropTempView("mine")
+
+
+def test_dataframes_have_the_answer_of_the_command_and_the_session_is_as_it_was(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    assert main(["audit", "--engine", "here", *map(str, lake.options), "--out", str(tmp_path / "command")]) == 1
+    with unchanged(spark):
+        (answer,) = audit(
+            spark,
+            inputs=lake.inputs(),
+            windows=[str(lake.window)],
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+            tables=tmp_path / "tables",
+        )
+    assert answer.out is not None
+    assert (answer.verdict, exit_code([answer])) == ("violations", 1)
+    for name in ("findings.json", "counts.parquet", "volume.json", "latency.json"):
+        assert (answer.out / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert sum(answer.classes.values()) == len(rows_of_tables(tmp_path / "tables")["audit_keys"])
+
+
+def test_windows_are_answered_in_order_and_chained_and_one_that_cannot_be_believed_says_so(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """The names of tables are those of the session's catalogue; without a history what is not closed has no answer."""
+    secret, public, _ = make_keys(tmp_path / "auditor.pem")
+    start_ms, end_ms = (lake.asked["window"][name] for name in ("start_ms", "end_ms"))
+    middle_ms = (start_ms + end_ms) // 2
+    far_ms = end_ms + 10 * 365 * 24 * HOUR_MS
+    spans = [(start_ms, middle_ms), (middle_ms, end_ms), (far_ms, far_ms + HOUR_MS)]
+    lake.frames["outbox"].createOrReplaceTempView("outbox_of_shop")
+    try:
+        answers = audit(
+            spark,
+            inputs=lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], "outbox_of_shop"), history=None),
+            windows=["/".join(map(time_text, span)) for span in spans],
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+            signing_key=secret,
+        )
+    finally:
+        spark.catalog.dropTempView("outbox_of_shop")
+    assert [answer.window for answer in answers] == [Window(start_ms=s, end_ms=e) for s, e in spans]
+    assert [answer.verdict for answer in answers] == ["violations", "violations", "no answer"]
+    assert (answers[2].reason, exit_code(answers)) == ("window", 2)
+    for number, answer in enumerate(answers, start=1):
+        assert answer.out is not None
+        told = [json.loads(path.read_bytes()) for path in (answer.out / "statement").glob("*--*.json")]
+        assert {one["sequence"] for one in told} == {number}
+    assert verify_statements(tmp_path / "out", public).verdict == "verified"
+
+
+@pytest.mark.parametrize(
+    ("others", "reason", "message"),
+    [
+        ({"outbox": {"shop": "no_such_table"}}, "inputs", "outbox shop: cannot be read"),
+        ({"outbox": {"nobody": "parquet:/nowhere"}}, "usage", "no such producer group"),
+        ({"inbox": {"ORDERS": "parquet:/nowhere"}}, "usage", "expected TOPIC/GROUP"),
+        ({"repair": None}, "usage", "all three, or none"),
+        ({"rounds": "parquet:/nowhere"}, "usage", "DataFrames or names of tables"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as_it_was(
+    spark: SparkSession, lake: Lake, tmp_path: Path, others: dict[str, Any], reason: str, message: str
+) -> None:
+    with unchanged(spark), pytest.raises(AuditError, match=message) as refused:
+        audit(
+            spark,
+            inputs=lake.inputs(**others),
+            windows=[str(lake.window)],
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+        )
+    assert refused.value.reason == reason
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "staging").glob("*")) == []
+
+
+def test_tables_that_were_loaded_before_the_window_closed_are_no_answer(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    (answer,) = audit(
+        spark,
+        inputs=lake.inputs(loaded_until=time_text(lake.asked["window"]["end_ms"])),
+        windows=[str(lake.window)],
+        out=tmp_path / "out",
+        staging=tmp_path / "staging",
+        settings=lake.settings,
+    )
+    assert (answer.verdict, answer.reason) == ("no answer", "window")
+
+
+def test_inputs_that_cannot_be_believed_are_no_answer_and_the_session_is_as_it_was(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    with unchanged(spark):
+        (answer,) = audit(
+            spark,
+            inputs=lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], lake.frames["outbox"].drop("state"))),
+            windows=[str(lake.window)],
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+        )
+    assert (answer.verdict, answer.reason, answer.out, answer.classes) == ("no answer", "inputs", None, {})
+    assert "has no column state" in str(answer.message)
+
+
+def test_the_worst_answer_is_the_exit_code() -> None:
+    def answer(verdict: str) -> WindowAnswer:
+        window = Window(start_ms=0, end_ms=1)
+        return WindowAnswer(
+            window=window, verdict=verdict, reason=None, message=None, classes={}, violations=0, out=None, run=None
+        )
+
+    clean, violations, none = map(answer, ("clean", "violations", "no answer"))
+    assert [exit_code(some) for some in ([clean], [violations, clean], [clean, none, violations], [])] == [0, 1, 2, 2]
