@@ -30,7 +30,7 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
-#: A round within so many intervals: rounds run. A subscription at rest has one in twelve.
+#: A round, or a row of rest, within so many intervals: rounds run. A subscription at rest has a row in twelve.
 RECENT_INTERVALS = 16
 
 

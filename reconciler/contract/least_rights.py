@@ -103,6 +103,7 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
 #: What is missing where a role goes on without the right.
 SINCE_UNKNOWN = Code("rights.since-unknown")
 COMPLETE_AT_ONCE = Code("rights.complete-at-once")
+REST_NOT_KEPT = Code("rights.rest-not-kept")
 #: Tables that a role goes on without.
 _WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN()}
 
@@ -158,7 +159,7 @@ _ALL_OF_LEDGER = (
     *_on(tables.REPAIR, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.ROUND, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.SUBSCRIPTION, "INSERT"),
-    *_on(tables.SUBSCRIPTION, "UPDATE", only_mysql=True),
+    replace(_updates(tables.SUBSCRIPTION), without_it=REST_NOT_KEPT()),
     *_on(tables.FLOOR, "INSERT", "UPDATE"),
     *_on(tables.OUTAGE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.HOLD, "INSERT", "UPDATE", "DELETE"),
@@ -176,11 +177,14 @@ _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in table
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
 #: What a process needs that tells people, and writes no other table.
 _TELLING = tuple(
-    replace(right, only_with="notifiers")
+    replace(right, only_with="notifiers", without_it=None)
     for right in (
         *(
             right
-            for table in (tables.CANDIDATE, tables.REPAIR, tables.ROUND, tables.OUTAGE, tables.HOLD)
+            for table in (
+                *(tables.CANDIDATE, tables.REPAIR, tables.ROUND),
+                *(tables.SUBSCRIPTION, tables.OUTAGE, tables.HOLD),
+            )
             for right in _on(table, "SELECT")
         ),
         *_on(tables.NOTICE, "SELECT", "INSERT", "UPDATE"),

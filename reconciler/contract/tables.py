@@ -347,7 +347,7 @@ ROUND = Table(
 
 SUBSCRIPTION = Table(
     name="reconciler_subscription",
-    doc="One row a subscription: since when it answers for messages. Written before its first round, never changed.",
+    doc="One row a subscription: since when it answers for messages, and when it was seen at rest last.",
     columns=(
         Column("environment", "name", "Environment."),
         Column("topic", "name", "Business topic."),
@@ -357,6 +357,13 @@ SUBSCRIPTION = Table(
             "bigint",
             "Its first round, by the clock that was behind the others; NULL: it had rounds before this was kept, and "
             "answers for every message.",
+            nullable=True,
+        ),
+        Column(
+            "rest",
+            "text",
+            "When all its shards were seen at rest last, and of each the time of its last round and the offsets then; "
+            "NULL: never.",
             nullable=True,
         ),
     ),

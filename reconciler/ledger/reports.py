@@ -21,6 +21,7 @@ from reconciler.ledger.holds import SqlHolds, end_and_reason
 from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
+from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
@@ -66,6 +67,7 @@ class SqlReports:
         floors: SqlFloors,
         actions: SqlOperatorActions,
         holds: SqlHolds,
+        rests: SqlRests,
         *,
         counted_max: int = COUNTED_MAX,
     ) -> None:
@@ -73,6 +75,7 @@ class SqlReports:
         self._floors = floors
         self._actions = actions
         self._holds = holds
+        self._rests = rests
         self._counted_max = counted_max
 
     def candidates(
@@ -234,8 +237,10 @@ class SqlReports:
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void: seeks only, however many rounds are kept."""
+        rest = self._rests.of(subscription)
         with self._database.reading() as connection:
-            return newest_of_shards(connection, subscription)
+            rounds = newest_of_shards(connection, subscription)
+        return rounds if rest is None else [rest.seen_again(stored) for stored in rounds]
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """The newest rows of one index, of all subscriptions together. MariaDB reads the whole table for a DISTINCT."""
@@ -245,7 +250,13 @@ class SqlReports:
             query = sa.select(c.topic, c.consumer_group, c.shard).where(c.environment == environment, is_newer)
             newest = query.where(c.void == 0).order_by(c.stored_at_ms.desc()).limit(RECENT_ROUNDS_MAX)
             rows = {tuple(row) for row in connection.execute(newest)}
-        return {
+        resting = {
+            Shard(subscription=subscription, number=number)
+            for subscription, rest in self._rests.every(environment).items()
+            if rest.at_ms > since_ms
+            for number in range(len(rest.shards))
+        }
+        return resting | {
             Shard(subscription=Subscription(environment=environment, topic=topic, group=group), number=number)
             for topic, group, number in rows
             if type(number) is int

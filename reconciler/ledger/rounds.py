@@ -21,8 +21,9 @@ from reconciler.contract.tables import ROUND
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.paging import compared
+from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.since import SqlSince
-from reconciler.policy.ports.rounds import RoundCounts, RoundDone
+from reconciler.policy.ports.rounds import RestingShard, RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
 from reconciler.telling.ports.reports import StoredRound
 
@@ -33,14 +34,25 @@ _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch
 
 _ROWS = RowReader(ROUND)
 
+#: Parameters are the columns' names behind "new_".
+_IN_PLACE_OF_UNDONE = (
+    sa.update(round_row)
+    .where(*(c == sa.bindparam(f"new_{c.name}") for c in round_row.primary_key.columns))
+    .where(round_row.c.at_ms < sa.bindparam("new_at_ms"))
+    .values({c.name: sa.bindparam(f"new_{c.name}") for c in round_row.c if not c.primary_key})
+)
+
 
 class SqlRounds:
     """Rounds, floors, and since when rounds run, in SQL. Shared by threads. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase, floors: SqlFloors, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, database: LedgerDatabase, floors: SqlFloors, rests: SqlRests, *, clock: Clock | None = None
+    ) -> None:
         """`clock`: when a ledger that cannot keep since when rounds run is asked again; None: the host's."""
         self._database = database
         self._floors = floors
+        self._rests = rests
         self._since = SqlSince(database, clock=clock)
 
     def since_ms(self, subscription: Subscription) -> int | None:
@@ -61,16 +73,15 @@ class SqlRounds:
         A generation that ran again after Redis fell back replaces the undone round, which has an earlier time. An
         undone round that is stored late changes nothing.
         """
-        rows = [self._row(one) for one in done]
         with self._database.writing() as connection:
+            stored_at_ms = self._database.read_now_ms(connection)
+            rows = [self._row(one, stored_at_ms) for one in done]
             self._database.insert_missing(connection, round_row, rows)
-            for one, row in zip(done, rows, strict=True):
-                undone = (round_row.c.epoch == one.epoch) & (round_row.c.generation == one.generation)
-                earlier = _of(one.shard) & undone & (round_row.c.at_ms < one.at_ms)
-                values = {name: value for name, value in row.items() if not round_row.c[name].primary_key}
-                connection.execute(sa.update(round_row).where(earlier).values(**values))
+            newer = [{f"new_{name}": value for name, value in row.items()} for row in rows]
+            connection.execute(_IN_PLACE_OF_UNDONE, newer)
 
-    def _row(self, done: RoundDone) -> dict[str, Any]:
+    @staticmethod
+    def _row(done: RoundDone, stored_at_ms: int) -> dict[str, Any]:
         counts = done.counts
         return {
             "environment": done.shard.subscription.environment,
@@ -88,7 +99,7 @@ class SqlRounds:
             "pending_matched": counts.pending_matched,
             "pending_after": counts.pending_after,
             "void": 0,
-            "stored_at_ms": self._database.now(),
+            "stored_at_ms": stored_at_ms,
         }
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
@@ -108,6 +119,10 @@ class SqlRounds:
         with self._database.reading() as connection:
             newest = newest_rounds(connection, shard)
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
+
+    def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
+        """A statement for all."""
+        return self._rests.keep(seen, seconds_ago=seconds_ago)
 
     def raise_floor(
         self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None

@@ -26,6 +26,7 @@ from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.outages import SqlOutages
 from reconciler.ledger.repairs import SqlHandOvers, SqlRepairs
 from reconciler.ledger.reports import SqlReports
+from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.seen_queues import SqlSeenQueues
 from reconciler.sql.engines import now_ms
@@ -57,7 +58,8 @@ class SqlLedger:
         self.closings = SqlClosings(self.database, self.candidates, self.hand_overs)
         # One for all: what it knows of the table is asked, and told, once.
         floors = SqlFloors(self.database)
-        self.rounds = SqlRounds(self.database, floors)
+        rests = SqlRests(self.database, clock=clock)
+        self.rounds = SqlRounds(self.database, floors, rests)
         self.seen_queues = SqlSeenQueues(self.database, floors)
         self.holds = SqlHolds(self.database)
         self.brokers = SqlKnownBrokers(self.database)
@@ -68,5 +70,5 @@ class SqlLedger:
         self.jobs = SqlJobs(self.database)
         self.idempotency_keys = SqlIdempotencyKeys(self.database)
         self.notices = SqlNotices(self.database, self.holds)
-        self.reports = SqlReports(self.database, floors, self.actions, self.holds)
+        self.reports = SqlReports(self.database, floors, self.actions, self.holds, rests)
         self.activities = SqlActivities(self.database)

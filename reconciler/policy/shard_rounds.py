@@ -4,6 +4,9 @@ Every turn begins with a *look* at all shards. A shard is *at rest* where a roun
 all its commit sets are empty, and its memory is the one that this process' last round of it left. Such a shard has no
 round for `rest_seconds`; its pending keys are judged and repaired as ever. Every other shard has its round, also one
 that could not be looked at.
+
+Where all shards of a subscription are at rest, and the ledger keeps that as its *row of rest*, they rest for longer:
+the row stands for the rounds until then. It is written in place within `rest_seconds`, of all subscriptions together.
 """
 
 from __future__ import annotations
@@ -21,13 +24,28 @@ from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports.ledger import Outage
-from reconciler.policy.ports.rounds import NextRound, RoundDone, RoundLeases, Rounds, ShardLook, ShardMemory, ShardState
+from reconciler.policy.ports.rounds import (
+    NextRound,
+    RestingShard,
+    RoundDone,
+    RoundLeases,
+    Rounds,
+    ShardLook,
+    ShardMemory,
+    ShardState,
+)
 
 #: A round that reads no more members is through in a few milliseconds, and several may be sent together: Redis serves
 #: nobody else meanwhile. Larger ones are sent one by one.
 SMALL_ROUND_MEMBERS = 1_000
-#: A shard at rest has a round at least so often: on its rows rests until when commits are accounted for.
+#: A shard at rest has a round at least so often, or its subscription a row of rest: on these rests until when commits
+#: are accounted for.
 REST_SECONDS_MAX = 60.0
+#: Beside rows of rest a shard at rest has a round at least so often: its floor, from which announcements are read
+#: again, moves past those of others.
+LONG_REST_SECONDS_MAX = 1_800.0
+#: A row of rest that is older, as a share of `rest_seconds`, is written again: before its shards would have rounds.
+_ROW_IS_YOUNG = 2 / 3
 SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
 
 
@@ -72,10 +90,11 @@ class ShardRounds:
         events: EventSink,
         floors_behind: int = 0,
         rest_seconds: float = REST_SECONDS_MAX,
+        long_rest_seconds: float = LONG_REST_SECONDS_MAX,
     ) -> None:
         """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
         they go with Redis' memory before it has, their announcements lie above the floor and are read again.
-        `rest_seconds`: a shard at rest has a round so often."""
+        `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest."""
         self._memory = memory
         self._clock = clock
         self._leases = leases
@@ -89,6 +108,11 @@ class ShardRounds:
         #: Shards that answered when they were asked last.
         self._answering: set[Shard] = set()
         self._rest_seconds = rest_seconds
+        self._long_rest_seconds = max(rest_seconds, long_rest_seconds)
+        #: When the look was taken that the row of rest of a subscription tells of, in monotonic seconds.
+        self._rested: dict[Subscription, float] = {}
+        #: When this turn's look was taken, in monotonic seconds.
+        self._looked_at = float("-inf")
         #: The last round of each shard that this process ran and stored, and when, in monotonic seconds.
         self._ran: dict[Shard, tuple[RoundDone, float]] = {}
         #: When this process took or renewed the lease of a shard last, in monotonic seconds.
@@ -130,6 +154,7 @@ class ShardRounds:
         since = {shard: now - self._renewed.get(shard, float("-inf")) for shard in shards}
         renews = {shard: seconds >= self._lease_seconds / 3 for shard, seconds in since.items()}
         found = self._leases.look(renews, token=self._owner, lease_seconds=self._lease_seconds)
+        self._looked_at = now
         self.wake(shards)
         self._looks.update(found)
         for shard, look in found.items():
@@ -142,6 +167,29 @@ class ShardRounds:
         """Lets each of them have a round in this turn. While an outage is open, rounds tell which servers answer."""
         for shard in shards:
             self._looks.pop(shard, None)
+
+    def keep_rests(self, subscriptions: Mapping[Subscription, Sequence[Shard]]) -> None:
+        """Writes rows of rest, in one transaction: of each subscription all of whose shards this turn's look found at
+        rest, and whose row is not young. Not to be asked while an outage is open. Raises DatabaseAway."""
+        if self._long_rest_seconds <= self._rest_seconds:
+            return
+        seen = {}
+        for subscription, shards in subscriptions.items():
+            if self._looked_at - self._rested.get(subscription, float("-inf")) >= self._rest_seconds * _ROW_IS_YOUNG:
+                resting = [self._resting(shard) for shard in shards]
+                if all(resting):
+                    seen[subscription] = [one for one in resting if one is not None]
+        if not seen:
+            return
+        ago = self._clock.monotonic_seconds() - self._looked_at
+        if self._rounds.keep_rest(seen, seconds_ago=ago):
+            self._rested |= dict.fromkeys(seen, self._looked_at)
+
+    def _resting(self, shard: Shard) -> RestingShard | None:
+        look = self._looks.get(shard)
+        if look is None or not look.is_ours or look.members or not self._rests(shard, look.state, is_long=True):
+            return None
+        return RestingShard(round_at_ms=self._ran[shard][0].at_ms, offsets=look.offsets)
 
     def are_calm(self, shards: Sequence[Shard], *, grace_seconds: float) -> bool:
         """Whether this turn's look found that none of them needs a round, nor has a key that one would look at."""
@@ -211,7 +259,9 @@ class ShardRounds:
             return None
         if not look.is_ours:
             return ShardRound(shard=shard, is_ours=False)
-        if look.members or not self._rests(shard, look.state):
+        rested_at = self._rested.get(shard.subscription, float("-inf"))
+        is_long = self._clock.monotonic_seconds() - rested_at < self._rest_seconds
+        if look.members or not self._rests(shard, look.state, is_long=is_long):
             return None
         return ShardRound(
             shard=shard,
@@ -223,16 +273,19 @@ class ShardRounds:
             oldest_pending_ms=look.oldest_pending_ms,
         )
 
-    def _rests(self, shard: Shard, state: ShardState) -> bool:
+    def _rests(self, shard: Shard, state: ShardState, *, is_long: bool) -> bool:
         """Whether this process ran the last round of this memory, not long ago. While Redis' clock is behind that
-        round, rounds go on: they date keys that a clock which was ahead has dated."""
+        round, rounds go on: they date keys that a clock which was ahead has dated.
+
+        `is_long`: the row of rest is there."""
         if shard not in self._ran:
             return False
         last, at_seconds = self._ran[shard]
+        rest_seconds = self._long_rest_seconds if is_long else self._rest_seconds
         return (
             _is_left_by(last, state)
             and state.now_ms >= last.at_ms
-            and self._clock.monotonic_seconds() - at_seconds < self._rest_seconds * _share_of_rest(shard.subscription)
+            and self._clock.monotonic_seconds() - at_seconds < rest_seconds * _share_of_rest(shard.subscription)
         )
 
     def _own_last(self, shard: Shard, look: ShardLook | None) -> RoundDone | None:

@@ -8,9 +8,10 @@ before a clock was set back, the queues of a group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.ledger import Candidates, Holds, Outages, Repairs
@@ -46,11 +47,10 @@ class Turn:
 
     def begin(self) -> Sequence[TopicPlan]:
         """The topics whose subscriptions are to have their rounds now. Raises DatabaseAway."""
-        topics = self._topics
-        self._shards.look([s for t in topics for plan in t.subscriptions for s in t.shards_of(plan.subscription)])
-        resting = [topic for topic in topics if self._rests(topic)]
-        calm = {topic.topic for topic in resting} - self._due(resting)
-        to_run = [topic for topic in topics if topic.topic not in calm]
+        shards = {plan.subscription: t.shards_of(plan.subscription) for t in self._topics for plan in t.subscriptions}
+        self._shards.look([shard for of in shards.values() for shard in of])
+        calm = self._calm(shards)
+        to_run = [topic for topic in self._topics if topic.topic not in calm]
         for topic in to_run:
             self._ended.pop(topic.topic, None)  # until its rounds have ended well
         return to_run
@@ -68,14 +68,16 @@ class Turn:
             for plan in topic.subscriptions
         )
 
-    def _due(self, resting: Sequence[TopicPlan]) -> set[str]:
-        """Topics that have something to do all the same: four statements, however many rest."""
+    def _calm(self, shards: Mapping[Subscription, Sequence[Shard]]) -> set[str]:
+        """Topics that have nothing to do: four statements, and a transaction for rows of rest, however many rest."""
+        environment = self._topics[0].environment
+        if self._outages.current(environment) is not None:
+            return set()
+        self._shards.keep_rests(shards)
+        resting = {topic.topic for topic in self._topics if self._rests(topic)}
         if not resting:
             return set()
-        environment = resting[0].environment
-        if self._outages.current(environment) is not None:
-            return {topic.topic for topic in resting}
         # While the breaker is open, its calm rounds are counted.
         broken = {topic for topic, kinds in self._holds.active(environment).items() if HoldKind.BREAKER in kinds}
         of_rows = {subscription.topic for subscription in self._candidates.due_subscriptions(environment)}
-        return broken | of_rows | set(self._repairs.due_topics(environment))
+        return resting - broken - of_rows - set(self._repairs.due_topics(environment))

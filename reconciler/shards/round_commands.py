@@ -31,7 +31,7 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.shards.access import translate
 from reconciler.shards.script import script_text
-from reconciler.shards.values import damaged_key, pairs_of, seen_ms_of, text_of
+from reconciler.shards.values import damaged_key, is_number, offsets_of, seen_ms_of, text_of
 
 #: Members a command: a longer one would need more of Lua's stack than there is (8 000 slots).
 MEMBERS_A_COMMAND = 1_000
@@ -102,7 +102,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answer: Any) -> Rou
         generation=now,
         at_ms=at_ms,
         clock_ms=clock_ms,
-        offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets) if _is_number(text_of(offset))},
+        offsets=offsets_of(offsets),
         oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
         floor=_floor_of(text_of(floor)),
         floor_proofs=_proofs_of(text_of(proofs)),
@@ -120,7 +120,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answer: Any) -> Rou
 def _floor_of(lines: str) -> dict[str, int]:
     words = lines.split("\n") if lines else []
     queues, offsets = words[::2], words[1::2]
-    if len(queues) != len(offsets) or not all(map(_is_number, offsets)):
+    if len(queues) != len(offsets) or not all(map(is_number, offsets)):
         return {}  # not as rounds write it
     return {queue: int(offset) for queue, offset in zip(queues, offsets, strict=True)}
 
@@ -129,7 +129,3 @@ def _proofs_of(lines: str) -> dict[str, QueueProof]:
     words = lines.split("\n")
     found = {queue: read_proof(text) for queue, text in zip(words[::2], words[1::2], strict=False)}
     return {queue: proof for queue, proof in found.items() if proof is not None}
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()

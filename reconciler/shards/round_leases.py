@@ -22,7 +22,7 @@ from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.lease_values import LeaseValues, is_held_by
 from reconciler.shards.pipelines import PIPELINE_COMMANDS_MAX, by_node
 from reconciler.shards.script import RedisScript
-from reconciler.shards.values import epoch_of, generation_of, round_time_of, seen_ms_of
+from reconciler.shards.values import epoch_of, generation_of, offsets_of, round_time_of, seen_ms_of
 
 _LOOK = RedisScript("reconciler.shards", "look.lua")
 _log = logging.getLogger(__name__)
@@ -108,11 +108,11 @@ class RedisRoundLeases:
 
     def _keys_of_look(self, keys: ShardKeys) -> tuple[str, ...]:
         older = [keys.commit_generation(number) for number in range(1, self._commit_generations + 1)]
-        sets = (keys.half, keys.pending, keys.apart, keys.round_lease, keys.commit, *older)
-        return (keys.epoch, keys.generation, keys.covered, *sets)
+        shard = (keys.epoch, keys.generation, keys.covered, keys.half, keys.pending, keys.apart, keys.round_lease)
+        return (*shard, keys.offsets, keys.commit, *older)
 
     def _seen(self, shard: Shard, answer: Any, token: str, lease_seconds: float) -> ShardLook:
-        epoch, number, last, announced, consumed, pending, oldest, apart, held, seconds, microseconds = answer
+        epoch, number, last, announced, consumed, pending, oldest, apart, held, seconds, microseconds, offsets = answer
         generation = generation_of(shard, number or None)
         return ShardLook(
             state=ShardState(
@@ -126,6 +126,7 @@ class RedisRoundLeases:
             oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
             has_apart=bool(apart),
             is_ours=self._is_ours(ShardKeys(shard).round_lease, held, token, lease_seconds),
+            offsets=offsets_of(offsets),
         )
 
     def _is_ours(self, key: str, held: bytes, token: str, lease_seconds: float) -> bool | None:

@@ -82,3 +82,14 @@ def pairs_of(answer: Any) -> list[tuple[Any, Any]]:
     if isinstance(answer, Mapping):
         return list(answer.items())
     return list(zip(answer[::2], answer[1::2], strict=True))
+
+
+def offsets_of(answer: Any) -> dict[str, int]:
+    """Queue -> next offset, of the hash of offsets. What no announcement consumer writes there is left out."""
+    texts = ((text_of(field), text_of(offset)) for field, offset in pairs_of(answer))
+    return {field: int(offset) for field, offset in texts if is_number(offset)}
+
+
+def is_number(text: str) -> bool:
+    """Whether it is a whole number, as Redis and scripts write one."""
+    return text.isascii() and text.isdigit()

@@ -191,7 +191,8 @@ class MemoryReports:
             ]
         for row in sorted(rows, key=lambda row: (row.done.at_ms, row.done.generation)):
             newest[row.done.shard.number] = row
-        return [newest[number] for number in sorted(newest)]
+        rest = self._rows.rests.get(subscription)
+        return [one if rest is None else rest.seen_again(one) for _, one in sorted(newest.items())]
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """Of every round."""
@@ -202,6 +203,11 @@ class MemoryReports:
                 if row.done.shard.subscription.environment == environment
                 and row.stored_at_ms > since_ms
                 and not row.is_void
+            } | {
+                Shard(subscription=of, number=number)
+                for of, rest in self._rows.rests.items()
+                if of.environment == environment and rest.at_ms > since_ms
+                for number in range(len(rest.shards))
             }
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:

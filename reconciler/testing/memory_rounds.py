@@ -21,9 +21,9 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import HeldTopic, Outage
-from reconciler.policy.ports.rounds import RoundDone
+from reconciler.policy.ports.rounds import RestingShard, RoundDone
 from reconciler.telling.ports.actions import Intent, OperatorAction
-from reconciler.telling.ports.reports import QuarantinedAnnouncement, StoredRound
+from reconciler.telling.ports.reports import QuarantinedAnnouncement, StoredRest, StoredRound
 from reconciler.testing.memory_repairs import MemoryRepairRows, code_name
 
 RoundKey = tuple[Shard, str, int]
@@ -39,6 +39,7 @@ class MemoryLedgerRows(MemoryRepairRows):
         self.rounds: dict[RoundKey, StoredRound] = {}
         #: Since when each subscription answers for messages.
         self.since_ms: dict[Subscription, int] = {}
+        self.rests: dict[Subscription, StoredRest] = {}
         self.floors: dict[tuple[Subscription, str], Floor] = {}
         self.outages: dict[tuple[str, int], Outage] = {}
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
@@ -97,6 +98,13 @@ class MemoryRounds:
             for key in undone:
                 self._rows.rounds[key] = replace(self._rows.rounds[key], is_void=True)
             return len(undone)
+
+    def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
+        """One of each subscription."""
+        with self._rows.lock:
+            at_ms = self._rows.clock.now_ms() - round(seconds_ago * 1000)
+            self._rows.rests |= {of: StoredRest(at_ms=at_ms, shards=tuple(shards)) for of, shards in seen.items()}
+        return True
 
     def last(self, shard: Shard) -> RoundDone | None:
         """The newest round that is not void."""

@@ -223,6 +223,7 @@ class MemoryShards:
                     oldest_pending_ms=min(memory.pending.values(), default=None),
                     has_apart=bool(memory.apart),
                     is_ours=is_ours,
+                    offsets=dict(memory.offsets),
                 )
         return found
 

@@ -26,7 +26,7 @@ from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
-from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds
+from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX, REST_SECONDS_MAX, ShardRounds
 from reconciler.policy.turn import Turn
 from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
@@ -47,6 +47,8 @@ from reconciler.words import said
 
 #: Of turns that are shorter than by default, a shard at rest has its round after so many: a minute by default.
 REST_TURNS = 12
+#: Beside rows of rest, after so many times as long.
+LONG_REST = LONG_REST_SECONDS_MAX / REST_SECONDS_MAX
 
 
 def broker_repairs(connections: Connections) -> BrokerRepairs:
@@ -182,6 +184,8 @@ class RoundAssembly:
             events=self.events,
             floors_behind=history_generations(settings),
             rest_seconds=self._rest_seconds,
+            # An audit closes its window by a later round of each shard, which the history has.
+            long_rest_seconds=self._rest_seconds * (1 if history_generations(settings) else LONG_REST),
         )
 
     def turn(self) -> Turn:

@@ -23,7 +23,7 @@ GRANT SELECT, INSERT, UPDATE (incomplete) ON reconciler_inbox TO billing_service
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_candidate TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_repair TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_round TO reconciler_run;
-GRANT SELECT, INSERT ON reconciler_subscription TO reconciler_run;
+GRANT SELECT, INSERT, UPDATE ON reconciler_subscription TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE ON reconciler_floor TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_outage TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_hold TO reconciler_run;
@@ -38,6 +38,7 @@ GRANT SELECT ON reconciler_alembic_version_ledger TO reconciler_run;
 GRANT SELECT ON reconciler_candidate TO reconciler_sweep;
 GRANT SELECT ON reconciler_repair TO reconciler_sweep;
 GRANT SELECT ON reconciler_round TO reconciler_sweep;
+GRANT SELECT ON reconciler_subscription TO reconciler_sweep;
 GRANT SELECT ON reconciler_outage TO reconciler_sweep;
 GRANT SELECT ON reconciler_hold TO reconciler_sweep;
 GRANT SELECT, INSERT, UPDATE ON reconciler_notice TO reconciler_sweep;

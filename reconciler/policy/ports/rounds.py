@@ -86,6 +86,16 @@ class NextRound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestingShard:
+    """A shard at rest: a look found it as its last round had left it, and nothing that a round would move."""
+
+    #: at_ms of that round.
+    round_at_ms: int
+    #: As of a round, when the look was taken.
+    offsets: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingKey:
     """One unmatched key."""
 
@@ -125,6 +135,8 @@ class ShardLook:
     has_apart: bool
     #: Whether the token holds the lease; None: nobody does any more.
     is_ours: bool | None
+    #: As of a round.
+    offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 class ShardMemory(Protocol):
@@ -238,6 +250,11 @@ class Rounds(Protocol):
 
     def last(self, shard: Shard) -> RoundDone | None:
         """The newest round that is not void."""
+        ...
+
+    def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
+        """Writes down, in one transaction, that all shards of these subscriptions were seen at rest so long ago, by
+        number. False: the ledger cannot keep it."""
         ...
 
     def raise_floor(

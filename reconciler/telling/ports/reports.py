@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reconciler.contract.subscription import Shard, Subscription
@@ -23,7 +23,7 @@ from reconciler.policy.ports.ledger import (
     Repair,
     Repairs,
 )
-from reconciler.policy.ports.rounds import RoundDone, Rounds
+from reconciler.policy.ports.rounds import RestingShard, RoundDone, Rounds
 from reconciler.telling.ports.actions import OperatorAction, OperatorActions
 from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
@@ -79,6 +79,27 @@ class StoredRound:
     #: Redis fell back behind it: it never happened.
     is_void: bool
     stored_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRest:
+    """The row of rest of a subscription."""
+
+    #: When all its shards were seen at rest, by the ledger's clock.
+    at_ms: int
+    #: By number.
+    shards: Sequence[RestingShard]
+
+    def seen_again(self, stored: StoredRound) -> StoredRound:
+        """The newest round of a shard, as if it had been stored when the shard was seen at rest. As it is where another
+        one was seen: a round came since, or the one that was seen is void."""
+        done, number = stored.done, stored.done.shard.number
+        if number >= len(self.shards) or stored.stored_at_ms >= self.at_ms:
+            return stored
+        seen = self.shards[number]
+        if seen.round_at_ms != done.at_ms:
+            return stored
+        return replace(stored, done=replace(done, offsets=seen.offsets), stored_at_ms=self.at_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +199,12 @@ class LedgerReports(Protocol):
         ...
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
-        """The newest round of every shard that is not void, by shard."""
+        """The newest round of every shard that is not void, by shard; as if stored when the shard was seen at rest."""
         ...
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """Shards of which a round that is not void was stored after this time of the ledger; of very many, not all."""
+        """Shards that had a round which is not void, or were seen at rest, after this time of the ledger; of very many,
+        not all."""
         ...
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:

@@ -8,11 +8,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.policy.ports.ledger import RepairChange
+from reconciler.policy.ports.rounds import RestingShard
+from reconciler.sql.tables import subscription_row
 from reconciler.telling.ports.paging import LedgerFilter, Page, Position
 from tests.contract.ledger.conftest import DatabaseWorld, World
 from tests.contract.ledger.rows import entry, key, message, round_done, shard, subscription
@@ -263,6 +266,83 @@ def test_shards_whose_rounds_are_new_leave_old_and_void_ones_out(world: World) -
     ledger.rounds.store(round_done(shard(e, 5), 1, 1_000))
     ledger.rounds.void_after(shard(e, 5), epoch="test:one", generation=0)
     assert ledger.reports.shards_since(e, since_ms=before_ms) == {shard(e, 2), shard(e, 1, group="shipping")}
+
+
+def resting(*rounds_ms: int, offset: int = 0) -> list[RestingShard]:
+    return [RestingShard(round_at_ms=at_ms, offsets={f"b/{n}": offset}) for n, at_ms in enumerate(rounds_ms)]
+
+
+def keep_rest(world: World | DatabaseWorld, *rounds_ms: int, offset: int = 0, seconds_ago: float = 0) -> None:
+    """Of a subscription that has had rounds."""
+    of = subscription(world.environment)
+    world.ledger.rounds.begin(of, at_ms=None)
+    assert world.ledger.rounds.keep_rest({of: resting(*rounds_ms, offset=offset)}, seconds_ago=seconds_ago)
+
+
+def test_a_shard_at_rest_has_its_last_round_when_it_was_seen_so(world: World) -> None:
+    ledger, e = world.ledger, world.environment
+    ledger.rounds.store(round_done(shard(e, 0), 1, 1_000, offsets={"b/0": 5}))
+    ledger.rounds.store(round_done(shard(e, 1), 1, 1_001))
+    before_ms = world.clock.now_ms()
+    for offset in (6, 7):  # in place
+        world.clock.advance(60)
+        keep_rest(world, 1_000, 1_001, offset=offset, seconds_ago=2)
+    last = ledger.reports.last_rounds(subscription(e))
+    assert [one.stored_at_ms for one in last] == [world.clock.now_ms() - 2_000] * 2
+    assert [one.done.offsets for one in last] == [{"b/0": 7}, {"b/1": 7}]
+    assert [(one.done.at_ms, one.done.generation) for one in last] == [(1_000, 1), (1_001, 1)]
+    assert ledger.reports.shards_since(e, since_ms=before_ms) == {shard(e, 0), shard(e, 1)}
+    assert ledger.reports.shards_since(e, since_ms=world.clock.now_ms()) == set()
+
+
+def test_a_row_of_rest_stands_for_no_other_round_than_it_saw(world: World) -> None:
+    """A later one has a row of its own; one that Redis fell back behind took with it what was seen."""
+    ledger, e = world.ledger, world.environment
+    for number in range(3):
+        ledger.rounds.store(round_done(shard(e, number), 1, 500))
+        ledger.rounds.store(round_done(shard(e, number), 2, 1_000))
+    stored_ms = world.clock.now_ms()
+    world.clock.advance(60)
+    keep_rest(world, 1_000, 1_000, offset=9)
+    world.clock.advance(60)
+    ledger.rounds.store(round_done(shard(e, 0), 3, 2_000))
+    ledger.rounds.void_after(shard(e, 1), epoch="test:one", generation=1)
+    found = {one.done.shard.number: one for one in ledger.reports.last_rounds(subscription(e))}
+    assert {n: one.stored_at_ms for n, one in found.items()} == {0: world.clock.now_ms(), 1: stored_ms, 2: stored_ms}
+    assert not any(one.done.offsets == {f"b/{n}": 9} for n, one in found.items())
+
+
+def test_a_row_of_rest_is_no_round_to_void_to_miss_or_to_begin_an_outage_with(world: World) -> None:
+    """What is lost with Redis' memory was announced and consumed before the look, too."""
+    ledger, e = world.ledger, world.environment
+    done = round_done(shard(e, 0), 1, 1_000)
+    ledger.rounds.store(done)
+    stored_ms = world.clock.now_ms()
+    world.clock.advance(60)
+    keep_rest(world, 1_000, offset=9)
+    assert ledger.rounds.last(shard(e, 0)) == done
+    assert ledger.rounds.last(shard(e, 1)) is None, "it never had one"
+    assert ledger.outages.open(e, reason="MEMORY_LOST", noticed_by="x").started_at_ms == stored_ms
+
+
+def test_a_row_of_rest_that_nobody_can_read_counts_as_none(database_world: DatabaseWorld) -> None:
+    ledger, e = database_world.ledger, database_world.environment
+    ledger.rounds.store(round_done(shard(e, 0), 1, 1_000))
+    stored_ms = database_world.clock.now_ms()
+    database_world.clock.advance(60)
+    keep_rest(database_world, 1_000)
+    for text in (
+        "soon",
+        "[]",
+        "{}",
+        '{"at_ms":"1","shards":[]}',
+        '{"at_ms":1,"shards":[[1]]}',
+        '{"at_ms":1,"shards":[[1,2]]}',
+    ):
+        with database_world.ledger.database.engine.begin() as connection:
+            connection.execute(sa.update(subscription_row).where(subscription_row.c.environment == e).values(rest=text))
+        (last,) = ledger.reports.last_rounds(subscription(e))
+        assert last.stored_at_ms == stored_ms, text
 
 
 def test_floors_are_listed(world: World) -> None:

@@ -512,6 +512,7 @@ def test_a_look_sees_what_a_round_would_move_and_what_it_left(shards: Shards) ->
     assert (seen.state.epoch, seen.state.generation) == (done.epoch, done.generation)
     assert seen.state.round_at_ms == done.at_ms <= seen.state.now_ms
     assert (seen.members, seen.pending, seen.oldest_pending_ms, seen.has_apart) == (0, 1, done.at_ms, True)
+    assert seen.offsets == done.offsets != {}
     shards.consume(OF, keys(2))
     assert look(shards).members == 1
 

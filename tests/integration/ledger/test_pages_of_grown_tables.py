@@ -16,6 +16,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger import paging
 from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.reports import SqlReports
+from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
@@ -247,9 +248,8 @@ def test_a_chart_reads_what_is_older_than_it(ledger: SqlLedger) -> None:
 
 
 def test_a_count_of_what_is_many_reads_all_of_it(ledger: SqlLedger) -> None:
-    reports = SqlReports(
-        ledger.database, SqlFloors(ledger.database), ledger.actions, ledger.holds, counted_max=LOOKED_AT
-    )
+    database, rests = ledger.database, SqlRests(ledger.database)
+    reports = SqlReports(database, SqlFloors(database), ledger.actions, ledger.holds, rests, counted_max=LOOKED_AT)
     assert {(v.subscription.topic, v.state, v.loss_verdict): v.count for v in reports.verdict_counts("e")} == {
         ("RARE", CandidateState.QUARANTINED, Verdict.LOST_CONFIRM): ROWS // 1_000,
         ("ORDERS", CandidateState.SETTLED, None): LOOKED_AT + 1,

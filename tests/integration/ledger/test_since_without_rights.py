@@ -11,7 +11,9 @@ import sqlalchemy as sa
 from reconciler.clock import ManualClock
 from reconciler.contract.least_rights import RUN, grants
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.since import ASK_AGAIN_SECONDS, SqlSince
+from reconciler.policy.ports.rounds import RestingShard
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.contract.ledger.rows import new_environment, subscription
@@ -19,7 +21,7 @@ from tests.unit.consumers.messages import new_key
 
 
 @pytest.mark.sql("postgres")
-@pytest.mark.parametrize("lacking", [{"SELECT", "INSERT"}, {"INSERT"}])
+@pytest.mark.parametrize("lacking", [{"SELECT", "INSERT", "UPDATE"}, {"INSERT", "UPDATE"}])
 def test_without_the_right_there_is_no_bound_until_it_is_granted(
     postgres_url: str, caplog: pytest.LogCaptureFixture, lacking: set[str]
 ) -> None:
@@ -46,8 +48,15 @@ def test_without_the_right_there_is_no_bound_until_it_is_granted(
         renamed = replace(of, group="invoices")
         assert since.begin(renamed, at_ms=9) == 9
         assert not since.rename(of, renamed), "the row is there, and UPDATE is not granted"
+        rests, resting = SqlRests(LedgerDatabase(engine), clock=clock), [RestingShard(round_at_ms=1, offsets={})]
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert not rests.keep({of: resting}, seconds_ago=0)
+        assert caplog.text.count("rest_not_kept") == 1
         with owner.begin() as connection:
             connection.execute(sa.text(f"GRANT UPDATE ON reconciler_subscription TO {name}"))
+        clock.advance(ASK_AGAIN_SECONDS)
+        assert rests.keep({of: resting}, seconds_ago=0)
         assert since.rename(of, renamed)
         assert since.of(renamed) == 5
     finally:

@@ -19,12 +19,14 @@ from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.floors import SqlFloors
+from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.since import ASK_AGAIN_SECONDS
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
+from reconciler.policy.ports.rounds import RestingShard
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.tables import repair
@@ -74,12 +76,11 @@ def test_a_ledger_that_was_not_upgraded_bounds_no_subscription_and_the_upgrade_g
 ) -> None:
     engine = ledger_at(database_url, "0012_floor_proof")
     clock = ManualClock()
-    rounds, added = (
-        SqlRounds(LedgerDatabase(engine), SqlFloors(LedgerDatabase(engine)), clock=clock),
-        replace(OF, group="new"),
-    )
+    database, added = LedgerDatabase(engine), replace(OF, group="new")
+    rounds = SqlRounds(database, SqlFloors(database), SqlRests(database, clock=clock), clock=clock)
     for _ in range(3):
         assert (rounds.since_ms(OF), rounds.begin(OF, at_ms=5)) == (0, 0)
+        assert not rounds.keep_rest({OF: [RestingShard(round_at_ms=1, offsets={})]}, seconds_ago=0)
     assert caplog.text.count("since_not_kept") == 1
     rounds.raise_floor(OF, {"broker-a/3": 7})  # it has rounds
     schema.upgrade(database_url, "ledger")
@@ -87,6 +88,7 @@ def test_a_ledger_that_was_not_upgraded_bounds_no_subscription_and_the_upgrade_g
     clock.advance(ASK_AGAIN_SECONDS)
     assert rounds.since_ms(OF) is rounds.since_ms(added) is None
     assert (rounds.begin(OF, at_ms=5), rounds.begin(added, at_ms=5)) == (0, 5)
+    assert rounds.keep_rest({OF: [RestingShard(round_at_ms=1, offsets={})]}, seconds_ago=0)
     engine.dispose()
 
 

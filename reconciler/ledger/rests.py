@@ -1,0 +1,129 @@
+"""The row of rest: in reconciler_subscription, when all shards of a subscription were seen at rest last.
+
+It proves that rounds would have moved nothing until then, and stands for the rounds that it names alone: one that was
+voided, or that a later one follows, is told by its own row. A ledger of an older release has no column for it, and a
+login may have no right to write it: then shards at rest go on to have rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.newer_column import NewerColumn
+from reconciler.policy.ports.rounds import RestingShard
+from reconciler.sql.rights import is_refused
+from reconciler.sql.tables import subscription_row
+from reconciler.telling.ports.reports import StoredRest
+
+#: A ledger that could not keep it is asked again after this.
+ASK_AGAIN_SECONDS = 60.0
+_WITHOUT = "shards at rest have a round a minute each"
+
+_log = logging.getLogger(__name__)
+
+
+class SqlRests:
+    """Rows of rest in SQL. Shared by threads. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+        self._column = NewerColumn(subscription_row.c.rest, without=_WITHOUT)
+        self._has_told = False
+        #: In monotonic seconds: until then the ledger cannot keep it.
+        self._cannot_until = 0.0
+
+    def keep(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
+        """One statement for all, in the rows that are there. False: the ledger cannot keep it."""
+        if self._clock.monotonic_seconds() < self._cannot_until:
+            return False
+        row = subscription_row.c
+        kept = sa.update(subscription_row).where(
+            row.environment == sa.bindparam("of_environment"),
+            row.topic == sa.bindparam("of_topic"),
+            row.consumer_group == sa.bindparam("of_group"),
+        )
+        try:
+            with self._database.writing() as connection:
+                if not self._column.is_there(connection):
+                    self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS
+                    return False
+                at_ms = self._database.read_now_ms(connection) - round(seconds_ago * 1000)
+                connection.execute(
+                    kept.values(rest=sa.bindparam("seen")),
+                    [
+                        {
+                            "of_environment": subscription.environment,
+                            "of_topic": subscription.topic,
+                            "of_group": subscription.group,
+                            "seen": _text(at_ms, shards),
+                        }
+                        for subscription, shards in sorted(seen.items(), key=lambda one: str(one[0]))
+                    ],
+                )
+        except (DatabaseAway, ConfigurationError) as error:
+            if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+                raise
+            self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS
+            if not self._has_told:
+                self._has_told = True
+                _log.warning("rest_not_kept: %s: %s (%s)", subscription_row.name, _WITHOUT, error)
+            return False
+        return True
+
+    def of(self, subscription: Subscription) -> StoredRest | None:
+        """None: there is none that can be read."""
+        row = subscription_row.c
+        is_it = (row.topic == subscription.topic) & (row.consumer_group == subscription.group)
+        return self._read(subscription.environment, is_it).get(subscription)
+
+    def every(self, environment: str) -> Mapping[Subscription, StoredRest]:
+        """Those of an environment."""
+        return self._read(environment, sa.true())
+
+    def _read(self, environment: str, wanted: sa.ColumnElement[bool]) -> Mapping[Subscription, StoredRest]:
+        row = subscription_row.c
+        query = sa.select(row.topic, row.consumer_group, row.rest)
+        try:
+            with self._database.reading() as connection:
+                if not self._column.is_there(connection):
+                    return {}
+                of = query.where(row.environment == environment, row.rest.is_not(None), wanted)
+                rows = connection.execute(of).all()
+        except DatabaseAway as error:
+            if not is_refused(error.__cause__):
+                raise
+            return {}  # who reads rounds alone sees those
+        read = {
+            Subscription(environment=environment, topic=topic, group=group): _rest(text) for topic, group, text in rows
+        }
+        return {subscription: rest for subscription, rest in read.items() if rest is not None}
+
+
+def _text(at_ms: int, shards: Sequence[RestingShard]) -> str:
+    seen = [[shard.round_at_ms, dict(shard.offsets)] for shard in shards]
+    return json.dumps({"at_ms": at_ms, "shards": seen}, separators=(",", ":"))
+
+
+def _rest(text: object) -> StoredRest | None:
+    """None: it is not as `_text` writes it."""
+    try:
+        document = json.loads(text) if isinstance(text, str) else None
+        at_ms, shards = document["at_ms"], document["shards"]  # type: ignore[index]  # a TypeError says so
+        seen = tuple(RestingShard(round_at_ms=time, offsets=offsets) for time, offsets in shards)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    numbers = [at_ms, *(shard.round_at_ms for shard in seen)]
+    for shard in seen:
+        if not isinstance(shard.offsets, dict):
+            return None
+        numbers += shard.offsets.values()
+    return StoredRest(at_ms=at_ms, shards=seen) if all(type(number) is int for number in numbers) else None
