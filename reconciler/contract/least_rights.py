@@ -104,6 +104,7 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
 SINCE_UNKNOWN = Code("rights.since-unknown")
 COMPLETE_AT_ONCE = Code("rights.complete-at-once")
 REST_NOT_KEPT = Code("rights.rest-not-kept")
+REST_UNSEEN = Code("rights.rest-unseen")
 #: Tables that a role goes on without.
 _WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN()}
 
@@ -177,7 +178,7 @@ _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in table
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
 #: What a process needs that tells people, and writes no other table.
 _TELLING = tuple(
-    replace(right, only_with="notifiers", without_it=None)
+    replace(right, only_with="notifiers", without_it=REST_UNSEEN() if right.without_it else None)
     for right in (
         *(
             right
