@@ -559,7 +559,12 @@ def tables_of_plug_ins(dialect: str) -> str:
 
 
 #: Tables for the migrations of the examples, and their dialect.
-TABLES_OF_EXAMPLES = {"fastapi_async/migrations/checkback.sql": "postgresql"}
+TABLES_OF_EXAMPLES = {
+    "django_shop/shop/migrations/checkback.sql": "postgresql",
+    "fastapi_async/migrations/checkback.sql": "postgresql",
+    "fastapi_threads/migrations/checkback.sql": "postgresql",
+    "flask_shop/migrations/checkback.sql": "postgresql",
+}
 
 RUNBOOKS = runpy.run_path(str(FOLDER.parent / "runbooks.py"))
 

@@ -274,7 +274,8 @@ def whole_service(page: str, world: World, *, by_night: bool = False) -> None:
     beginning.databases["postgresql"] = PostgresDatabase(url)
     run_page(page, beginning, by_night=by_night)
     with psycopg.connect(url) as connection:
-        orders, bills = (connection.execute(f"SELECT number FROM {table}").fetchall() for table in ("orders", "bills"))
+        tables = ("shop_order", "shop_bill") if page == "how-to/django.md" else ("orders", "bills")
+        orders, bills = (connection.execute(f"SELECT number FROM {table}").fetchall() for table in tables)
     assert orders == bills
     assert len(bills) == 1
 
@@ -380,7 +381,10 @@ CASES: dict[str, Case] = {
     "how-to/back-up-the-ledger.md": restored_ledger,
     "how-to/change-shards.md": other_shards,
     "how-to/console.md": console,
+    "how-to/django.md": whole_service,
+    "how-to/fastapi-threads.md": whole_service,
     "how-to/fastapi.md": whole_service,
+    "how-to/flask.md": whole_service,
     "how-to/frameworks.md": frameworks,
     "how-to/history.md": history,
     "how-to/notifications.md": notifications,

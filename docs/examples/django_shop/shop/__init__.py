@@ -1,0 +1,1 @@
+"""Takes orders, sends them, and bills them."""

@@ -1,0 +1,1 @@
+"""Each is a process."""
