@@ -144,7 +144,7 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
         judge=Judge(
             english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
-            rules=JudgingRules(skew_margin_seconds=0.0, check_back_wait_seconds=0.0), workers=workers,
+            rules=JudgingRules(skew_margin_seconds=0.0, check_back_wait_seconds=0.0),
         ),
         repairer=Repairer(
             english=said,
@@ -204,8 +204,8 @@ def bare(bench: Bench, keys: int, took: list[Took]) -> None:
         horizon: Horizon = bench.evidence.horizon(TOPIC)
         for key in lost:
             row = bench.outbox.rows[key]
-            copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
-            halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row.seen)
+            copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)()
+            halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row.seen)()
             answer = repairs.end_transaction(halves.records[-1], expected=row.seen.message, commit=True)
             if not copies.is_absent or answer.outcome is not EndOutcome.DONE:
                 raise SystemExit(f"{key}: {copies.reason}, END {answer}")

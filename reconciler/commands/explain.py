@@ -205,7 +205,7 @@ class _Witnesses:
             horizon = self._horizon(plan.topic)
             copies |= self._copies(plan.topic, unique_key, outbox, horizon)
             for subscription in (p.subscription for p in plan.subscriptions):
-                groups = asked.brokers.group_copies(subscription, unique_key, horizon=horizon)
+                groups = asked.brokers.group_copies(subscription, unique_key, horizon=horizon)()
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
                 inboxes[subscription] = asked.inbox.look_up(subscription, [unique_key])[unique_key]
                 places[subscription] = self._places(subscription, unique_key)
@@ -237,7 +237,7 @@ class _Witnesses:
         row = outbox.records[0] if outbox.is_found else None
         since = row.message.created_at_ms if row is not None else 0
         return {
-            f"{topic} half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
-            f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
-            f"{topic} parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+            f"{topic} half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row)(),
+            f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since)(),
+            f"{topic} parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since)(),
         }

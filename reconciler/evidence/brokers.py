@@ -36,6 +36,7 @@ from reconciler.policy.evidence import (
     WatermarkState,
     WitnessAnswer,
 )
+from reconciler.policy.ports.asked import Asked
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -170,22 +171,33 @@ class RemotingBrokerEvidence:
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
-        return _proved(self._lookups.committed_copies(topic, unique_key), horizon, not_before_ms)
+        return _proving(self._lookups.committed_copies(topic, unique_key), horizon, not_before_ms)
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """All half copies, oldest first. Up to 4.2 the outbox row's offset shows a half that no key finds.
 
         A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker and
         `rocketmq.retired_brokers` does not.
         """
-        found = _proved(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
+        by_key = _proving(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
         if outbox is None or outbox.half_broker is None:
-            return found
-        broker_name, offset = outbox.half_broker, outbox.half_commit_log_offset
+            return by_key
+        return partial(self._with_named_half, topic, unique_key, by_key, outbox.half_broker, outbox)
+
+    def _with_named_half(
+        self,
+        topic: str,
+        unique_key: str,
+        by_key: Asked[Lookup[StoredMessage]],
+        broker_name: str,
+        outbox: OutboxRow,
+    ) -> Lookup[StoredMessage]:
+        """With the half where the outbox says that it is."""
+        found, offset = by_key(), outbox.half_commit_log_offset
         if any((half.broker, half.commit_log_offset) == (broker_name, offset) for half in found.records):
             return found
         if all(answer.witness != broker_name for answer in found.answers):
@@ -196,7 +208,7 @@ class RemotingBrokerEvidence:
         facts = self._facts(topic, broker_name)
         if facts is None or facts.has_half_topic or offset is None:
             return found
-        by_offset = self._lookups.at_offset(topic, broker_name, offset, unique_key)
+        by_offset = self._lookups.at_offset(topic, broker_name, offset, unique_key)()
         halves = tuple(
             record
             for record in by_offset.records
@@ -208,13 +220,13 @@ class RemotingBrokerEvidence:
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
-        return _proved(self._lookups.parked_copies(topic, unique_key), horizon, not_before_ms)
+        return _proving(self._lookups.parked_copies(topic, unique_key), horizon, not_before_ms)
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
-    ) -> Mapping[str, Lookup[StoredMessage]]:
+    ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
         """Copies in the group's own topics: "retry" (those that still wait for their delay too), "dead-letter"."""
         topic, retry = subscription.topic, retry_topic(subscription.group)
         waiting = [
@@ -233,10 +245,14 @@ class RemotingBrokerEvidence:
             """What POP revives keeps no name of its topic, and a dead letter of it has that of the retry topic."""
             return lookup.map(lambda copy: replace(copy, real_topic=topic) if copy.real_topic in of_pop else copy)
 
-        return {
-            "retry": _unless(_proved(_merge([*waiting, *map(named, back)]), horizon, 0), blind),
-            "dead-letter": _unless(_proved(named(dead), horizon, 0), blind),
-        }
+        def hear() -> Mapping[str, Lookup[StoredMessage]]:
+            retries = _merge([*(asked() for asked in waiting), *(named(asked()) for asked in back)])
+            return {
+                "retry": _unless(_proved(retries, horizon, 0), blind),
+                "dead-letter": _unless(_proved(named(dead()), horizon, 0), blind),
+            }
+
+        return hear
 
     def _not_indexing(self, topic: str) -> Fact | str | None:
         """3.2.6 indexes no record with the bits of a committed transaction, so no retry of one either."""
@@ -393,6 +409,10 @@ def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int)
         for answer in lookup.answers
     )
     return _of(lookup.records, answers)
+
+
+def _proving(asked: Asked[Lookup[StoredMessage]], horizon: Horizon, not_before_ms: int) -> Asked[Lookup[StoredMessage]]:
+    return lambda: _proved(asked(), horizon, not_before_ms)
 
 
 def _unproved(answer: WitnessAnswer, horizon: Horizon, not_before_ms: int) -> WitnessAnswer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from reconciler.contract.answers import NO_MASTER, NOTHING_AT, SCANNED
 from reconciler.errors import BrokerUnavailable, ReconcilerError
@@ -16,7 +17,8 @@ from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswe
 from reconciler.evidence.queue_scan import copies_of_prepared
 from reconciler.evidence.stored_message import real_topic
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage
-from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.policy.ports.asked import Asked
+from reconciler.rocketmq.client.connection import ConnectionLost, PeerSilent
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound, Whereabouts
@@ -63,29 +65,28 @@ def records_at(
 
     VIEW_MESSAGE_BY_ID without a topic: no access control demands a right for it. Raises as query_messages() does.
     """
-    command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
-    answer = client.request(address, command)
-    if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
-        return []
-    return decode_records(require_success(answer, "message by offset").body, broker_name)
+    return _record(client.request(address, _record_query(commit_log_offset)), broker_name)
 
 
 class Lookups:
-    """Asks every broker that may hold messages of a topic, at the same time. Thread-safe, holds no state."""
+    """Asks every broker that may hold messages of a topic, at the same time. Thread-safe, holds no state.
+
+    Each question is sent before its method returns, and heard when what it returns is called.
+    """
 
     def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
         self._client = client
         self._routes = routes
         self._families = families
 
-    def find(self, topic: str, key: str) -> Lookup[StoredMessage]:
+    def find(self, topic: str, key: str) -> Asked[Lookup[StoredMessage]]:
         """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it.
 
         5.4's RocksDB index, where a broker has nothing else, is asked for UNIQ_KEY only.
         """
         return self._find(topic, topic, key, lambda record: _carries(record, key))
 
-    def committed_copies(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
+    def committed_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
         """Copies that consumers get: committed, or sent as ordinary messages.
 
         3.2.6 does not index committed copies: there the queue of every prepared record that the key finds is scanned.
@@ -99,7 +100,7 @@ class Lookups:
 
         return self._find(topic, topic, unique_key, accepts, scans=True)
 
-    def view_message(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
+    def view_message(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
         """All half copies of the message, oldest first, for every broker family.
 
         Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
@@ -107,7 +108,7 @@ class Lookups:
         """
         places = self._places(topic)
         if isinstance(places, Lookup):
-            return places
+            return partial(_known, places)
         with_half_topic: list[Whereabouts] = []
         with_two: list[Whereabouts] = []
         without: list[Whereabouts] = []
@@ -124,18 +125,21 @@ class Lookups:
         def accepts(record: MessageRecord) -> bool:
             return record.unique_key == unique_key and real_topic(record) == topic
 
-        answers = self._ask(with_half_topic, HALF_TOPIC, unique_key, accepts)
-        others = {one.broker_name: one for one in self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, accepts)}
-        answers = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in answers]
-        answers += self._ask(
-            without,
-            topic,
-            unique_key,
-            lambda record: record.unique_key == unique_key and record.transaction_type is TransactionType.PREPARED,
-        )
-        return merge_answers(answers + unknown)
+        def is_prepared(record: MessageRecord) -> bool:
+            return record.unique_key == unique_key and record.transaction_type is TransactionType.PREPARED
 
-    def parked_copies(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
+        of_half_topic = self._ask(with_half_topic, HALF_TOPIC, unique_key, accepts)
+        of_rocksdb = self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, accepts)
+        of_topic = self._ask(without, topic, unique_key, is_prepared)
+
+        def hear() -> Lookup[StoredMessage]:
+            answers, others = of_half_topic(), {one.broker_name: one for one in of_rocksdb()}
+            both = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in answers]
+            return merge_answers(both + of_topic() + unknown)
+
+        return hear
+
+    def parked_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
         """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
         return self._find(
             topic,
@@ -146,7 +150,7 @@ class Lookups:
 
     def copies_under(
         self, topic: str, stored_topic: str, unique_key: str, *, meant_for: str | None = None
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies in another topic (retry, dead letters) at the brokers of `topic`.
 
         `meant_for` is the property REAL_TOPIC that a delayed copy must have.
@@ -158,33 +162,42 @@ class Lookups:
 
         return self._find(topic, stored_topic, unique_key, accepts)
 
-    def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
+    def at_offset(
+        self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str
+    ) -> Asked[Lookup[StoredMessage]]:
         """The record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
         places = self._places(topic)
         if isinstance(places, Lookup):
-            return places
+            return partial(_known, places)
         place = next((place for place in places if place.broker_name == broker_name), None)
         if place is None or place.master is None:
-            return Lookup.unknown(broker_name, NO_MASTER())
-        try:
-            records = records_at(self._client, place.master, commit_log_offset, broker_name=broker_name)
-            if not records:
-                nothing = BrokerAnswer(broker_name, Presence.ABSENT, NOTHING_AT(offset=commit_log_offset))
-                return merge_answers([nothing.doubted(place.doubt)])
-            heard = answer_of_hits(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
-        except ReconcilerError as error:
-            heard = BrokerAnswer(broker_name, Presence.UNKNOWN, str(error))
-        return merge_answers([heard.doubted(place.doubt)])
+            return partial(_known, Lookup[StoredMessage].unknown(broker_name, NO_MASTER()))
+        query = _record_query(commit_log_offset)
+        asked = self._submit(place, query)
+
+        def hear() -> Lookup[StoredMessage]:
+            try:
+                records = self._record_of(place, asked, query)
+                if records:
+                    heard = answer_of_hits(broker_name, records, lambda one: one.unique_key == unique_key, maximum=2)
+                else:
+                    heard = BrokerAnswer(broker_name, Presence.ABSENT, NOTHING_AT(offset=commit_log_offset))
+            except ReconcilerError as error:
+                heard = BrokerAnswer(broker_name, Presence.UNKNOWN, str(error))
+            return merge_answers([heard.doubted(place.doubt)])
+
+        return hear
 
     # ----------------------------------------------------------------- asking
 
     def _find(
         self, topic: str, stored_topic: str, key: str, accepts: Accepts, *, scans: bool = False
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         places = self._places(topic)
         if isinstance(places, Lookup):
-            return places
-        return merge_answers(self._ask(places, stored_topic, key, accepts, scans=scans))
+            return partial(_known, places)
+        asked = self._ask(places, stored_topic, key, accepts, scans=scans)
+        return lambda: merge_answers(asked())
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
         try:
@@ -202,21 +215,22 @@ class Lookups:
 
     def _ask(
         self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
-    ) -> list[BrokerAnswer]:
+    ) -> Asked[list[BrokerAnswer]]:
         """`scans`: where an index lacks committed copies, queues are read for them."""
-        command = _query(topic, key, MAXIMUM_HITS, by_unique_key=True)
-        asked: list[tuple[Whereabouts, Future[Command] | str]] = []
-        for place in places:
-            if place.master is None:
-                asked.append((place, place.detail))
-                continue
-            try:
-                asked.append((place, self._client.submit(place.master, command)))
-            except ReconcilerError as error:
-                asked.append((place, str(error)))
-        return [
-            self._hear(place, answer, command, accepts, scans=scans).doubted(place.doubt) for place, answer in asked
+        query = _query(topic, key, MAXIMUM_HITS, by_unique_key=True)
+        asked = [(place, self._submit(place, query)) for place in places]
+        return lambda: [
+            self._hear(place, answer, query, accepts, scans=scans).doubted(place.doubt) for place, answer in asked
         ]
+
+    def _submit(self, place: Whereabouts, command: Command) -> Future[Command] | str:
+        """The answer to come, or why there will be none."""
+        if place.master is None:
+            return place.detail
+        try:
+            return self._client.pipeline(place.master, command)
+        except ReconcilerError as error:
+            return str(error)
 
     def _hear(
         self,
@@ -227,11 +241,9 @@ class Lookups:
         *,
         scans: bool,
     ) -> BrokerAnswer:
-        if isinstance(answer, str):
-            return BrokerAnswer(place.broker_name, Presence.UNKNOWN, answer)
+        topic = query.fields["topic"]
         try:
-            hits, maximum = self._answered(place, answer, query)
-            topic = query.fields["topic"]
+            hits, maximum = self._hits_of(place, answer, query)
             heard = answer_of_hits(
                 place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
             )
@@ -253,20 +265,41 @@ class Lookups:
         except ReconcilerError as error:
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
 
-    def _answered(self, place: Whereabouts, answer: Future[Command], query: Command) -> tuple[list[MessageRecord], int]:
+    def _hits_of(
+        self, place: Whereabouts, answer: Future[Command] | str, query: Command
+    ) -> tuple[list[MessageRecord], int]:
         """The hits, and how many there can be at most.
 
-        Many copies of a large message do not fit a frame, which costs the connection: then the newest ones will do.
+        Many copies of a large message do not fit a frame, which costs the connection: then the newest ones will do. It
+        costs what else is on the connection, too: all that is asked again, with nothing beside it.
         """
-        client, name, topic = self._client, place.broker_name, query.fields["topic"]
+        name, topic = place.broker_name, query.fields["topic"]
         try:
-            waited = client.wait(answer, client.request_timeout_seconds, f"look-up at {name}")
-            return _hits(waited, topic, name), MAXIMUM_HITS
-        except ConnectionLost:
-            if place.master is None:
+            return _hits(self._wait(place, answer), topic, name), MAXIMUM_HITS
+        except ConnectionLost as error:
+            if place.master is None or _is_silence(error):
                 raise
             few = replace(query, fields={**query.fields, "maxNum": str(FEW_HITS)})
-            return _hits(client.request(place.master, few), topic, name), FEW_HITS
+            newest = _hits(self._client.request(place.master, few), topic, name)
+            if len(newest) < FEW_HITS:
+                return newest, FEW_HITS
+            try:
+                return _hits(self._client.request(place.master, query), topic, name), MAXIMUM_HITS
+            except ConnectionLost:
+                return newest, FEW_HITS
+
+    def _record_of(self, place: Whereabouts, answer: Future[Command] | str, query: Command) -> list[MessageRecord]:
+        try:
+            return _record(self._wait(place, answer), place.broker_name)
+        except ConnectionLost as error:
+            if place.master is None or _is_silence(error):
+                raise
+            return _record(self._client.request(place.master, query), place.broker_name)
+
+    def _wait(self, place: Whereabouts, answer: Future[Command] | str) -> Command:
+        if isinstance(answer, str):
+            raise BrokerUnavailable(answer)
+        return self._client.wait(answer, self._client.request_timeout_seconds, f"look-up at {place.broker_name}")
 
     def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer:
         """3.2.6: the committed copy is seen in the queue of the prepared record only."""
@@ -303,6 +336,26 @@ def _hits(answer: Command, topic: str, broker_name: str) -> list[MessageRecord]:
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return []
     return decode_records(require_success(answer, f"look-up in {topic}").body, broker_name)
+
+
+def _record_query(commit_log_offset: int) -> Command:
+    return Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
+
+
+def _record(answer: Command, broker_name: str) -> list[MessageRecord]:
+    if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
+        return []
+    return decode_records(require_success(answer, "message by offset").body, broker_name)
+
+
+def _known(lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
+    """What needed no question."""
+    return lookup
+
+
+def _is_silence(error: ConnectionLost) -> bool:
+    """The broker did not answer in time: it would not answer the next request either."""
+    return isinstance(error, PeerSilent) or isinstance(error.__cause__, PeerSilent)
 
 
 def _carries(record: MessageRecord, key: str) -> bool:

@@ -51,7 +51,7 @@ class RemotingBrokerRepairs:
             has_half_topic = self._instance.families.facts(address).has_half_topic
         except (TransientError, BrokerRefused) as error:
             return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
-        again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)
+        again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)()
         if again.is_unknown:
             return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=self._english(again.reason))
         if again.is_absent:

@@ -177,20 +177,20 @@ class OpenHalves:
         brokers, message = self._brokers, row.message if row is not None else None
         since_ms = message.created_at_ms if message is not None else 0
         horizon = brokers.horizon(topic.topic)
-        asked = brokers.half_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms, outbox=row)
+        asked = brokers.half_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms, outbox=row)()
         halves = own_halves(asked, topic=topic, row=message)
         if halves.is_unknown:
             return _simple(HalfState.UNKNOWN, HALF_UNKNOWN(why=halves.reason))
         if halves.is_absent:
             return _simple(HalfState.NONE, HALF_NONE())
         committed = of_row(
-            brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms), message
+            brokers.committed_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)(), message
         )
         if committed.is_found:
             return _simple(HalfState.COMMITTED, COMMITTED())
         if committed.is_unknown:
             return _simple(HalfState.UNKNOWN, COMMITTED_UNKNOWN(why=committed.reason))
-        parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)
+        parked = brokers.parked_copies(topic.topic, unique_key, horizon=horizon, not_before_ms=since_ms)()
         return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=message).records))
 
     def _age(self, halves: Lookup[StoredMessage], parked: Mapping[str, StoredMessage]) -> OpenHalf:

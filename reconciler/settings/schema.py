@@ -265,7 +265,8 @@ class RoundSettings(Section):
         description="Keys verified in a round of a subscription; ten times as many while databases alone settle most.",
     )
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=16, description="Keys that are looked up and repaired at the same time."
+        default=64,
+        description="Look-ups and repairs that wait for one broker at the same time, of all topics of the process.",
     )
     retention_hours: Annotated[float, Field(gt=0)] = Field(
         default=defaults.RETENTION_HOURS, description="fileReservedTime of the brokers: how long a half can be found."

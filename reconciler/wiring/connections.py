@@ -16,6 +16,7 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.in_flight import RequestsInFlight
 from reconciler.rocketmq.client.remoting_client import RECONNECTS, RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
@@ -56,6 +57,7 @@ class Connections:
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
+        self._in_flight = RequestsInFlight(settings.rounds.concurrency)
         #: Of the one Redis, of the primary that Sentinels name, or of each node of a cluster.
         self.redis_silences = RedisSilences(
             silence_pauses or NODE_PAUSES, self.clock, are_of_nodes=silence_pauses is None
@@ -153,6 +155,7 @@ class Connections:
             tls=tls_settings(rocketmq.tls),
             request_timeout_seconds=rocketmq.request_timeout_seconds,
             silence_pauses=self._silence_pauses or RECONNECTS,
+            in_flight=self._in_flight,
         )
         self.close_at_end(client.close)
         return client

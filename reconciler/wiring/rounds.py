@@ -85,6 +85,10 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
     return plans
 
 
+#: Threads of the process that send repairs.
+ACTS_AT_ONCE_MAX = 16
+
+
 def _open_redis(connections: Connections) -> RoundRedis:
     redis = open_redis(connections.settings.redis.url, silences=connections.redis_silences)
     connections.close_at_end(redis.close)
@@ -107,7 +111,7 @@ def key_in_redis(connections: Connections, subscription: Subscription, unique_ke
 
 
 def _start_workers(connections: Connections) -> Workers:
-    workers = workers_of(connections.settings.rounds.concurrency)
+    workers = workers_of(min(ACTS_AT_ONCE_MAX, connections.settings.rounds.concurrency))
     connections.close_at_end(workers.close)
     return workers
 
@@ -227,7 +231,6 @@ class RoundAssembly:
                 repairs=ledger.repairs,
                 known_brokers=ledger.brokers,
                 english=said,
-                workers=self._workers,
                 rules=JudgingRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,

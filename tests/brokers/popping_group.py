@@ -103,6 +103,6 @@ class PoppingGroup:
         """One copy of each, and a repair of the lost one only."""
         evidence = self.thread.evidence
         horizon = evidence.horizon(TOPIC)
-        copies = {key: evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0).records for key in of}
+        copies = {key: evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)().records for key in of}
         assert {key: len(records) for key, records in copies.items()} == dict.fromkeys(of, 1), "sent again"
         assert {key for key in of if self.thread.state(key) is not None} == {lost}

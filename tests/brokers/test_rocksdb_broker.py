@@ -79,10 +79,10 @@ class Broker:
         )
 
     def halves(self, key: str) -> Lookup[StoredMessage]:
-        return self.evidence.half_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0, outbox=None)
+        return self.evidence.half_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0, outbox=None)()
 
     def copies(self, key: str) -> Lookup[StoredMessage]:
-        return self.evidence.committed_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0)
+        return self.evidence.committed_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0)()
 
 
 def way(version: str, name: str, *more: pytest.MarkDecorator) -> ParameterSet:

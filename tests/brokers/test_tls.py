@@ -126,7 +126,7 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
 
         # A broker that started a moment ago has no statistics, and answers a question about itself by an exception.
         eventually(is_named, within_seconds=60)
-        lookup = steps.lookups.view_message(topic, half.unique_key)
+        lookup = steps.lookups.view_message(topic, half.unique_key)()
         assert lookup.presence is Presence.FOUND, lookup.reason
         assert steps.end(half, from_transaction_check=True).status is EndStatus.DONE
         repairs = RemotingBrokerRepairs(steps.instance, english=said)
@@ -181,7 +181,7 @@ def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version:
         steps.until_delivered(topic, 2)
 
         def is_cut_off() -> bool:
-            lookup = hasty.lookups.find(topic, half.unique_key)
+            lookup = hasty.lookups.find(topic, half.unique_key)()
             assert lookup.presence is not Presence.ABSENT
             return lookup.presence is Presence.UNKNOWN
 

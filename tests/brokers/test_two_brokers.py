@@ -51,7 +51,7 @@ def test_sends_go_on_and_look_ups_say_unknown_until_the_broker_is_back(
     eventually(lambda: len(instance.routes.refresh(topic).masters) == 2, within_seconds=60, message="both brokers")
     on_first = MessageQueue(topic=topic, broker_name="broker-1", queue_id=0)
     there = sender.send(Message(topic=topic, body=b"on broker-1"), queue=on_first)
-    eventually(lambda: lookups.find(topic, there.unique_key).is_found, within_seconds=60)
+    eventually(lambda: lookups.find(topic, there.unique_key)().is_found, within_seconds=60)
 
     cluster.broker("broker-1").kill()
     for number in range(6):  # whatever queue comes first, the other broker takes it
@@ -59,22 +59,22 @@ def test_sends_go_on_and_look_ups_say_unknown_until_the_broker_is_back(
         assert sent.broker_name == "broker-2"
     with pytest.raises((BrokerUnavailable, RequestTimeout)):
         sender.send(Message(topic=topic, body=b"x"), queue=on_first)
-    lookup = lookups.find(topic, there.unique_key)
+    lookup = lookups.find(topic, there.unique_key)()
     assert lookup.presence is Presence.UNKNOWN
     assert {answer.witness: answer.presence for answer in lookup.answers} == {
         "broker-1": Presence.UNKNOWN,
         "broker-2": Presence.ABSENT,
     }
     # One that has it is enough; its index is written after the send was acknowledged.
-    eventually(lambda: lookups.find(topic, sent.unique_key).presence is Presence.FOUND, within_seconds=60)
+    eventually(lambda: lookups.find(topic, sent.unique_key)().presence is Presence.FOUND, within_seconds=60)
 
     cluster.broker("broker-1").start()
     found = eventually(
-        lambda: answer if (answer := lookups.find(topic, there.unique_key)).is_found else None,
+        lambda: answer if (answer := lookups.find(topic, there.unique_key)()).is_found else None,
         within_seconds=60,
         message="broker-1 to answer again",
     )
     assert found.records[0].body == b"on broker-1"
-    absent = lookups.find(topic, "0" * 32)
+    absent = lookups.find(topic, "0" * 32)()
     assert absent.presence is Presence.ABSENT
     assert len(absent.answers) == 2

@@ -19,7 +19,7 @@ def test_messages_are_found_by_unique_key_and_by_keys(steps: Steps) -> None:
     sent = steps.instance.sender(GROUP).send(message)
     steps.pass_index()
     for key in (sent.unique_key, "order-1", "customer-9"):
-        lookup = steps.lookups.find(topic, key)
+        lookup = steps.lookups.find(topic, key)()
         assert lookup.presence is Presence.FOUND, lookup.reason
         (record,) = lookup.records
         assert (record.body, record.unique_key, record.topic) == (b"found", sent.unique_key, topic)
@@ -30,17 +30,17 @@ def test_messages_are_found_by_unique_key_and_by_keys(steps: Steps) -> None:
 def test_what_is_not_there_is_absent_and_says_who_answered(steps: Steps) -> None:
     topic = steps.target.new_topic("absent")
     for lookup in (
-        steps.lookups.find(topic, NOBODY),
-        steps.lookups.committed_copies(topic, NOBODY),
-        steps.lookups.view_message(topic, NOBODY),
-        steps.lookups.parked_copies(topic, NOBODY),
+        steps.lookups.find(topic, NOBODY)(),
+        steps.lookups.committed_copies(topic, NOBODY)(),
+        steps.lookups.view_message(topic, NOBODY)(),
+        steps.lookups.parked_copies(topic, NOBODY)(),
     ):
         assert lookup.presence is Presence.ABSENT, lookup.reason
         assert [answer.presence for answer in lookup.answers] == [Presence.ABSENT]
 
 
 def test_a_topic_without_route_is_unknown_not_absent(steps: Steps) -> None:
-    lookup = steps.lookups.find("no_such_topic", NOBODY)
+    lookup = steps.lookups.find("no_such_topic", NOBODY)()
     assert lookup.presence is Presence.UNKNOWN
     assert lookup.answers[0].witness == "route"
 
@@ -52,15 +52,15 @@ def test_another_message_with_the_same_hash_is_not_taken_for_it(steps: Steps) ->
     steps.pass_index()
     raw = query_messages(steps.client, steps.target.broker, topic, "BB")
     assert [record.body for record in raw] == [b"Aa"]
-    assert steps.lookups.find(topic, "BB").presence is Presence.ABSENT
-    assert steps.lookups.find(topic, "Aa").presence is Presence.FOUND
+    assert steps.lookups.find(topic, "BB")().presence is Presence.ABSENT
+    assert steps.lookups.find(topic, "Aa")().presence is Presence.FOUND
 
 
 def test_view_message_finds_the_half_and_its_committed_copy_follows_end(steps: Steps) -> None:
     topic = steps.target.new_topic("view")
     half = steps.send_half(topic, colour="blue")
     steps.pass_index()
-    lookup = steps.lookups.view_message(topic, half.unique_key)
+    lookup = steps.lookups.view_message(topic, half.unique_key)()
     assert lookup.presence is Presence.FOUND, lookup.reason
     found = lookup.records[0]
     assert (found.real_topic, found.producer_group, found.body) == (topic, half.group, half.message.body)
@@ -70,17 +70,17 @@ def test_view_message_finds_the_half_and_its_committed_copy_follows_end(steps: S
     )
     assert found.topic == steps.half_topic(topic)
     assert found.properties["colour"] == "blue"
-    assert steps.lookups.committed_copies(topic, half.unique_key).presence is Presence.ABSENT
+    assert steps.lookups.committed_copies(topic, half.unique_key)().presence is Presence.ABSENT
     steps.end(half, from_transaction_check=True)
     steps.until_delivered(topic, 1)
     steps.pass_index()
-    committed = steps.lookups.committed_copies(topic, half.unique_key)
+    committed = steps.lookups.committed_copies(topic, half.unique_key)()
     assert committed.presence is Presence.FOUND, committed.reason
     (copy,) = committed.records
     assert copy.transaction_state is TransactionState.COMMIT
     assert copy.prepared_transaction_offset == half.sent.commit_log_offset
     assert copy.content_digest == found.content_digest
-    assert steps.lookups.view_message(topic, half.unique_key).records[0] == found
+    assert steps.lookups.view_message(topic, half.unique_key)().records[0] == found
 
 
 def test_a_republished_message_counts_as_a_committed_copy(steps: Steps) -> None:
@@ -89,7 +89,7 @@ def test_a_republished_message_counts_as_a_committed_copy(steps: Steps) -> None:
     again = Message(topic=topic, body=half.message.body, keys=half.message.keys, unique_key=half.unique_key)
     steps.instance.sender("PG_repair").send(again)
     steps.pass_index()
-    lookup = steps.lookups.committed_copies(topic, half.unique_key)
+    lookup = steps.lookups.committed_copies(topic, half.unique_key)()
     assert [record.transaction_state for record in lookup.records] == [TransactionState.NONE]
 
 
@@ -98,7 +98,7 @@ def test_all_copies_of_a_half_are_shown_oldest_first(steps: Steps) -> None:
     half = steps.send_half(topic, group=f"PG_nobody_{topic}")
     wanted = 2 if steps.expect.has_half_topic else 1
     records = eventually(
-        lambda: found if len(found := steps.lookups.view_message(topic, half.unique_key).records) >= wanted else None,
+        lambda: found if len(found := steps.lookups.view_message(topic, half.unique_key)().records) >= wanted else None,
         within_seconds=60,
         message="a put-back copy",
     )
@@ -115,12 +115,12 @@ def test_the_record_at_an_offset_is_this_message_or_none(steps: Steps) -> None:
     topic = steps.target.new_topic("offset")
     half = steps.send_half(topic)
     place, name = half.sent.commit_log_offset, steps.target.broker_name
-    found = steps.lookups.at_offset(topic, name, place, half.unique_key)
+    found = steps.lookups.at_offset(topic, name, place, half.unique_key)()
     assert found.presence is Presence.FOUND, found.reason
     assert found.records[0].producer_group == half.group
-    assert steps.lookups.at_offset(topic, name, place, NOBODY).presence is Presence.ABSENT
-    assert steps.lookups.at_offset(topic, name, place + 10_000_000, NOBODY).presence is Presence.ABSENT
-    assert steps.lookups.at_offset(topic, "no-such-broker", place, NOBODY).presence is Presence.UNKNOWN
+    assert steps.lookups.at_offset(topic, name, place, NOBODY)().presence is Presence.ABSENT
+    assert steps.lookups.at_offset(topic, name, place + 10_000_000, NOBODY)().presence is Presence.ABSENT
+    assert steps.lookups.at_offset(topic, "no-such-broker", place, NOBODY)().presence is Presence.UNKNOWN
 
 
 def test_what_the_broker_gave_up_is_found_parked(steps: Steps) -> None:
@@ -128,10 +128,10 @@ def test_what_the_broker_gave_up_is_found_parked(steps: Steps) -> None:
     half = steps.send_half(topic, group=f"PG_nobody_{topic}")
     if not steps.expect.keeps_discarded:
         steps.pass_index()
-        assert steps.lookups.parked_copies(topic, half.unique_key).presence is Presence.ABSENT
+        assert steps.lookups.parked_copies(topic, half.unique_key)().presence is Presence.ABSENT
         return
     (parked,) = eventually(
-        lambda: steps.lookups.parked_copies(topic, half.unique_key).records,
+        lambda: steps.lookups.parked_copies(topic, half.unique_key)().records,
         within_seconds=60,
         message="the broker to give it up",
     )

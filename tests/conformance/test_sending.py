@@ -52,7 +52,9 @@ def test_a_message_is_stored_as_it_was_sent(steps: Steps, uses_v1: bool) -> None
     assert record.unique_key == sent.unique_key
     assert record.physical_offset == sent.commit_log_offset
     assert record.offset_message_id == sent.offset_message_id
-    (by_id,) = steps.lookups.at_offset(topic, steps.target.broker_name, sent.commit_log_offset, sent.unique_key).records
+    (by_id,) = steps.lookups.at_offset(
+        topic, steps.target.broker_name, sent.commit_log_offset, sent.unique_key
+    )().records
     assert (by_id.body, by_id.queue_offset) == (record.body, record.queue_offset)
 
 

@@ -182,12 +182,12 @@ class SecuredRoles:
         subscription = Subscription(environment="test", topic=TOPIC, group=GROUP)
         key = self.half.unique_key if self.half is not None else "0" * 32
         horizon = self._until(lambda: brokers.horizon(TOPIC), lambda found: bool(found.at_ms))
-        halves = brokers.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=None)
+        halves = brokers.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=None)()
         assert halves.is_found, halves.reason
         for found in (
-            brokers.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0),
-            brokers.parked_copies(TOPIC, key, horizon=horizon, not_before_ms=0),
-            *brokers.group_copies(subscription, key, horizon=horizon).values(),
+            brokers.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)(),
+            brokers.parked_copies(TOPIC, key, horizon=horizon, not_before_ms=0)(),
+            *brokers.group_copies(subscription, key, horizon=horizon)().values(),
         ):
             assert not found.is_unknown, found.reason
         self._until(lambda: brokers.watermark(subscription), lambda found: found.state is WatermarkState.KNOWN)

@@ -173,7 +173,8 @@ class ClassicJob:
         client = SimulatedRedis(world.redis, process, retries=True)
         lookups = SimulatedEvidence(process, world.cluster, skew_margin_seconds=0.0).lookups
         self._round = ClassicRound(
-            announcements=Announced(world, process), sets=Sets(client), view_message=lookups.find,
+            announcements=Announced(world, process), sets=Sets(client),
+            view_message=lambda topic, key: lookups.find(topic, key)(),
             hand_over=Business(world, process).hand_over,
         )  # fmt: skip
         process.spawn(self._run)

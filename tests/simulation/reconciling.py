@@ -135,7 +135,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     memory = _memory_of(world, client)
     ledger = world.ledger_of(process)
     evidence = SimulatedEvidence(
-        process, world.cluster, skew_margin_seconds=swarm.skew_margin,
+        process, world.cluster, skew_margin_seconds=swarm.skew_margin, asks_at_once=swarm.workers > 1,
         kept=world.business_queues.kept_by(process, world._ledger_link), on_look=world.business_queues.looked,
     )  # fmt: skip
     evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
@@ -164,7 +164,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         judge=Judge(
             english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
-            rules=JudgingRules(skew_margin_seconds=swarm.skew_margin), workers=workers,
+            rules=JudgingRules(skew_margin_seconds=swarm.skew_margin),
         ),
         repairer=Repairer(
             english=said,

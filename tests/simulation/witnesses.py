@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
@@ -22,6 +23,7 @@ from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, QueuePosition, StoredMessage, WitnessAnswer
 from reconciler.policy.ports.announcing import SeenQueues
+from reconciler.policy.ports.asked import Asked
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
@@ -30,6 +32,8 @@ from reconciler.rocketmq.wire.codes import CHECK_GROUP, CLIENT_VERSION, PROBE_TO
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
+
+R = TypeVar("R")
 
 
 class Cluster:
@@ -66,6 +70,33 @@ def ask(
 ) -> Any:
     """One request to a broker."""
     return broker.link.call(process, act, BrokerUnavailable, unanswered, what)
+
+
+#: Between two looks of a thread at an answer that it waits for.
+POLL_SECONDS = 0.002
+
+
+def sent(process: Process, answer: Callable[[], R]) -> Asked[R]:
+    """A question that is on its way while its thread asks others."""
+    answers: list[R] = []
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            answers.append(answer())
+        except Exception as error:
+            errors.append(error)
+
+    process.spawn(wait)
+
+    def hear() -> R:
+        while not answers and not errors:
+            process.sleep(POLL_SECONDS)
+        for error in errors:
+            raise error
+        return answers[0]
+
+    return hear
 
 
 class RoutesSeen:
@@ -127,9 +158,11 @@ class FamiliesSeen:
 class SimulatedLookups(Lookups):
     """The product's look-ups with simulated wires."""
 
-    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen, *, at_once: bool) -> None:
+        """`at_once`: questions are sent when they are asked, not when they are heard."""
         self._process = process
         self._cluster = cluster
+        self._at_once = at_once
         self._routes = routes  # type: ignore[assignment]
         self._families = FamiliesSeen(cluster)  # type: ignore[assignment]
         self.look_ups = 0
@@ -137,9 +170,12 @@ class SimulatedLookups(Lookups):
 
     def _ask(
         self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
-    ) -> list[BrokerAnswer]:
-        self.on_look_up(topic, key)
-        return [self._one(place, topic, key, accepts, scans=scans) for place in places]
+    ) -> Asked[list[BrokerAnswer]]:
+        def answer() -> list[BrokerAnswer]:
+            self.on_look_up(topic, key)
+            return [self._one(place, topic, key, accepts, scans=scans) for place in places]
+
+        return sent(self._process, answer) if self._at_once else answer
 
     def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, *, scans: bool) -> BrokerAnswer:
         broker = self._cluster.brokers[place.broker_name]
@@ -170,8 +206,14 @@ class SimulatedLookups(Lookups):
             return BrokerAnswer(broker.name, Presence.ABSENT, "scanned, no committed copy")
         return answer_of_hits(broker.name, found, lambda record: record.unique_key == unique_key)
 
-    def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
+    def at_offset(
+        self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str
+    ) -> Asked[Lookup[StoredMessage]]:
         """VIEW_MESSAGE_BY_ID."""
+        answer = partial(self._at_offset, broker_name, commit_log_offset, unique_key)
+        return sent(self._process, answer) if self._at_once else answer
+
+    def _at_offset(self, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         broker = self._cluster.brokers[broker_name]
         self.look_ups += 1
         try:
@@ -417,13 +459,14 @@ class SimulatedEvidence(RemotingBrokerEvidence):
         cluster: Cluster,
         *,
         skew_margin_seconds: float,
+        asks_at_once: bool = False,
         kept: SeenQueues | None = None,
         on_look: Callable[[Process, Broker, str, int], None] = lambda *_: None,
     ) -> None:
         routes, families, admin = RoutesSeen(cluster), FamiliesSeen(cluster), _AdminSeen(process, cluster)
         configs = BrokerConfigs(admin, clock=process.clock)  # type: ignore[arg-type]
         pop_groups = PopGroups(admin, routes, families, configs, clock=process.clock)  # type: ignore[arg-type]
-        self.lookups = SimulatedLookups(process, cluster, routes)
+        self.lookups = SimulatedLookups(process, cluster, routes, at_once=asks_at_once)
         self.routes = routes
         watermarks = SimulatedWatermarks(process, cluster, routes, families, kept=kept, on_look=on_look)
         fields: dict[str, object] = {

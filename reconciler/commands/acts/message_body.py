@@ -61,9 +61,9 @@ def _copies(connections: Connections, unique_key: str) -> Iterator[tuple[str, St
             yield "outbox", kept
         since = row.message.created_at_ms if row is not None else 0
         brokers, topic = witnesses.brokers, plan.topic
-        committed = brokers.committed_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)
+        committed = brokers.committed_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)()
         yield from (("committed copy", message) for message in committed.records)
-        halves = brokers.half_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since, outbox=row)
+        halves = brokers.half_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since, outbox=row)()
         yield from (("half message", message) for message in halves.records)
-        parked = brokers.parked_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)
+        parked = brokers.parked_copies(topic, unique_key, horizon=_NOTHING_PROVED, not_before_ms=since)()
         yield from (("parked copy", message) for message in parked.records)

@@ -52,7 +52,7 @@ def run_job(job: DemoJob, *, dies: bool) -> ClassicReport:
         def view_message(topic: str, unique_key: str) -> Lookup[StoredMessage]:
             if dies:
                 die()
-            return lookups.find(topic, unique_key)
+            return lookups.find(topic, unique_key)()
 
         def hand_over(_subscription: Subscription, message: StoredMessage) -> None:
             business.apply(HandedOverMessage.of(message))

@@ -296,7 +296,10 @@ LOOK_UPS = _counter(
     "outcome",
 )
 LOOK_UP_DURATION = _histogram(
-    "reconciler_lookup_duration_seconds", "Time that a look-up took over all brokers.", "kind", buckets=QUICK_SECONDS
+    "reconciler_lookup_duration_seconds",
+    "Time from a look-up's question until its answer was heard, over all brokers.",
+    "kind",
+    buckets=QUICK_SECONDS,
 )
 REPAIR_STEPS = _counter(
     "reconciler_repairs_total",

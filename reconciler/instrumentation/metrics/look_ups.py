@@ -19,6 +19,7 @@ from reconciler.policy.evidence import (
     StoredMessage,
     Watermark,
 )
+from reconciler.policy.ports.asked import Asked
 from reconciler.policy.ports.evidence import BrokerEvidence, Horizon
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class MeasuredBrokerEvidence:
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Committed copies."""
         ask = self._brokers.committed_copies
         return self._one(
@@ -58,7 +59,7 @@ class MeasuredBrokerEvidence:
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies of the half."""
         ask = self._brokers.half_copies
         return self._one(
@@ -67,30 +68,48 @@ class MeasuredBrokerEvidence:
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies that the broker gave up."""
         ask = self._brokers.parked_copies
         return self._one(topic, "parked", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms))
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
-    ) -> Mapping[str, Lookup[StoredMessage]]:
+    ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
         """Copies in the group's own topics: each counts."""
-        found = self._timed("group", lambda: self._brokers.group_copies(subscription, unique_key, horizon=horizon))
-        for lookup in found.values():
-            self._count(subscription.topic, "group", lookup)
-        return found
+        asked = self._timed("group", lambda: self._brokers.group_copies(subscription, unique_key, horizon=horizon))
 
-    def _one(self, topic: str, kind: str, ask: Callable[[], Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
-        lookup = self._timed(kind, ask)
-        self._count(topic, kind, lookup)
-        return lookup
+        def hear() -> Mapping[str, Lookup[StoredMessage]]:
+            found = asked()
+            for lookup in found.values():
+                self._count(subscription.topic, "group", lookup)
+            return found
 
-    def _timed(self, kind: str, ask: Callable[[], T]) -> T:
+        return hear
+
+    def _one(
+        self, topic: str, kind: str, ask: Callable[[], Asked[Lookup[StoredMessage]]]
+    ) -> Asked[Lookup[StoredMessage]]:
+        asked = self._timed(kind, ask)
+
+        def hear() -> Lookup[StoredMessage]:
+            lookup = asked()
+            self._count(topic, kind, lookup)
+            return lookup
+
+        return hear
+
+    def _timed(self, kind: str, ask: Callable[[], Asked[T]]) -> Asked[T]:
+        """From the question until its answer is heard: what was asked before is heard first."""
         began = self._clock.monotonic_seconds()
-        answer = ask()
-        self._book.observe(c.LOOK_UP_DURATION, kind, value=self._clock.monotonic_seconds() - began)
-        return answer
+        asked = ask()
+
+        def hear() -> T:
+            answer = asked()
+            self._book.observe(c.LOOK_UP_DURATION, kind, value=self._clock.monotonic_seconds() - began)
+            return answer
+
+        return hear
 
     def _count(self, topic: str, kind: str, lookup: Lookup[StoredMessage]) -> None:
         self._book.add(c.LOOK_UPS, topic, kind, lookup.presence.value.lower())

@@ -16,9 +16,9 @@ from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.ports.asked import Asked, heard
 from reconciler.policy.ports.evidence import BrokerEvidence, Horizon, InboxEvidence, OutboxEvidence
 from reconciler.policy.ports.ledger import Repairs
-from reconciler.policy.ports.workers import OneByOne, Workers
 
 A = TypeVar("A")
 _NO_ANSWER = MISSING()
@@ -78,18 +78,13 @@ class Witnesses:
         outbox: OutboxEvidence,
         inbox: InboxEvidence,
         repairs: Repairs,
-        workers: Workers | None = None,
         check_back_wait_seconds: float | None = None,
     ) -> None:
-        """`workers` ask brokers about several keys at once. None: one key after the other.
-
-        `check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says.
-        """
+        """`check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says."""
         self._brokers = brokers
         self._outbox = outbox
         self._inbox = inbox
         self._repairs = repairs
-        self._workers = workers or OneByOne()
         self._check_back_wait_seconds = check_back_wait_seconds
 
     def settle(
@@ -166,14 +161,13 @@ class Witnesses:
         """With the halves that brokers show, and no proof of their index: that none is shown proves nothing."""
         unproved = Horizon(at_ms={})
 
-        def look_up(file: F) -> F:
+        def ask(file: F) -> Asked[Lookup[StoredMessage]]:
             not_before_ms = file.not_before_ms(Question.HALF_COPIES)
-            halves = self._brokers.half_copies(
+            return self._brokers.half_copies(
                 file.topic.topic, file.unique_key, horizon=unproved, not_before_ms=not_before_ms, outbox=file.row
             )
-            return replace(file, halves=halves)
 
-        return list(self._workers.map(look_up, files))
+        return [replace(f, halves=halves) for f, halves in zip(files, heard(ask, files), strict=True)]
 
     def _ask_hand_overs(self, files: Sequence[F]) -> list[F]:
         topic = files[0].topic
@@ -184,47 +178,51 @@ class Witnesses:
         ]
 
     def _ask_brokers(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
-        # Once, before any look-up, on this thread; look-ups are counted on it, too.
+        # Once, before any look-up.
         horizon, positions = snapshot.horizon(), snapshot.positions()
         answered: list[F] = []
-        for file, lookups in self._workers.map(lambda file: self._look_up(question, file, horizon), files):
+        for file, lookups in heard(lambda file: self._asked(question, file, horizon), files):
             for lookup in lookups:
                 snapshot.count(lookup)
             is_placed = question is Question.COMMITTED_COPIES
             answered.append(file.with_group_answers("positions", positions) if is_placed else file)
         return answered
 
-    def _look_up(self, question: Question, file: F, horizon: Horizon) -> tuple[F, Sequence[Lookup[StoredMessage]]]:
-        """One more answer of brokers, and the look-ups behind it. Runs on a worker's thread, touches no state here."""
+    def _asked(self, question: Question, file: F, horizon: Horizon) -> Asked[tuple[F, Sequence[Lookup[StoredMessage]]]]:
+        """One more answer of brokers, and the look-ups behind it. What is about groups and brokers is asked when it is
+        heard: mostly it is remembered."""
         topic, key, not_before_ms = file.topic.topic, file.unique_key, file.not_before_ms(question)
         match question:
             case Question.COMMITTED_COPIES | Question.COPIES_AGAIN:
                 copies = self._brokers.committed_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
-                is_again = question is Question.COPIES_AGAIN
-                return replace(file, copies_again=copies) if is_again else replace(file, copies=copies), [copies]
+                return partial(_with_copies, question, file, copies)
+            case Question.HALF_COPIES:
+                halves = self._brokers.half_copies(
+                    topic, key, horizon=horizon, not_before_ms=not_before_ms, outbox=file.row
+                )
+                return partial(_with_copies, question, file, halves)
+            case Question.PARKED_COPIES:
+                parked = self._brokers.parked_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
+                return partial(_with_copies, question, file, parked)
             case Question.GROUP_COPIES:
                 of_group = {
                     plan.group: self._brokers.group_copies(plan.subscription, key, horizon=horizon)
                     for plan in file.plans_asked(question)
                 }
-                lookups = [lookup for copies_of in of_group.values() for lookup in copies_of.values()]
-                return file.with_group_answers("copies", of_group), lookups
+                return partial(_with_group_copies, file, of_group)
+            case _:
+                return lambda: (self._with_standing(question, file, horizon), ())
+
+    def _with_standing(self, question: Question, file: F, horizon: Horizon) -> F:
+        match question:
             case Question.CONSUME_MODE:
                 found = {p.group: self._brokers.consume_mode(p.subscription) for p in file.plans_asked(question)}
-                return file.with_group_answers("consume_mode", found), []
-            case Question.HALF_COPIES:
-                halves = self._brokers.half_copies(
-                    topic, key, horizon=horizon, not_before_ms=not_before_ms, outbox=file.row
-                )
-                return replace(file, halves=halves), [halves]
-            case Question.PARKED_COPIES:
-                parked = self._brokers.parked_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
-                return replace(file, parked=parked), [parked]
+                return file.with_group_answers("consume_mode", found)
             case Question.FILTER_KIND:
                 kinds = {plan.group: self._brokers.filter_kind(plan.subscription) for plan in file.plans}
-                return file.with_group_answers("filter_kind", kinds), []
+                return file.with_group_answers("filter_kind", kinds)
             case _:
-                return replace(file, check_back=self._half_age(file, horizon)), []
+                return replace(file, check_back=self._half_age(file, horizon))
 
     def _half_age(self, file: CaseFile, horizon: Horizon) -> HalfAge:
         halves = file.own_halves.records if file.own_halves is not None else ()
@@ -241,6 +239,28 @@ class Witnesses:
         if not age.looks_rolled_back(halves):
             return age
         return replace(age, is_past_check=self._brokers.is_past_check(newest))
+
+
+def _with_copies(
+    question: Question, file: F, asked: Asked[Lookup[StoredMessage]]
+) -> tuple[F, Sequence[Lookup[StoredMessage]]]:
+    found = asked()
+    match question:
+        case Question.COMMITTED_COPIES:
+            return replace(file, copies=found), (found,)
+        case Question.COPIES_AGAIN:
+            return replace(file, copies_again=found), (found,)
+        case Question.HALF_COPIES:
+            return replace(file, halves=found), (found,)
+        case _:
+            return replace(file, parked=found), (found,)
+
+
+def _with_group_copies(
+    file: F, of_group: Mapping[str, Asked[Mapping[str, Lookup[StoredMessage]]]]
+) -> tuple[F, Sequence[Lookup[StoredMessage]]]:
+    found = {group: asked() for group, asked in of_group.items()}
+    return file.with_group_answers("copies", found), [one for copies in found.values() for one in copies.values()]
 
 
 def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:

@@ -24,7 +24,6 @@ from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, 
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.policy.ports.ledger import Candidate, KnownBrokers, Repair, Repairs, VerdictEntry
-from reconciler.policy.ports.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +94,13 @@ class Judge:
         known_brokers: KnownBrokers,
         rules: JudgingRules,
         english: Callable[[Fact], str],
-        workers: Workers | None = None,
     ) -> None:
-        """`english` says what releases read that know no codes. `workers` ask brokers about several keys at once;
-        without them one key after the other."""
+        """`english` says what releases read that know no codes."""
         self._witnesses = Witnesses(
             brokers=brokers,
             outbox=outbox,
             inbox=inbox,
             repairs=repairs,
-            workers=workers,
             check_back_wait_seconds=rules.check_back_wait_seconds,
         )
         self._brokers = brokers

@@ -20,6 +20,7 @@ from reconciler.policy.evidence import (
     StoredMessage,
     Watermark,
 )
+from reconciler.policy.ports.asked import Asked
 
 #: Commit time of a key without a known one: then only a primary proves that an outbox has no row.
 WHENEVER_COMMITTED_MS = 2**63 - 1
@@ -38,7 +39,10 @@ class Horizon:
 
 
 class BrokerEvidence(Protocol):
-    """What brokers know. A broker that fails is UNKNOWN in the answer, never an exception."""
+    """What brokers know. A broker that fails is UNKNOWN in the answer, never an exception.
+
+    Copies of a key are asked for at once, and heard when what is returned is called (asked.py).
+    """
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
@@ -101,25 +105,25 @@ class BrokerEvidence(Protocol):
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
         ...
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """All half copies, oldest first (commit-log order per broker). 3.2.6 uses the outbox row's offsets too."""
         ...
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
         ...
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
-    ) -> Mapping[str, Lookup[StoredMessage]]:
+    ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
         """Copies in the group's own topics, those that POP makes included: {"retry": ..., "dead-letter": ...}."""
         ...
 

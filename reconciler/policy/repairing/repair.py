@@ -164,7 +164,7 @@ class Repairer:
         `rate_limit`: shared with the other Repairers of the process. None: one of its own, by the rules.
         """
         self._workers = workers or OneByOne()
-        self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs, workers=self._workers)
+        self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs)
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isinf
 from typing import TypeAlias
 
@@ -29,6 +30,7 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.rocketmq.client.connection import Connection, ConnectionLimits, PeerSilent
+from reconciler.rocketmq.client.in_flight import RequestsInFlight
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.wire.acl import AclCredentials, RequestSigner
@@ -93,9 +95,11 @@ class RemotingClient:
         outgoing: Passage | None = None,
         incoming: Passage | None = None,
         silence_pauses: Backoff = RECONNECTS,
+        in_flight: RequestsInFlight | None = None,
     ) -> None:
         """`silence_pauses`: before an address that did not answer in time is tried again; until then requests to it
-        fail at once. By default as soon as after any other failure."""
+        fail at once. By default as soon as after any other failure. `in_flight`: the bound of pipeline(), shared with
+        other clients."""
         self.clock: Clock = clock or SystemClock()
         self.request_timeout_seconds = request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -105,6 +109,7 @@ class RemotingClient:
         self._outgoing = outgoing
         self._incoming = incoming
         self._silence_pauses = silence_pauses
+        self._in_flight = in_flight or RequestsInFlight()
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._peers: dict[str, _Peer] = {}
@@ -155,6 +160,18 @@ class RemotingClient:
             dropped.set_exception(_dropped(address, command))
             return dropped
         return self._connected(address, timeout).submit(passed, timeout)
+
+    def pipeline(self, address: str, command: Command) -> Future[Command]:
+        """As submit(), for one of many requests: waits until few enough of them wait for answers of the address."""
+        timeout = self.request_timeout_seconds
+        self._in_flight.enter(address, command, timeout)
+        try:
+            future = self.submit(address, command, timeout)
+        except BaseException:
+            self._in_flight.leave(address, command, None)
+            raise
+        future.add_done_callback(partial(self._in_flight.leave, address, command))
+        return future
 
     def submit_soon(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
         """As submit(), but connecting is left to a thread of the address's own: for threads that serve many brokers.

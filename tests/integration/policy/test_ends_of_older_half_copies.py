@@ -51,7 +51,7 @@ def thread(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> I
 
 
 def halves(thread: Thread, key: str) -> tuple[StoredMessage, ...]:
-    return thread.evidence.half_copies(TOPIC, key, horizon=thread.horizon, not_before_ms=0, outbox=None).records
+    return thread.evidence.half_copies(TOPIC, key, horizon=thread.horizon, not_before_ms=0, outbox=None)().records
 
 
 def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent_again(thread: Thread) -> None:
@@ -63,7 +63,7 @@ def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent
     assert answer.outcome == "DONE", answer
 
     def is_parked() -> bool:
-        return thread.evidence.parked_copies(TOPIC, key, horizon=thread.horizon, not_before_ms=0).is_found
+        return thread.evidence.parked_copies(TOPIC, key, horizon=thread.horizon, not_before_ms=0)().is_found
 
     eventually(is_parked, within_seconds=90, message="the broker has forgotten the END")
     assert thread.copies(key)[0].prepared_transaction_offset == first.commit_log_offset

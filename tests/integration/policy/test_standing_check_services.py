@@ -71,7 +71,8 @@ def test_a_committed_half_that_it_never_came_to_is_a_lost_confirm_and_is_ended_o
     eventually(lambda: thread.horizon.at_ms[half.broker] > half.store_timestamp_ms + after_ms, within_seconds=60)
     assert verdict_of(thread, key) is Verdict.LOST_CONFIRM
     assert (
-        len(thread.evidence.half_copies(TOPIC, key, horizon=thread.horizon, not_before_ms=0, outbox=None).records) == 1
+        len(thread.evidence.half_copies(TOPIC, key, horizon=thread.horizon, not_before_ms=0, outbox=None)().records)
+        == 1
     )
     thread.consume_until(key, RepairState.DONE)
     assert len(thread.copies(key)) == 1

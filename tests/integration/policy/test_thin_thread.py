@@ -152,7 +152,7 @@ class Thread:
         """The committed copies, as soon as the broker's index holds as many: it accepts a message before."""
 
         def found() -> tuple[StoredMessage, ...]:
-            records = self.evidence.committed_copies(TOPIC, unique_key, horizon=self.horizon, not_before_ms=0).records
+            records = self.evidence.committed_copies(TOPIC, unique_key, horizon=self.horizon, not_before_ms=0)().records
             assert len(records) >= count
             return records
 
@@ -162,7 +162,7 @@ class Thread:
         """The oldest half copy, as soon as the broker's index holds one."""
 
         def found() -> StoredMessage:
-            lookup = self.evidence.half_copies(TOPIC, unique_key, horizon=self.horizon, not_before_ms=0, outbox=None)
+            lookup = self.evidence.half_copies(TOPIC, unique_key, horizon=self.horizon, not_before_ms=0, outbox=None)()
             assert lookup.records
             return lookup.records[0]
 
@@ -457,10 +457,11 @@ def test_the_half_of_a_dismissed_message_is_told_and_closed_and_no_other(thread:
 
     eventually(closed, within_seconds=60)
     eventually(lambda: not closed() and state(dismissed, ledger) is HalfState.ENDED, within_seconds=120)
-    lookup = thread.evidence.committed_copies(TOPIC, dismissed, horizon=thread.horizon, not_before_ms=0)
+    lookup = thread.evidence.committed_copies(TOPIC, dismissed, horizon=thread.horizon, not_before_ms=0)()
     assert lookup.records == ()
     assert (
-        len(thread.evidence.half_copies(TOPIC, other, horizon=thread.horizon, not_before_ms=0, outbox=None).records) > 1
+        len(thread.evidence.half_copies(TOPIC, other, horizon=thread.horizon, not_before_ms=0, outbox=None)().records)
+        > 1
     )
 
 
@@ -515,7 +516,7 @@ def test_a_lagging_index_is_unknown_never_a_loss() -> None:
         key = thread.lose_end()
         horizon = thread.horizon
         row = thread.outbox.rows[key].seen
-        lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
+        lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)()
         assert lookup.is_unknown
         assert not horizon.at_ms
 

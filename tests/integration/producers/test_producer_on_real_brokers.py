@@ -40,7 +40,7 @@ class Deployment:
     def copies(self, unique_key: str) -> list[StoredMessage]:
         """What consumers get."""
         lookups = Lookups(self.instance.client, self.instance.routes, self.instance.families)
-        return list(lookups.committed_copies(self.topic, unique_key).records)
+        return list(lookups.committed_copies(self.topic, unique_key)().records)
 
 
 @pytest.fixture(params=[pytest.param(version, marks=marks(version)) for version in VERSIONS])

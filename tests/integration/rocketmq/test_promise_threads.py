@@ -37,10 +37,10 @@ def test_a_consumer_of_64_queues_has_as_many_threads_as_one_of_two(
 def test_a_hundred_look_ups_at_once_share_one_connection(broker: EmbeddedBroker, instance: ClientInstance) -> None:
     topic = new_topic(instance, broker.address)
     lookups = Lookups(instance.client, instance.routes, instance.families)
-    lookups.find(topic, "0" * 32)
+    lookups.find(topic, "0" * 32)()
     before = {thread for thread in threading.enumerate() if thread.name.startswith("rocketmq")}
     with ThreadPoolExecutor(20, thread_name_prefix="asking") as pool:
-        answers = list(pool.map(lambda number: lookups.find(topic, f"{number:032X}"), range(100)))
+        answers = list(pool.map(lambda number: lookups.find(topic, f"{number:032X}")(), range(100)))
     after = {thread for thread in threading.enumerate() if thread.name.startswith("rocketmq")}
     assert all(answer.is_absent for answer in answers)
     assert after <= before

@@ -109,7 +109,7 @@ def test_damage_beside_a_copy_of_another_message_is_the_reason_of_the_key() -> N
         witness="broker-a", presence=Presence.FOUND, detail=WHAT, is_damaged=True, is_partial=True
     )  # fmt: skip
     found = Lookup(presence=Presence.FOUND, records=(theirs,), answers=(answer,))
-    world.broker.committed_copies = lambda *_, **__: found  # type: ignore[method-assign]
+    world.broker.committed_copies = lambda *_, **__: lambda: found  # type: ignore[method-assign]
     world.rounds(world.process(), DAMAGED_LOOKS_MAX + 5, every=120.0)
     candidate = world.candidate(broken)
     assert candidate is not None

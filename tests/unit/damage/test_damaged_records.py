@@ -15,13 +15,13 @@ def test_a_copy_that_nobody_can_read_is_told_from_a_broker_that_is_away() -> Non
     with ScriptedCluster() as cluster:
         spoiled = replace(record(), body=b"other")
         cluster.broker.answers_queries({"Orders": [spoiled]})
-        answer = cluster.lookups.committed_copies("Orders", KEY)
+        answer = cluster.lookups.committed_copies("Orders", KEY)()
         assert answer.is_unknown
         assert "does not match its CRC" in str(answer.damage)
         cluster.broker.answers_queries({"Orders": [spoiled, replace(record(), physical_offset=999)]})
-        answer = cluster.lookups.committed_copies("Orders", KEY)
+        answer = cluster.lookups.committed_copies("Orders", KEY)()
         assert [copy.commit_log_offset for copy in answer.records] == [999]
         cluster.be_impatient()
         cluster.broker.on(RequestCode.QUERY_MESSAGE, lambda _: None)
-        answer = cluster.lookups.committed_copies("Orders", KEY)
+        answer = cluster.lookups.committed_copies("Orders", KEY)()
         assert (answer.is_unknown, answer.damage) == (True, None)

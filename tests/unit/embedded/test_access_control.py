@@ -140,9 +140,9 @@ def test_a_refusal_is_neither_absence_nor_end_nor_an_empty_list(family: str) -> 
         with ClientInstance(opened.name_servers, acl=keys("stranger")) as instance:
             lookups = Lookups(instance.client, instance.routes, instance.families)
             for found in (
-                lookups.find(TOPIC, KEY),
-                lookups.view_message(TOPIC, KEY),
-                lookups.at_offset(TOPIC, "embedded", 0, KEY),
+                lookups.find(TOPIC, KEY)(),
+                lookups.view_message(TOPIC, KEY)(),
+                lookups.at_offset(TOPIC, "embedded", 0, KEY)(),
             ):
                 assert found.is_unknown
                 assert "does not know user stranger" in said(found.reason)

@@ -82,7 +82,7 @@ def test_whether_a_check_service_has_passed_a_half_is_seen_with_the_rights_of_lo
             brokers = broker_evidence(connections)
             halves = brokers.half_copies(
                 TOPIC, roles.half.unique_key, horizon=brokers.horizon(TOPIC), not_before_ms=0, outbox=None
-            )
+            )()
             eventually(lambda: brokers.is_past_check(halves.records[0]), within_seconds=30)
     assert not told.lines
 

@@ -25,6 +25,7 @@ from reconciler.policy.evidence import (
     WatermarkState,
     WitnessAnswer,
 )
+from reconciler.policy.ports.asked import Asked
 from reconciler.policy.ports.evidence import Horizon
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -211,38 +212,42 @@ class FakeBroker:
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies under the real topic."""
         found = [c for c in self.copies if (c.topic, c.unique_key) == (topic, unique_key)]
-        return self._answer("copies", unique_key, found, not_before_ms, horizon)
+        answer = self._answer("copies", unique_key, found, not_before_ms, horizon)
+        return lambda: answer
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies under the half topic."""
         del topic, outbox
         found = [h for h in self.halves if h.unique_key == unique_key]
-        return self._answer("halves", unique_key, found, not_before_ms, horizon)
+        answer = self._answer("halves", unique_key, found, not_before_ms, horizon)
+        return lambda: answer
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
-    ) -> Lookup[StoredMessage]:
+    ) -> Asked[Lookup[StoredMessage]]:
         """Copies that the broker gave up."""
         del topic
         found = [p for p in self.parked if p.unique_key == unique_key]
-        return self._answer("parked", unique_key, found, not_before_ms, horizon)
+        answer = self._answer("parked", unique_key, found, not_before_ms, horizon)
+        return lambda: answer
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
-    ) -> Mapping[str, Lookup[StoredMessage]]:
+    ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
         """Retry and dead-letter copies."""
         topics = self.group_topics.get(subscription.group, {})
-        return {
+        answers = {
             kind: self._answer(
                 kind, unique_key, [m for m in topics.get(kind, []) if m.unique_key == unique_key], 0, horizon
             )
             for kind in ("retry", "dead-letter")
         }
+        return lambda: answers
 
     def consume_mode(self, subscription: Subscription) -> ConsumeMode:
         """As set."""

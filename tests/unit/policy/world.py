@@ -297,7 +297,6 @@ class World:
                 repairs=repairs,
                 known_brokers=m.wrap(self.ledger.brokers),
                 rules=self.judging_rules,
-                workers=self.workers,
             ),
             repairer=Repairer(
                 english=said,

@@ -50,11 +50,11 @@ def test_all_brokers_answered_in_full_so_it_is_absent() -> None:
     with ScriptedCluster(versions=(479, 479)) as cluster:
         for broker in cluster.brokers:
             broker.answers_queries({"Orders": [THEIRS]})
-        found = ours(cluster.lookups.committed_copies("Orders", KEY))
+        found = ours(cluster.lookups.committed_copies("Orders", KEY)())
         assert found.is_absent
         assert "of another message" in said(found.reason)
         cluster.broker.answers_queries({"Orders": [THEIRS, record()]})
-        assert [copy.body for copy in ours(cluster.lookups.committed_copies("Orders", KEY)).records] == [b"body"]
+        assert [copy.body for copy in ours(cluster.lookups.committed_copies("Orders", KEY)()).records] == [b"body"]
 
 
 def test_a_broker_that_is_away_may_have_it() -> None:
@@ -62,22 +62,22 @@ def test_a_broker_that_is_away_may_have_it() -> None:
         here, away = cluster.brokers
         here.answers_queries({"Orders": [THEIRS]})
         away.close()
-        assert ours(cluster.lookups.committed_copies("Orders", KEY)).is_unknown
+        assert ours(cluster.lookups.committed_copies("Orders", KEY)()).is_unknown
 
 
 def test_a_full_answer_may_hide_it() -> None:
     hits = [THEIRS, *(record(key=OTHER_KEY, physical_offset=n * 3_000) for n in range(1, MAXIMUM_HITS))]
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({"Orders": hits})
-        assert ours(cluster.lookups.committed_copies("Orders", KEY)).is_unknown
+        assert ours(cluster.lookups.committed_copies("Orders", KEY)()).is_unknown
         cluster.broker.answers_queries({"Orders": hits[:-1]})
-        assert ours(cluster.lookups.committed_copies("Orders", KEY)).is_absent
+        assert ours(cluster.lookups.committed_copies("Orders", KEY)()).is_absent
 
 
 def test_a_record_that_nobody_can_read_may_be_it_and_is_told_as_damage() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({"Orders": [THEIRS, replace(record(), body=b"other")]})
-        found = cluster.lookups.committed_copies("Orders", KEY)
+        found = cluster.lookups.committed_copies("Orders", KEY)()
         assert found.damage is None
         assert ours(found).is_unknown
         damage = ours(found).damage
@@ -90,7 +90,7 @@ def test_an_index_that_is_behind_may_not_have_it_yet() -> None:
         cluster.broker.answers_queries({"Orders": [THEIRS]})
         for at_ms, presence in ((10_000, Presence.UNKNOWN), (10_001, Presence.ABSENT)):
             horizon = Horizon(at_ms={"broker-a": at_ms})
-            found = evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=10_000)
+            found = evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=10_000)()
             assert ours(found).presence is presence
 
 
@@ -111,7 +111,7 @@ def test_one_of_two_places_of_halves_that_does_not_answer_may_have_it() -> None:
             return cluster.broker.refuse(request, 1, "the index is broken")
 
         cluster.broker.on(RequestCode.QUERY_MESSAGE, query)
-        assert ours(cluster.lookups.view_message("Orders", KEY)).is_unknown
+        assert ours(cluster.lookups.view_message("Orders", KEY)()).is_unknown
 
 
 # --------------------------------------------------------------------------- up to 4.2
@@ -123,14 +123,14 @@ def test_3_2_6_has_the_committed_copy_in_a_queue_although_a_key_finds_another_me
     with ScriptedCluster(versions=(V3_2_6,)) as cluster:
         broker = cluster.broker
         broker.answers_queries({"Orders": [half, THEIRS]})
-        assert ours(cluster.lookups.committed_copies("Orders", KEY)).is_unknown, "the queue could not be read"
+        assert ours(cluster.lookups.committed_copies("Orders", KEY)()).is_unknown, "the queue could not be read"
         broker.on(RequestCode.GET_MAX_OFFSET, lambda request: broker.success(request, {"offset": "1"}))
         broker.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, lambda request: broker.success(request, {"offset": "0"}))
         ends = {"nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1"}
         broker.on(
             RequestCode.PULL_MESSAGE, lambda request: broker.success(request, ends, encode_record(copy))
         )  # fmt: skip
-        assert [one.commit_log_offset for one in ours(cluster.lookups.committed_copies("Orders", KEY)).records] == [
+        assert [one.commit_log_offset for one in ours(cluster.lookups.committed_copies("Orders", KEY)()).records] == [
             copy.physical_offset
         ]
 
@@ -139,7 +139,7 @@ def test_3_2_6_may_have_retries_that_no_key_finds() -> None:
     subscription = Subscription(environment="test", topic="Orders", group="CG")
     with ScriptedCluster(versions=(V3_2_6,)) as cluster, evidence_of(cluster) as evidence:
         cluster.broker.answers_queries({"%DLQ%CG": [replace(THEIRS, topic="%DLQ%CG")]})
-        found = evidence.group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
+        found = evidence.group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))()
         assert ours(found["dead-letter"]).is_unknown
 
 
@@ -151,7 +151,7 @@ def test_half_that_only_the_outbox_shows_is_found_beside_one_that_the_key_finds(
         broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: broker.success(request, body=encode_record(half)))
         found = evidence.half_copies(
             "Orders", KEY, horizon=Horizon(at_ms={"broker-a": 5_000}), not_before_ms=1, outbox=ROW
-        )
+        )()
         assert [one.commit_log_offset for one in ours(found).records] == [700]
 
 
@@ -162,5 +162,5 @@ def test_broker_of_the_half_that_left_every_route_may_have_it() -> None:
         cluster.broker.answers_queries({HALF_TOPIC: [theirs]})
         found = evidence.half_copies(
             "Orders", KEY, horizon=Horizon(at_ms={"broker-a": 5_000}), not_before_ms=1, outbox=row
-        )
+        )()
         assert ours(found).is_unknown

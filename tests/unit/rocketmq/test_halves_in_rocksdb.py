@@ -24,12 +24,12 @@ def test_a_half_in_rocksdb_is_not_called_absent(topic: str) -> None:
     half = record(topic=topic, properties=PROPERTIES)
     with ScriptedCluster(versions=(V5_4,)) as cluster:
         cluster.broker.answers_queries({topic: [half]})
-        found = cluster.lookups.view_message("Orders", half.unique_key or "")
+        found = cluster.lookups.view_message("Orders", half.unique_key or "")()
         assert [one.commit_log_offset for one in found.records] == [half.physical_offset]
         assert found.records[0].real_topic == "Orders"
         assert [answer.presence for answer in found.answers] == [Presence.FOUND]  # once a broker
         cluster.broker.answers_queries({})
-        assert cluster.lookups.view_message("Orders", half.unique_key or "").is_absent
+        assert cluster.lookups.view_message("Orders", half.unique_key or "")().is_absent
 
 
 @pytest.mark.set_up(
@@ -44,7 +44,7 @@ def test_a_half_is_not_absent_while_one_of_its_two_places_does_not_answer(silent
             return cluster.broker.refuse(request, code, "the index is broken")
 
         cluster.broker.on(RequestCode.QUERY_MESSAGE, query)
-        answer = cluster.lookups.view_message("Orders", "KEY")
+        answer = cluster.lookups.view_message("Orders", "KEY")()
         assert answer.is_unknown
         assert "the index is broken" in said(answer.reason)
 
@@ -52,7 +52,7 @@ def test_a_half_is_not_absent_while_one_of_its_two_places_does_not_answer(silent
 def test_an_older_broker_is_not_asked_for_halves_in_rocksdb() -> None:
     with ScriptedCluster(versions=(MQVersion.V5_3_3,)) as cluster:
         cluster.broker.answers_queries({})
-        assert cluster.lookups.view_message("Orders", "KEY").is_absent
+        assert cluster.lookups.view_message("Orders", "KEY")().is_absent
         asked = [one.fields["topic"] for one in cluster.broker.asked if one.code == RequestCode.QUERY_MESSAGE]
         assert asked == [HALF_TOPIC]
 
@@ -62,7 +62,7 @@ def test_an_open_half_in_rocksdb_which_is_never_put_back_is_not_taken_for_rolled
     with ScriptedCluster(versions=(V5_4,)) as cluster:
         cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.success(request, body=config))
         cluster.broker.answers_queries({ROCKSDB_HALF_TOPIC: [record(topic=ROCKSDB_HALF_TOPIC, properties=PROPERTIES)]})
-        half = cluster.lookups.view_message("Orders", record().unique_key or "").records[0]
+        half = cluster.lookups.view_message("Orders", record().unique_key or "")().records[0]
         with ClientInstance(cluster.name_server.address, client=cluster.client) as instance:
             evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
             assert evidence.rollback_evident_after_seconds(replace(half, topic=HALF_TOPIC)) == 5.0

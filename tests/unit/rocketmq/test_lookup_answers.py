@@ -39,7 +39,7 @@ def _half(**changes: object) -> object:
 def test_a_hash_collision_is_not_the_message() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({"Orders": [record(key=OTHER), record(topic="Aa", key=KEY)]})
-        answer = cluster.lookups.committed_copies("Orders", KEY)
+        answer = cluster.lookups.committed_copies("Orders", KEY)()
         assert answer.is_absent
         assert "2 hits of other messages" in said(answer.reason)
 
@@ -48,15 +48,15 @@ def test_as_many_collisions_as_fit_hide_the_message() -> None:
     with ScriptedCluster() as cluster:
         hits = [record(key=OTHER, physical_offset=n * 200) for n in range(MAXIMUM_HITS)]
         cluster.broker.answers_queries({"Orders": hits})
-        assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_unknown
         cluster.broker.answers_queries({"Orders": [*hits[:-1], record(key=KEY, physical_offset=9_999)]})
-        assert cluster.lookups.committed_copies("Orders", KEY).is_found
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_found
 
 
 def test_a_key_that_is_indexed_twice_is_one_record() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({"Orders": [record(), record()]})
-        assert len(cluster.lookups.committed_copies("Orders", KEY).records) == 1
+        assert len(cluster.lookups.committed_copies("Orders", KEY)().records) == 1
 
 
 def test_prepared_and_rolled_back_records_are_no_committed_copies() -> None:
@@ -69,8 +69,8 @@ def test_prepared_and_rolled_back_records_are_no_committed_copies() -> None:
                 ]
             }
         )
-        assert cluster.lookups.committed_copies("Orders", KEY).is_absent
-        halves = cluster.lookups.view_message("Orders", KEY)
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_absent
+        halves = cluster.lookups.view_message("Orders", KEY)()
         assert [half.transaction_state for half in halves.records] == [TransactionState.PREPARED]
 
 
@@ -83,7 +83,7 @@ def test_each_family_keeps_halves_in_its_own_place() -> None:
             _half(physical_offset=1_000, store_timestamp_ms=10),
         ]
         new.answers_queries({HALF_TOPIC: copies})  # type: ignore[dict-item]  # records
-        halves = cluster.lookups.view_message("Orders", KEY)
+        halves = cluster.lookups.view_message("Orders", KEY)()
         assert [(half.broker, half.commit_log_offset) for half in halves.records] == [
             ("broker-a", 1_000),
             ("broker-b", 1_000),
@@ -95,8 +95,8 @@ def test_a_half_of_another_topic_is_not_this_message() -> None:
     with ScriptedCluster() as cluster:
         foreign = record(topic=HALF_TOPIC, properties={"REAL_TOPIC": "Invoices"})
         cluster.broker.answers_queries({HALF_TOPIC: [foreign], DISCARD_TOPIC: [replace(foreign, topic=DISCARD_TOPIC)]})
-        assert cluster.lookups.view_message("Orders", KEY).is_absent
-        assert cluster.lookups.parked_copies("Orders", KEY).is_absent
+        assert cluster.lookups.view_message("Orders", KEY)().is_absent
+        assert cluster.lookups.parked_copies("Orders", KEY)().is_absent
 
 
 def test_one_broker_that_is_away_makes_absent_unknown_but_not_found() -> None:
@@ -104,14 +104,14 @@ def test_one_broker_that_is_away_makes_absent_unknown_but_not_found() -> None:
         here, away = cluster.brokers
         here.answers_queries({})
         away.close()
-        absent = cluster.lookups.committed_copies("Orders", KEY)
+        absent = cluster.lookups.committed_copies("Orders", KEY)()
         assert absent.is_unknown
         assert {answer.witness: answer.presence for answer in absent.answers} == {
             "broker-a": Presence.ABSENT,
             "broker-b": Presence.UNKNOWN,
         }
         here.answers_queries({"Orders": [record()]})
-        assert cluster.lookups.committed_copies("Orders", KEY).is_found
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_found
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 16, 17])
@@ -119,9 +119,9 @@ def test_an_error_of_a_broker_is_no_absence(code: int) -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.on(RequestCode.QUERY_MESSAGE, lambda request: cluster.broker.refuse(request, code, "why"))
         for answer in (
-            cluster.lookups.committed_copies("Orders", KEY),
-            cluster.lookups.view_message("Orders", KEY),
-            cluster.lookups.find("Orders", KEY),
+            cluster.lookups.committed_copies("Orders", KEY)(),
+            cluster.lookups.view_message("Orders", KEY)(),
+            cluster.lookups.find("Orders", KEY)(),
         ):
             assert answer.is_unknown
             assert "why" in said(answer.reason)
@@ -134,10 +134,10 @@ def test_silence_and_damaged_records_are_no_absence() -> None:
         spoiled = replace(record(), body=b"other")
         for body in (damaged, encode_record(spoiled)):
             broker.on(RequestCode.QUERY_MESSAGE, partial(broker.success, body=body))
-            assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+            assert cluster.lookups.committed_copies("Orders", KEY)().is_unknown
         cluster.be_impatient()
         broker.on(RequestCode.QUERY_MESSAGE, lambda _: None)
-        assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_unknown
 
 
 @pytest.mark.parametrize("module", ["zstandard", "lz4"])
@@ -149,16 +149,16 @@ def test_a_copy_that_lacks_only_a_package_here_is_unknown_and_never_damage(
     packed = record(body=b"packed", system_flag=int(SystemFlag.COMPRESSED | kind))
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({"Orders": [packed], HALF_TOPIC: [replace(packed, topic=HALF_TOPIC)]})
-        for answer in (cluster.lookups.committed_copies("Orders", KEY), cluster.lookups.find("Orders", KEY)):
+        for answer in (cluster.lookups.committed_copies("Orders", KEY)(), cluster.lookups.find("Orders", KEY)()):
             assert answer.is_unknown
             assert f"pip install {module}" in said(answer.reason)
             assert answer.damage is None  # what is damaged is quarantined: no round would ask for it again
         spoiled = replace(record(physical_offset=2_000), body=b"other")
         cluster.broker.answers_queries({"Orders": [spoiled, packed]})
-        assert cluster.lookups.committed_copies("Orders", KEY).damage is None
+        assert cluster.lookups.committed_copies("Orders", KEY)().damage is None
         readable = record(physical_offset=3_000)
         cluster.broker.answers_queries({"Orders": [packed, readable]})
-        partly = cluster.lookups.committed_copies("Orders", KEY)
+        partly = cluster.lookups.committed_copies("Orders", KEY)()
         assert [found.commit_log_offset for found in partly.records] == [3_000]
         assert partly.answers[0].is_partial
 
@@ -183,21 +183,21 @@ def test_more_copies_than_fit_a_frame_do_not_hide_the_newest(keys: list[str], pr
     with ScriptedCluster() as cluster:
         cluster.broker.on(RequestCode.QUERY_MESSAGE, many)
         cluster.families.facts(cluster.broker.address)
-        assert cluster.lookups.committed_copies("Orders", KEY).presence is presence
+        assert cluster.lookups.committed_copies("Orders", KEY)().presence is presence
 
 
 def test_a_topic_without_a_route_is_unknown() -> None:
     with ScriptedCluster() as cluster:
-        assert cluster.lookups.committed_copies("Nothing", KEY).is_unknown
-        assert cluster.lookups.view_message("Nothing", KEY).is_unknown
-        assert cluster.lookups.at_offset("Nothing", "broker-a", 0, KEY).is_unknown
-        assert cluster.lookups.at_offset("Orders", "broker-z", 0, KEY).is_unknown
+        assert cluster.lookups.committed_copies("Nothing", KEY)().is_unknown
+        assert cluster.lookups.view_message("Nothing", KEY)().is_unknown
+        assert cluster.lookups.at_offset("Nothing", "broker-a", 0, KEY)().is_unknown
+        assert cluster.lookups.at_offset("Orders", "broker-z", 0, KEY)().is_unknown
 
 
 def test_every_time_is_looked_in() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({})
-        cluster.lookups.find("Orders", KEY)
+        cluster.lookups.find("Orders", KEY)()
         query = next(request for request in cluster.broker.asked if request.code == RequestCode.QUERY_MESSAGE)
         assert (query.fields["beginTimestamp"], query.fields["endTimestamp"]) == ("0", str(2**63 - 1))
         assert "_UNIQUE_KEY_QUERY" not in query.fields
@@ -214,7 +214,7 @@ def test_every_time_is_looked_in() -> None:
 def test_only_one_remark_says_that_nothing_is_at_an_offset(remark: str | None, presence: Presence) -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: cluster.broker.refuse(request, 1, remark))
-        assert cluster.lookups.at_offset("Orders", "broker-a", 5, KEY).presence is presence
+        assert cluster.lookups.at_offset("Orders", "broker-a", 5, KEY)().presence is presence
 
 
 # --------------------------------------------------------------------------- 3.2.6: the queue is scanned
@@ -244,12 +244,12 @@ def test_a_committed_copy_that_is_not_indexed_is_seen_in_its_queue() -> None:
     with ScriptedCluster(versions=(78,)) as cluster:
         cluster.broker.answers_queries({"Orders": [half]})
         _queue_of(cluster.broker, list(copies), maximum=5)
-        answer = cluster.lookups.committed_copies("Orders", KEY)
+        answer = cluster.lookups.committed_copies("Orders", KEY)()
         assert [copy.commit_log_offset for copy in answer.records] == [5_000]
         _queue_of(cluster.broker, list(copies[:3]), maximum=3)
-        assert cluster.lookups.committed_copies("Orders", KEY).is_absent
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_absent
         _queue_of(cluster.broker, list(copies[:3]), maximum=5)  # the broker does not give all it has
-        assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+        assert cluster.lookups.committed_copies("Orders", KEY)().is_unknown
 
 
 # --------------------------------------------------------------------------- index horizon
@@ -334,7 +334,7 @@ def test_absent_counts_only_where_the_index_has_passed_the_moment() -> None:
 
             def ask(**at_ms: int) -> Lookup[StoredMessage]:
                 horizon = Horizon(at_ms={name.replace("_", "-"): time for name, time in at_ms.items()})
-                return evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=10_000)
+                return evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=10_000)()
 
             assert ask(broker_a=10_001, broker_b=10_001).is_absent
             for unproved, why in (
@@ -343,7 +343,7 @@ def test_absent_counts_only_where_the_index_has_passed_the_moment() -> None:
             ):
                 assert unproved.is_unknown
                 assert [why in said(answer.fact) for answer in unproved.answers] == [False, True]
-            parked = evidence.parked_copies("Orders", KEY, horizon=Horizon(at_ms={}), not_before_ms=0)
+            parked = evidence.parked_copies("Orders", KEY, horizon=Horizon(at_ms={}), not_before_ms=0)()
             assert parked.is_unknown
 
 
@@ -356,12 +356,12 @@ def test_a_delayed_retry_of_another_group_is_nobodys_retry_here() -> None:
         horizon = Horizon(at_ms={"broker-a": 1})
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
             evidence = _evidence(cluster, instance)
-            assert evidence.group_copies(subscription, KEY, horizon=horizon)["retry"].is_absent
+            assert evidence.group_copies(subscription, KEY, horizon=horizon)()["retry"].is_absent
             waiting = record(
                 topic="SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "%RETRY%CG", "RETRY_TOPIC": "Orders"}
             )
             cluster.broker.answers_queries({"SCHEDULE_TOPIC_XXXX": [waiting]})
-            found = evidence.group_copies(subscription, KEY, horizon=horizon)
+            found = evidence.group_copies(subscription, KEY, horizon=horizon)()
             assert [copy.real_topic for copy in found["retry"].records] == ["Orders"]
             assert found["dead-letter"].is_absent
 
@@ -375,7 +375,7 @@ def test_a_copy_that_waits_in_the_retry_topic_of_its_group_is_missed(brokers: li
             broker.answers_queries({"%RETRY%CG": [given_back]})
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
             horizon = Horizon(at_ms=dict.fromkeys(brokers, 1))
-            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=horizon)
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=horizon)()
     assert [(copy.broker, copy.real_topic) for copy in found["retry"].records] == [(name, "Orders") for name in brokers]
     assert found["dead-letter"].is_absent
 
@@ -387,7 +387,8 @@ def test_a_dead_letter_that_names_the_retry_topic_of_pop_is_taken_for_one_of_ano
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({"%DLQ%CG": [given_up]})
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
-            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
+            horizon = Horizon(at_ms={"broker-a": 1})
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=horizon)()
     assert [copy.real_topic for copy in found["dead-letter"].records] == ["Orders"]
 
 
@@ -396,7 +397,8 @@ def test_3_2_6_does_not_see_retries_of_transactions_in_its_index() -> None:
     with ScriptedCluster(versions=(78,)) as cluster:
         cluster.broker.answers_queries({})
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
-            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
+            horizon = Horizon(at_ms={"broker-a": 1})
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=horizon)()
             assert found["retry"].is_unknown
             assert found["dead-letter"].is_unknown
 
@@ -413,7 +415,7 @@ def test_up_to_4_2_the_outbox_shows_a_half_that_no_key_finds() -> None:
             evidence = _evidence(cluster, instance)
 
             def ask(outbox: OutboxRow | None) -> Lookup[StoredMessage]:
-                return evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=outbox)
+                return evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=outbox)()
 
             assert ask(None).is_absent
             assert [copy.commit_log_offset for copy in ask(row).records] == [700]
@@ -433,12 +435,12 @@ def test_a_half_whose_broker_left_every_route_is_not_absent() -> None:
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
             evidence = _evidence(cluster, instance)
             horizon = Horizon(at_ms={"broker-a": 5_000})
-            found = evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row)
+            found = evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row)()
             assert found.is_unknown
             assert "broker-z" in said(found.reason)
             # Whoever says that it never comes back waits for its answer no longer: the kept body can be sent.
             retired = RemotingBrokerEvidence(instance, skew_margin_seconds=1.0, retired_brokers=["broker-z"])
-            assert retired.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row).is_absent
+            assert retired.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row)().is_absent
 
 
 _ROW = TableRow(

@@ -94,7 +94,7 @@ def test_a_hostile_route_is_an_error_and_no_memory(body: bytes) -> None:
         server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda request: server.success(request, body=body))
         with pytest.raises(BrokerUnavailable, match="no name server answers"):
             cluster.routes.route("Orders")
-        assert cluster.lookups.find("Orders", "key").is_unknown
+        assert cluster.lookups.find("Orders", "key")().is_unknown
 
 
 # --------------------------------------------------------------------------- kept routes
@@ -175,18 +175,18 @@ def test_the_kept_route_of_a_missing_topic_does_not_outlive_its_time_in_memory()
 def test_a_route_that_stands_for_sends_alone_proves_no_absence() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({})
-        assert cluster.lookups.find("Orders", "KEY").is_absent
+        assert cluster.lookups.find("Orders", "KEY")().is_absent
         del cluster.name_server.routes["Orders"]
         for _ in range(2):
             assert cluster.routes.write_queues("Orders")
             with pytest.raises(TopicNotFound):
                 cluster.routes.whereabouts("Orders")
-            assert cluster.lookups.find("Orders", "KEY").is_unknown
+            assert cluster.lookups.find("Orders", "KEY")().is_unknown
         cluster.routes.expect("Orders", ())
         assert cluster.routes.seen("Orders") == frozenset()
         cluster.name_server.close()
         assert cluster.routes.write_queues("Orders")
-        assert cluster.lookups.find("Orders", "KEY").is_unknown
+        assert cluster.lookups.find("Orders", "KEY")().is_unknown
 
 
 def test_an_ipv6_broker_is_reached_with_and_without_brackets() -> None:

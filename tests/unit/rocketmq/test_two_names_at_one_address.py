@@ -62,20 +62,20 @@ def test_the_index_of_one_broker_does_not_stand_for_that_of_another_with_its_add
 
 def test_what_a_broker_lacks_is_not_absent_at_another_with_its_address(cluster: ScriptedCluster) -> None:
     for lookup in (
-        cluster.lookups.committed_copies("Orders", KEY),
-        cluster.lookups.view_message("Orders", KEY),
-        cluster.lookups.at_offset("Orders", "dead-z", 1_000, KEY),
+        cluster.lookups.committed_copies("Orders", KEY)(),
+        cluster.lookups.view_message("Orders", KEY)(),
+        cluster.lookups.at_offset("Orders", "dead-z", 1_000, KEY)(),
     ):
         assert lookup.is_unknown
-    lookup = cluster.lookups.committed_copies("Orders", KEY)
+    lookup = cluster.lookups.committed_copies("Orders", KEY)()
     assert "broker-a and dead-z are both said to be at" in said(lookup.reason)
     cluster.broker.on(
         RequestCode.VIEW_MESSAGE_BY_ID,
         lambda request: cluster.broker.refuse(request, 1, "can not find message by the offset, 1000"),
     )
-    assert cluster.lookups.at_offset("Orders", "dead-z", 1_000, KEY).is_unknown
+    assert cluster.lookups.at_offset("Orders", "dead-z", 1_000, KEY)().is_unknown
     cluster.broker.answers_queries({"Orders": [record()]})
-    assert cluster.lookups.committed_copies("Orders", KEY).is_found
+    assert cluster.lookups.committed_copies("Orders", KEY)().is_found
 
 
 def _has_queues_up_to_5(cluster: ScriptedCluster) -> None:

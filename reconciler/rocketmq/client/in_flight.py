@@ -1,0 +1,71 @@
+"""How many pipelined requests wait for the answers of one broker."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from reconciler.errors import BrokerBusy, RequestTimeout
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+
+#: To one broker at the same time.
+REQUESTS_MAX = 64
+#: Of their bodies; a larger one goes alone.
+BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Address:
+    """What waits at one address. Confined by the lock of its RequestsInFlight."""
+
+    #: Halved when the broker is strained; grows again, by one each time that so many were answered.
+    allowed: float
+    requests: int = 0
+    size: int = 0
+
+
+class RequestsInFlight:
+    """Bounds what is on its way to each address by number and bytes. Thread-safe; clients of a process may share it."""
+
+    def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
+        self._requests_max = requests_max
+        self._changed = threading.Condition()
+        self._addresses: dict[str, _Address] = {}
+
+    def enter(self, address: str, command: Command, timeout_seconds: float) -> None:
+        """Waits for room. Raises BrokerBusy if there is none in time: nothing was sent."""
+        size = len(command.body)
+        with self._changed:
+            at = self._addresses.setdefault(address, _Address(allowed=self._requests_max))
+
+            def has_room() -> bool:
+                return not at.requests or (at.requests < int(at.allowed) and at.size + size <= BYTES_MAX)
+
+            if not self._changed.wait_for(has_room, timeout_seconds):
+                raise BrokerBusy(f"{address}: {at.requests} requests wait for their answer already")
+            at.requests += 1
+            at.size += size
+
+    def leave(self, address: str, command: Command, answered: Future[Command] | None) -> None:
+        """The request has its answer, or will have none. None: it was not sent."""
+        with self._changed:
+            at = self._addresses[address]
+            at.requests -= 1
+            at.size -= len(command.body)
+            if answered is not None:
+                if _is_strained(answered):
+                    at.allowed = max(1.0, at.allowed / 2)
+                else:
+                    at.allowed = min(self._requests_max, at.allowed + 1 / at.allowed)
+            self._changed.notify_all()
+
+
+def _is_strained(answered: Future[Command]) -> bool:
+    if answered.cancelled():  # given up after its time
+        return True
+    error = answered.exception()
+    if error is not None:
+        return isinstance(error, RequestTimeout)
+    return answered.result().code == ResponseCode.SYSTEM_BUSY
