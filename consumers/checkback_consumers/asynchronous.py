@@ -207,6 +207,10 @@ class AwaitedSession(SqlSession, AwaitedConnection):
             if has_struck:
                 raise UsageError(ENDED) from error
             raise
+        finally:
+            if has_struck and self._alchemy is not None:
+                with suppress(Exception):  # closed by the handler
+                    self._alchemy.invalidate()  # its pool would give it to the next message
 
     def select_one(self, sql: str, parameters: Parameters) -> Any:
         """As the synchronous one. All of these statements are ours: one that meets a failed transaction has found a
