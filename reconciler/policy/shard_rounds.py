@@ -285,7 +285,7 @@ class ShardRounds:
         return (
             _is_left_by(last, state)
             and state.now_ms >= last.at_ms
-            and self._clock.monotonic_seconds() - at_seconds < rest_seconds * _share_of_rest(shard.subscription)
+            and self._clock.monotonic_seconds() - at_seconds < rest_seconds * share_of_rest(shard.subscription)
         )
 
     def _own_last(self, shard: Shard, look: ShardLook | None) -> RoundDone | None:
@@ -380,9 +380,9 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
     return min(clock.now_ms(), *(state.now_ms for state in states))
 
 
-def _share_of_rest(subscription: Subscription) -> float:
-    """Two thirds to one: subscriptions that went to rest together do not have their next rounds in one turn."""
-    return 1 - zlib.crc32(str(subscription).encode()) % 1_000 / 3_000
+def share_of_rest(of: Subscription | str) -> float:
+    """Two thirds to one: what went to rest together does not have its next rounds in one turn."""
+    return 1 - zlib.crc32(str(of).encode()) % 1_000 / 3_000
 
 
 def _is_left_by(last: RoundDone, state: ShardState) -> bool:

@@ -15,7 +15,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.ledger import Candidates, Holds, Outages, Repairs
-from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds
+from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds, share_of_rest
 
 
 class Turn:
@@ -61,7 +61,8 @@ class Turn:
 
     def _rests(self, topic: TopicPlan) -> bool:
         ended_at = self._ended.get(topic.topic)
-        if ended_at is None or self._clock.monotonic_seconds() - ended_at >= self._rest_seconds:
+        now = self._clock.monotonic_seconds()
+        if ended_at is None or now - ended_at >= self._rest_seconds * share_of_rest(topic.topic):
             return False
         return all(
             self._shards.are_calm(topic.shards_of(plan.subscription), grace_seconds=plan.grace_period_seconds)

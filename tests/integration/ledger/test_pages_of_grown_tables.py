@@ -175,6 +175,14 @@ def plans(ledger: SqlLedger, read: Callable[[], object], *, how: str = MEASURED)
         ]
 
 
+def plans_of_rounds(ledger: SqlLedger, read: Callable[[], object]) -> list[str]:
+    """Without that of rows of rest: a table that has one row a subscription."""
+    found = plans(ledger, read)
+    of_rounds = [plan for plan in found if "reconciler_subscription" not in plan]
+    assert len(of_rounds) >= len(found) - 1
+    return of_rounds
+
+
 def listing(
     ledger: SqlLedger, name: str, only: LedgerFilter, *, after: Position | None, limit: int = LIMIT
 ) -> Page[Any]:
@@ -220,7 +228,7 @@ def test_the_newest_round_of_each_shard_costs_more_than_a_seek(ledger: SqlLedger
     found = ledger.reports.last_rounds(of)
     assert [one.done.shard.number for one in found] == list(range(64))
     assert max(one.done.generation for one in found) == ROWS
-    for plan in plans(ledger, partial(ledger.reports.last_rounds, of)):
+    for plan in plans_of_rounds(ledger, partial(ledger.reports.last_rounds, of)):
         assert re.search("Backward using reconciler_round_pkey|PRIMARY|optimized away|no matching", plan, re.I), plan
         assert not re.search("Sort|filesort|index_merge", plan), plan
         read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
@@ -230,7 +238,7 @@ def test_the_newest_round_of_each_shard_costs_more_than_a_seek(ledger: SqlLedger
 def test_shards_whose_rounds_are_new_cost_more_than_these_rounds(ledger: SqlLedger) -> None:
     ask = partial(ledger.reports.shards_since, "e", since_ms=ROWS // 4 - 100)
     assert len(ask()) == 64
-    for plan in plans(ledger, ask):
+    for plan in plans_of_rounds(ledger, ask):
         assert re.search(r"(using|on) ix_\w+_stored\w* |\| ix_\w+_stored\w* \| \d", plan), plan
         read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
         assert max(read, default=0) <= 400, plan

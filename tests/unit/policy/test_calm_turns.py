@@ -5,7 +5,7 @@ Once a minute the rows of rest are written in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +32,10 @@ from reconciler.sql.tables import ledger_metadata
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World, key
 
 
-def turn_of(world: World, process: ReconcileRound) -> Turn:
+def turn_of(world: World, process: ReconcileRound, topics: Sequence[TopicPlan] = ()) -> Turn:
     """As a process begins its turns."""
     return Turn(
-        [world.topic],
+        topics or [world.topic],
         shards=process.shards,
         outages=world.ledger.outages,
         holds=world.ledger.holds,
@@ -115,6 +115,26 @@ def test_a_key_that_is_set_apart_wakes_its_topic() -> None:
     process.run(world.subscriptions[0])
     turn.ended(world.topic)
     assert turn.begin() == [world.topic]
+
+
+def test_topics_that_went_to_rest_together_have_their_next_rounds_in_different_turns() -> None:
+    """Hundreds that begin at once would hold each other, and the ledger, up."""
+    world, process, _ = calm()
+    topics = [topic_named(f"T{n}") for n in range(60)]
+    turn = turn_of(world, process, topics)
+    turn.begin()
+    for topic in topics:
+        for shard in topic.shards_of(topic.subscriptions[0].subscription):
+            assert process.shards.run(shard).done is not None
+        turn.ended(topic)
+    begun = []
+    for _ in range(12):
+        world.clock.advance(5)
+        begun.append(turn.begin())
+        for topic in begun[-1]:
+            turn.ended(topic)
+    assert {topic.topic for turn in begun for topic in turn} == {topic.topic for topic in topics}, "within a minute"
+    assert max(len(of) for of in begun) <= 30
 
 
 # ---- rows of rest
@@ -284,6 +304,8 @@ def cost_of_a_turn(
             clock.advance(15)  # half of a lease
             assert turn.begin() == []
         clock.advance(15)
+        for topic in topics:
+            turn.ended(topic)
         with exchanges(engine, monkeypatch) as counted:
             assert turn.begin() == []
     engine.dispose()
