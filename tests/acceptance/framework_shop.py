@@ -1,4 +1,4 @@
-"""What docs/how-to/frameworks.md needs and does not show: databases, a Django project, calls of what it defines."""
+"""What docs/how-to/frameworks.md needs and does not show: databases, and calls of what it defines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy as sa
 
 from checkback_consumers import CommitRecorder, TransactionalConsumer
-from checkback_producers import AnnouncementRoute, TransactionalProducer, open_producer
+from checkback_producers import AnnouncementRoute, Outcome, TransactionalProducer, open_producer
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.acceptance.page_worlds import PageDeployment
@@ -56,42 +56,32 @@ class FrameworkShop(Stacked):
 
     def beginning(self) -> Beginning:
         """For `run_page`."""
-        return self._deployed.beginning(
-            names=self.names, producer_on_postgresql=self.on_postgresql, a_project_of_django=self.on_django
-        )
+        return self._deployed.beginning(names=self.names, producer_on_postgresql=self.on_postgresql)
 
     def on_postgresql(self) -> None:
         """Tries what came before on the page; from now on `producer` is that of a service with PostgreSQL."""
         for number, place in enumerate(("place", "place_by_session", "place_by_driver"), 1):
             assert self.names[place](number)
-        self._bill(self.names["bill"], self._bills, [1, 2, 3])
+        assert self.names["place_both"](5, 6) == (Outcome.COMMIT, Outcome.COMMIT)
+        self._bill(self.names["bill"], self._bills, [1, 2, 3, 5, 6])
         self.kept = self.names["producer"]
         plain = self._postgres_url.replace("+psycopg", "")
         with psycopg.connect(plain) as connection:
-            for table in TABLES:
-                connection.execute(table)
+            for statement in (*TABLES, "CREATE SEQUENCE order_numbers START 1000"):
+                connection.execute(statement)
         self.names |= {"postgresql_url": plain, "producer": self._producer("order-service-2", self._postgres_url)}
 
-    def on_django(self) -> None:
-        """Tries psycopg; then there is a Django project on the same database."""
-        assert self.names["place_by_psycopg"](4)
-        self._bill(self.names["bill_by_psycopg"], self._postgres_bills, [4])
-        self.names |= django_models(sa.make_url(self._postgres_url))
-
     def try_the_rest(self) -> None:
-        """What stands at the end of the page."""
-        assert self.names["place_by_django"](5)
-        close_djangos_connections()
+        """What stands behind it."""
+        assert self.names["place_by_psycopg"](4)
+        assert self.names["place_with_a_drawn_number"]()
+        self._bill(self.names["bill_by_psycopg"], self._postgres_bills, [4, 1000])
         self.names["asynchronous_url"] = self._postgres_url.replace("+psycopg", "+asyncpg")
         assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/9"))["unique_key"]
-        self._bill(self.names["bill_by_django"], self._postgres_bills, [4, 5, 9])
-        assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/10"))["unique_key"]
-        asyncio.run(self._receive([4, 5, 9, 10]))
+        asyncio.run(self._receive([4, 9, 1000]))
         self.names["producer"] = self.kept
-        assert self.names["web"].test_client().post("/orders/6").get_json()["unique_key"]
-        assert asyncio.run(posted(self.names["api"], "/orders/7"))["unique_key"]
         assert asyncio.run(self.names["place_in_a_thread"](8))
-        self._bill(self.names["bill"], self._bills, [1, 2, 3, 6, 7, 8])
+        self._bill(self.names["bill"], self._bills, [1, 2, 3, 5, 6, 8])
 
     def _producer(self, group: str, url: str) -> TransactionalProducer:
         return self._stack.enter_context(self._made(group, url))
@@ -141,29 +131,3 @@ async def posted(application: Any, path: str) -> Any:
     async with application.router.lifespan_context(application):
         await application({**scope, **where}, receive, send)
     return json.loads(b"".join(parts))
-
-
-def django_models(url: sa.URL) -> dict[str, Any]:
-    """Models over the tables of the database."""
-    import django  # type: ignore[import-untyped]
-    from django.conf import settings  # type: ignore[import-untyped]
-    from django.db import models  # type: ignore[import-untyped]
-
-    login = {"USER": url.username, "HOST": url.host, "PORT": url.port}
-    database = {"ENGINE": "django.db.backends.postgresql", "NAME": url.database, **login}
-    settings.configure(DATABASES={"default": database}, INSTALLED_APPS=[], LOGGING_CONFIG=None)
-    django.setup()
-
-    def model(name: str, table: str) -> Any:
-        meta = type("Meta", (), {"app_label": "shop", "db_table": table, "managed": False})
-        fields = {"number": models.IntegerField(primary_key=True), "Meta": meta, "__module__": __name__}
-        return type(name, (models.Model,), fields)
-
-    return {"PaidOrder": model("PaidOrder", "orders"), "PaidBill": model("PaidBill", "bills")}
-
-
-def close_djangos_connections() -> None:
-    """Closes those of this thread, as Django does after a request: one that is left open warns in a later test."""
-    from django.db import connections
-
-    connections.close_all()
