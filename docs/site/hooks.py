@@ -18,23 +18,6 @@ from mkdocs.structure.pages import Page
 from reconciler.commands.glossary import with_glossary
 
 ROOT = Path(__file__).parents[2]
-#: Folders of docs in the order of the navigation, with their names.
-SECTIONS = {
-    "en": {
-        "tutorial": "Tutorial",
-        "how-to": "How-to",
-        "runbooks": "Runbooks",
-        "reference": "Reference",
-        "explanation": "Explanation",
-    },
-    "zh": {
-        "tutorial": "教程",
-        "how-to": "操作指南",
-        "runbooks": "运行手册",
-        "reference": "参考",
-        "explanation": "原理",
-    },
-}
 TREES = {"en": "", "zh": "zh/"}
 NAMES = {"en": "English", "zh": "中文"}
 #: Name and description of the site; those in English are in mkdocs.yml.
@@ -47,6 +30,10 @@ CHINESE_SWITCHES = {"Light": "浅色", "Dark": "深色", "As the system": "跟�
 #: Where the site has the files of the repository outside docs that pages link.
 REPOSITORY = "repository/"
 PICTURES = (".svg", ".webp", ".png")
+#: What of an index makes the navigation: headings, lines that name the list below them, pages.
+_ENTRY = re.compile(
+    r"^##+ (?P<heading>.+)$|^(?P<label>[^\W-][^\[\]|\n]*)[:\uff1a]$|\]\((?P<page>[\w/-]+\.md)\)", re.MULTILINE
+)
 _LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")
 _FENCE = re.compile(r"^ *(```|~~~)")
 _LIST_ITEM = re.compile(r" *([-*]|\d+\.) ")
@@ -81,16 +68,31 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def _tree(language: str) -> list[Any]:
-    """The sections of a language; their pages are named and ordered as its index.md lists them."""
+    """The tabs of a language, and the groups in them, as its index.md lists its pages below its own table; each page
+    where it comes first, and under the name that it has itself."""
     index = f"{TREES[language]}index.md"
     text = (ROOT / "docs" / index).read_text(encoding="utf-8")
-    found = re.findall(r"\[([^\]]+)\]\(([\w/-]+\.md)\)", text)
-    listed = {page: " ".join(f"{name[:1].upper()}{name[1:]}".split()) for name, page in found}
     tree: list[Any] = [index]
-    for folder, title in {"": "", **SECTIONS[language]}.items():
-        pages = [{name: TREES[language] + page} for page, name in listed.items() if page.rpartition("/")[0] == folder]
-        tree += pages if not folder else [{title: pages}] if pages else []
-    return tree
+    listed: set[str] = set()
+    group: list[Any] = []
+    for found in _ENTRY.finditer(text, text.index("\n## ")):
+        if heading := found["heading"]:
+            tab: list[Any] = []
+            tree.append({heading: tab})
+            group = tab
+        elif label := found["label"]:
+            group = []
+            tab.append({label: group})
+        elif found["page"] not in listed:
+            listed.add(found["page"])
+            group.append(TREES[language] + found["page"])
+    return _filled(tree)
+
+
+def _filled(entries: list[Any]) -> list[Any]:
+    """Without tabs and groups whose pages this language has not."""
+    named = [{name: _filled(of) for name, of in one.items()} if isinstance(one, dict) else one for one in entries]
+    return [one for one in named if not isinstance(one, dict) or any(one.values())]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -108,9 +110,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if target.endswith(".md"):
                 pages.append((target, content))
             else:
-                content = (
-                    f"---\nsearch: {{exclude: true}}\n---\n# {target}\n\n~~~~~{_language(target)}\n{content}\n~~~~~\n"
-                )
+                content = f"# {target}\n\n~~~~~{_language(target)}\n{content}\n~~~~~\n"
             file = File.generated(config, _in_the_site(target), content=content, inclusion=InclusionLevel.NOT_IN_NAV)
             files.append(file)
     return files
@@ -135,6 +135,8 @@ def on_page_markdown(text: str, page: Page, **_: object) -> str:
     """Links to files of the repository and to the glossary, and Python-Markdown's blank lines."""
     here = page.file.src_uri
     path = here.removeprefix(REPOSITORY) if here.startswith(REPOSITORY) else f"docs/{here}"
+    if here.startswith(REPOSITORY):
+        page.meta["search"] = {"exclude": True}  # who searches wants the page for users, and not how it came to be
     if not (ROOT / path).is_file():
         return text  # the text of a file
 

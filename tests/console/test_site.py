@@ -83,17 +83,55 @@ def test_each_language_searches_its_own_pages(site: Path) -> None:
     assert all((site / "zh" / entry["location"].partition("#")[0]).is_file() for entry in chinese)
 
 
-@pytest.mark.parametrize(
-    ("page", "words", "found"),
-    [("index.html", "watermark", "WatermarkStuck"), ("zh/index.html", "熔断器", "BreakerOpen")],
-)
-def test_the_search_works_from_a_folder(chromium: Browser, site: Path, page: str, words: str, found: str) -> None:
+#: What people search for: the page that answers is among the first three.
+SEARCHED = {
+    "index.html": {
+        "watermark": "runbooks/WatermarkStuck",
+        "glossary": "glossary",
+        "troubleshooting": "how-to/troubleshooting",
+        "uninstall": "how-to/procedures",
+        "msgId": "glossary",
+        "pytest": "how-to/testing",
+        "alembic": "how-to/fastapi",
+        "FastAPI lifespan": "how-to/fastapi",
+        "Java": "how-to/other-languages",
+        "exit code 3": "reference/exit-codes",
+    },
+    "zh/index.html": {
+        "熔断器": "runbooks/BreakerOpen",
+        "消息丢失": "runbooks/LostMessages",
+        "术语表": "glossary",
+        "msgId": "glossary",
+        "卸载": "how-to/procedures",
+    },
+}
+
+
+@pytest.mark.parametrize("page", SEARCHED)
+def test_the_search_works_from_a_folder_and_finds_what_people_search_for(
+    chromium: Browser, site: Path, page: str
+) -> None:
     with opened(chromium, site.as_uri()) as watched:
         watched.page.goto(f"{site.as_uri()}/{page}")
-        watched.page.locator("[data-md-component=search-query]").fill(words)
-        results = watched.page.locator(f".md-search-result__link[href*='{found}']")
-        expect(results.first).to_be_attached()
+        for words, place in SEARCHED[page].items():
+            watched.page.locator("[data-md-component=search-query]").fill(words)
+            first = ".md-search-result__item:nth-child(-n+3) > .md-search-result__link"
+            expect(watched.page.locator(f"{first}[href*='{place}']").first, words).to_be_attached(timeout=30_000)
         assert not watched.troubles
+
+
+def test_the_side_bar_has_the_groups_of_the_index_and_the_headings_of_the_pages(site: Path) -> None:
+    for page, group, title in (
+        ("reference/settings.html", "Programs", "Settings"),
+        ("how-to/sending.html", "Write a service", "For the team that sends"),
+        ("reference/holes.html", "Evidence", "The 58 holes of the original design"),
+        ("zh/how-to/audit.html", "审计", "运行审计"),
+    ):
+        shown = " ".join((site / page).read_text(encoding="utf-8").split())
+        bar, content = shown.partition('<nav class="md-nav md-nav--primary')[2].split("<article", 1)
+        assert re.search(rf"> {group} <", bar), (page, group)
+        assert bar.count(f"> {title} <") > 0, (page, title)
+        assert re.search(rf"<h1[^>]*>{title}<", content)
 
 
 def test_no_page_is_wider_than_a_telephone(chromium: Browser, site: Path) -> None:
@@ -117,7 +155,7 @@ def test_a_broken_link_or_anchor_and_a_page_that_no_index_lists_fail_the_build(t
     shutil.copytree(ROOT / "docs/site", pages / "site")
     (tmp_path / "mkdocs.yml").write_text((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     (pages / "how-to").mkdir()
-    (pages / "index.md").write_text("# Pages\n- [a task](how-to/task.md)\n")
+    (pages / "index.md").write_text("# Pages\n\n## Tasks\n- [a task](how-to/task.md)\n")
     (pages / "how-to/task.md").write_text("# A task\n")
     assert built(tmp_path / "mkdocs.yml", tmp_path / "whole").returncode == 0
     (pages / "how-to/task.md").write_text("# A task\n" + "\n\n".join(PLANTED) + "\n")
