@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_consumers.errors import IncompleteEffect
-from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.inbox import InboxAnswer, enter_inbox
 from checkback_consumers.message import ConsumedMessage, business_id
 from reconciler.contract.subscription import Subscription
@@ -19,6 +19,7 @@ from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
+from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.former_names import FIRST, SECOND, as_noted_by_an_older_plug_in, delivered
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine
 from tests.unit.contract.keys import GO, JAVA, RUST
@@ -45,8 +46,8 @@ def engine(database_url: str) -> Iterator[sa.Engine]:
 
 
 @pytest.fixture
-def handler(engine: sa.Engine) -> TransactionalHandler:
-    return transactional_handler(engine, group="billing", dedupe_by=business_id)(pay)
+def handler(engine: sa.Engine, handling: Decorator) -> TransactionalHandler:
+    return handling(engine, group="billing", dedupe_by=business_id)(pay)
 
 
 def keys_in(engine: sa.Engine) -> set[str]:
@@ -135,22 +136,22 @@ def test_a_key_of_digits_has_one_name(engine: sa.Engine, handler: TransactionalH
     assert keys_in(engine) == {JAVA}
 
 
-def test_a_batch_of_both_kinds_is_applied_once(engine: sa.Engine) -> None:
-    handler = transactional_handler(engine, group="billing", is_batched=True)(pay)
+def test_a_batch_of_both_kinds_is_applied_once(engine: sa.Engine, handling: Decorator) -> None:
+    handler = handling(engine, group="billing", is_batched=True)(pay)
     messages = [delivered(GO, FIRST), delivered(JAVA, SECOND), delivered(GO, FIRST)]
     for _ in range(2):
         handler.listener(messages)
     assert effect_count(engine) == 2
 
 
-def test_half_an_effect_that_a_person_deletes_is_gone_under_both_names(engine: sa.Engine) -> None:
+def test_half_an_effect_that_a_person_deletes_is_gone_under_both_names(engine: sa.Engine, handling: Decorator) -> None:
     """The row under the former name alone would make the next delivery a duplicate of nothing."""
 
     def halfway(received: ConsumedMessage, connection: sa.Connection) -> None:
         pay(received, connection)
         connection.exec_driver_sql("COMMIT")
 
-    broken, mended = (transactional_handler(engine, group="billing")(one) for one in (halfway, pay))
+    broken, mended = (handling(engine, group="billing")(one) for one in (halfway, pay))
     assert broken(delivered(GO)) is ConsumeStatus.RECONSUME_LATER
     assert len(keys_in(engine)) == 2
     with pytest.raises(IncompleteEffect):
