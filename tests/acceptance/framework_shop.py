@@ -1,4 +1,4 @@
-"""What docs/how-to/frameworks.md needs and does not show: databases, and calls of what it defines."""
+"""What docs/how-to/frameworks.md and asyncio.md need and do not show: databases, and calls of what it defines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy as sa
 
 from checkback_consumers import CommitRecorder, TransactionalConsumer
-from checkback_producers import AnnouncementRoute, Outcome, TransactionalProducer, open_producer
+from checkback_producers import AnnouncementRoute, Message, Outcome, TransactionalProducer, open_producer
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.acceptance.page_worlds import PageDeployment
@@ -64,11 +64,8 @@ class FrameworkShop(Stacked):
             assert self.names[place](number)
         assert self.names["place_both"](5, 6) == (Outcome.COMMIT, Outcome.COMMIT)
         self._bill(self.names["bill"], self._bills, [1, 2, 3, 5, 6])
-        self.kept = self.names["producer"]
         plain = self._postgres_url.replace("+psycopg", "")
-        with psycopg.connect(plain) as connection:
-            for statement in (*TABLES, "CREATE SEQUENCE order_numbers START 1000"):
-                connection.execute(statement)
+        self._make_postgres_tables()
         self.names |= {"postgresql_url": plain, "producer": self._producer("order-service-2", self._postgres_url)}
 
     def try_the_rest(self) -> None:
@@ -76,12 +73,33 @@ class FrameworkShop(Stacked):
         assert self.names["place_by_psycopg"](4)
         assert self.names["place_with_a_drawn_number"]()
         self._bill(self.names["bill_by_psycopg"], self._postgres_bills, [4, 1000])
-        self.names["asynchronous_url"] = self._postgres_url.replace("+psycopg", "+asyncpg")
+
+    def on_asyncio(self) -> Beginning:
+        """For the other page: a database of PostgreSQL, and `place` of this one."""
+
+        def place(number: int) -> str:
+            message = Message(topic="ORDERS", body=b'{"order": %d}' % number)
+            with self.names["producer"].transaction(message) as tx, self.engine.begin() as connection:
+                tx.record(connection)
+            return str(tx.unique_key)
+
+        self._make_postgres_tables()
+        plain = self._postgres_url.replace("+psycopg", "")
+        asynchronous = self._postgres_url.replace("+psycopg", "+asyncpg")
+        self.names |= {"postgresql_url": plain, "asynchronous_url": asynchronous, "place": place}
+        return self._deployed.beginning(names=self.names)
+
+    def try_asyncio(self) -> None:
+        """What the other page has defined."""
         assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/9"))["unique_key"]
-        asyncio.run(self._receive([4, 9, 1000]))
-        self.names["producer"] = self.kept
+        assert asyncio.run(posted(self.names["asynchronous_api"], "/orders/10"))["unique_key"]
+        asyncio.run(self._receive([9, 10]))
         assert asyncio.run(self.names["place_in_a_thread"](8))
-        self._bill(self.names["bill"], self._bills, [1, 2, 3, 5, 6, 8])
+
+    def _make_postgres_tables(self) -> None:
+        with psycopg.connect(self._postgres_url.replace("+psycopg", "")) as connection:
+            for statement in (*TABLES, "CREATE SEQUENCE order_numbers START 1000"):
+                connection.execute(statement)
 
     def _producer(self, group: str, url: str) -> TransactionalProducer:
         return self._stack.enter_context(self._made(group, url))

@@ -262,6 +262,13 @@ def frameworks(page: str, world: World) -> None:
         shop.try_the_rest()
 
 
+def on_asyncio(page: str, world: World) -> None:
+    shop = FrameworkShop(world.deployment(), world.postgres_url())
+    with shop:
+        run_page(page, shop.on_asyncio())
+        shop.try_asyncio()
+
+
 def whole_service(page: str, world: World, *, by_night: bool = False) -> None:
     """An application of docs/examples: its tests, its migration, and one order by its processes. By night it has an
     environment with what its requirements name, and a wheel of this tree; else the packages of this environment."""
@@ -378,6 +385,7 @@ def first_loss(page: str, world: World) -> None:
 CASES: dict[str, Case] = {
     "how-to/add-a-group.md": new_group,
     "how-to/adopt-in-shadow-mode.md": shadow_mode,
+    "how-to/asyncio.md": on_asyncio,
     "how-to/back-up-the-ledger.md": restored_ledger,
     "how-to/change-shards.md": other_shards,
     "how-to/console.md": console,
