@@ -93,10 +93,12 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
     """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
     from reconciler.commands.db import missing_drivers
     from reconciler.settings.schema import MODE_NOT_NEEDED
+    from reconciler.wiring.commit_queries import configured_queries
     from reconciler.wiring.subscriptions import require_past_since
 
     settings = settings_of(config)
     require_past_since(settings, now_ms=SystemClock().now_ms())
+    configured_queries(settings)
     missing = missing_drivers(settings)
     if missing:
         raise MissingDependency("\n  ".join(["the settings need a package that is not installed", *missing]))

@@ -51,6 +51,11 @@ NO_ROW = Code("reason.no-row")
 ROLLED_BACK = Code("reason.rolled-back")
 UNPROVED = Code("reason.unproved")
 YOUNG = Code("reason.young")
+#: Of a commit query.
+BUSINESS_UNKNOWN = Code("reason.business-unknown", **_WITNESS)
+BUSINESS_ROLLED_BACK = Code("reason.business-rolled-back")
+NO_BUSINESS_ROW = Code("reason.no-business-row")
+NO_KEY_COPY = Code("reason.no-key-copy")
 _HALF: Mapping[str, Field] = {"producer_group": Field.NAME, "half_at": Field.NAME}
 NAMED_LACKS_ROW = Code("reason.named-lacks-row", **_HALF, witness=Field.NAME, **_WITNESS)
 NAMED_NOT_ASKED = Code("reason.named-not-asked", **_HALF, identity=Field.NAME, **_WITNESS)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 from zlib import crc32
 
-from reconciler.contract import answers, kept_facts, outcomes, reasons
+from reconciler.contract import answers, kept_facts, outcomes, query_answers, reasons
 from reconciler.contract.earlier_words import tells_double_effect
 from reconciler.contract.facts import Code, Fact, Field, FieldValue
 from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
@@ -44,7 +44,7 @@ def _codes(module: ModuleType) -> Iterator[Code]:
 
 
 #: Name -> code, of those that the ledger keeps with verdicts, repairs and acts.
-CODES = codes_of(answers, kept_facts, outcomes, reasons)
+CODES = codes_of(answers, kept_facts, outcomes, query_answers, reasons)
 
 
 def with_texts(

@@ -12,7 +12,8 @@ from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 
 from reconciler.clock import Clock
-from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.facts import Fact
+from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, RESTS
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.commit_query_examination import (
@@ -27,10 +28,6 @@ from reconciler.policy.commit_query import BusinessAnswer, CommitQuery, KeyValue
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
 from reconciler.sql.engines import driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
-
-NO_ANSWER = Code("query.no-answer", why=Field.TEXT)
-RESTS = Code("query.rests", times=Field.NUMBER)
-NOT_THE_PRIMARY = Code("query.not-the-primary")
 
 #: A statement has so long, and the next one begins so much later, at least.
 STATEMENT_SECONDS = 2.0

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.query_answers import COLUMNS
 from reconciler.evidence.commit_query_inspection import (
     COPIED_TABLE,
     MAY_WRITE,
@@ -19,7 +20,7 @@ from reconciler.evidence.commit_query_inspection import (
     open_transactions,
     too_long,
 )
-from reconciler.policy.commit_query import COLUMNS, COLUMNS_MAX, KEYS_MAX, CommitQuery, KeyType, KeyValue
+from reconciler.policy.commit_query import COLUMNS_MAX, KEYS_MAX, CommitQuery, KeyType, KeyValue
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
 from reconciler.sql.engines import reading
 from reconciler.sql.time_outs import missing_time_out

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.query_answers import NO_KEY
 from reconciler.errors import ReconcilerError
 from reconciler.halves.classify import Identity
 from reconciler.halves.values import Half, HalfCopy, HalfFate
@@ -22,7 +23,6 @@ from reconciler.policy.commit_query import (
 from reconciler.policy.commit_query_dry_run import TriedHalf
 from reconciler.rocketmq.wire.record import MessageRecord
 
-NO_KEY = Code("query.no-key", source=Field.NAME, type=Field.NAME)
 OTHER_DELIVERED = Code("query.other-delivered")
 OTHER_HALVES = Code("query.other-halves", number=Field.NUMBER)
 OTHERS_NOT_LOOKED_UP = Code("query.others-not-looked-up")
@@ -33,17 +33,23 @@ KEY_SOURCE = re.compile(r"UNIQ_KEY|KEYS|property:\S+|body:[^.\s]+(\.[^.\s]+)*")
 
 def business_key(record: MessageRecord, source: str) -> str:
     """The text of the key; empty: there is none, or more than one."""
+    return key_in(source, unique_key=record.unique_key, properties=record.properties, body=record.plain_body)
+
+
+def key_in(source: str, *, unique_key: str, properties: Mapping[str, str], body: Callable[[], bytes]) -> str:
+    """The text of the key in a message of these parts; empty: there is none, or more than one."""
     if source == "UNIQ_KEY":
-        return record.unique_key
+        return unique_key
     if source == "KEYS":
-        return record.keys[0] if len(record.keys) == 1 else ""
+        keys = properties.get("KEYS", "").split()
+        return keys[0] if len(keys) == 1 else ""
     kind, _, name = source.partition(":")
-    return record.properties.get(name, "") if kind == "property" else _in_body(record, name.split("."))
+    return properties.get(name, "") if kind == "property" else _in_body(body, name.split("."))
 
 
-def _in_body(record: MessageRecord, path: list[str]) -> str:
+def _in_body(body: Callable[[], bytes], path: list[str]) -> str:
     try:
-        value = json.loads(record.plain_body())
+        value = json.loads(body())
     except (ReconcilerError, ValueError, RecursionError):  # a compression that is not installed, no JSON
         return ""
     for name in path:
@@ -81,7 +87,7 @@ def judge_halves(
         if half.state in _ASKED:
             value = query.key_type.value_of(copy.business_key)
             if value is None:
-                answers[copy.identity] = _without_key(query)
+                answers[copy.identity] = without_key(query)
             else:
                 values[copy] = value
     keys = list(dict.fromkeys(values.values()))
@@ -110,12 +116,13 @@ def tried_halves(
     tried = []
     for copy in copies:
         value = query.key_type.value_of(copy.business_key)
-        answer = _without_key(query) if value is None else answers[value]
+        answer = without_key(query) if value is None else answers[value]
         tried.append(TriedHalf(unique_key=copy.identity[1], key=copy.business_key, tags=copy.tags, answer=answer))
     return tried
 
 
-def _without_key(query: CommitQuery) -> BusinessAnswer:
+def without_key(query: CommitQuery) -> BusinessAnswer:
+    """What is said of a message that has no key, or more than one."""
     return unknown(NO_KEY(source=query.key, type=query.key_type.value))
 
 

@@ -1,4 +1,5 @@
-"""Commit evidence, outboxes of a producer group or its announcements alone; effect evidence, inboxes of a subscription.
+"""Commit evidence, outboxes of a producer group, a commit query or its announcements alone; effect evidence, inboxes
+of a subscription.
 
 `reconciler/wiring/databases.py` makes both from the settings. Nothing else tells whether an announcement is trusted.
 """
@@ -14,6 +15,7 @@ from reconciler.contract.reasons import NAMED_LACKS_ROW, NAMED_NOT_ASKED
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation
+from reconciler.policy.commit_query import CommitQuery
 from reconciler.policy.evidence import Commit, Lookup, OutboxRow, Presence, StoredMessage
 
 #: Characters of a half's mark that count: marks of plug-ins have 32, and anybody may write one.
@@ -26,8 +28,10 @@ class CommitSource:
 
     producer_group: str
     topics: frozenset[str]
-    #: The database of its outbox. None: the announcement alone, because no outbox can be read.
+    #: The database of its outbox. None: a query, or the announcement alone, because no outbox can be read.
     url: Secret | None = field(repr=False)
+    #: What the business's own tables are asked in place of an outbox.
+    query: CommitQuery | None = None
     #: Where the settings name the database.
     setting: str = ""
     #: `sweep` answers the check-backs of the group.
@@ -69,7 +73,12 @@ class CommitEvidence:
     def trusts_announcements(self) -> bool:
         """The declared weaker mode: the announcement counts as the evidence of the commit. Without any source nothing
         is evidence."""
-        return bool(self.sources) and not self.has_outbox
+        return bool(self.sources) and not self.has_outbox and not self.asks_business
+
+    @property
+    def asks_business(self) -> bool:
+        """Rows of the business prove commits, by a commit query: an announcement proves none."""
+        return any(source.query is not None for source in self.sources)
 
     @property
     def without_outbox(self) -> tuple[str, ...]:

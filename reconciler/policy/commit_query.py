@@ -16,16 +16,17 @@ from enum import StrEnum
 from typing import TypeAlias
 from uuid import UUID
 
-from reconciler.contract.facts import Code, Fact, Field
-
-NULL_STATE = Code("query.null-state")
-OTHER_STATE = Code("query.other-state", state=Field.TEXT)
-STATES_DIFFER = Code("query.states-differ")
-ROWS_TOO_MANY = Code("query.rows-too-many", keys=Field.NUMBER)
-COLUMNS = Code("query.columns", number=Field.NUMBER)
-KEY_NOT_ASKED = Code("query.key-not-asked", key=Field.TEXT)
-KEY_OF_OTHER_TYPE = Code("query.key-of-other-type", found=Field.NAME, declared=Field.NAME)
-YOUNG = Code("query.young", seconds=Field.NUMBER)
+from reconciler.contract.facts import Fact
+from reconciler.contract.query_answers import (
+    COLUMNS,
+    KEY_NOT_ASKED,
+    KEY_OF_OTHER_TYPE,
+    NULL_STATE,
+    OTHER_STATE,
+    ROWS_TOO_MANY,
+    STATES_DIFFER,
+    YOUNG,
+)
 
 #: Keys of one statement, as of the outbox.
 KEYS_MAX = 500

@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.policy.commit_query import (
-    NULL_STATE,
-    OTHER_STATE,
-    STATES_DIFFER,
-    BusinessAnswer,
-    BusinessState,
-    is_committed,
-)
+from reconciler.contract.query_answers import NULL_STATE, OTHER_STATE, STATES_DIFFER
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, is_committed
 
 COMMITTED_FOUND = Code("query.committed-found", found=Field.NUMBER, halves=Field.NUMBER)
 COMMITTED_MISSED = Code(

@@ -169,6 +169,11 @@ class ProducerSettings(Section):
         description="Database of its outbox, or a list of them. Without one the announcement is the only evidence "
         "(weaker).",
     )
+    commit_queries: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="TOML file of commit queries, one for each of its topics, in place of outbox_url: rows of your own "
+        "tables prove commits. Nothing is sent by one yet: its topics need shadow mode.",
+    )
     answer_checks: bool = Field(
         default=False, description="reconciler sweep answers the check-backs of keys that the outbox knows."
     )
@@ -460,6 +465,7 @@ def contradictions(settings: Settings) -> list[str]:
     problems += web_problems(settings.web)
     problems += notifier_problems(settings.notifiers)
     problems += _check_answerers(settings.producers)
+    problems += _check_queries(settings)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:
         problems.append(
@@ -523,3 +529,24 @@ def _check_answerers(producers: Sequence[ProducerSettings]) -> list[str]:
         for number, producer in enumerate(producers)
         if producer.answer_checks and producer.outbox_url is None
     ]
+
+
+def _check_queries(settings: Settings) -> list[str]:
+    """A commit query is in place of everything else that proves commits of its topic, and sends nothing yet."""
+    problems: list[str] = []
+    for number, producer in enumerate(settings.producers):
+        if producer.commit_queries is None:
+            continue
+        where = f"producers[{number}].commit_queries"
+        if producer.outbox_url is not None:
+            problems.append(f"{where} stands in place of outbox_url, which is set, too; remove one of them")
+        for topic in producer.topics:
+            if sum(topic in other.topics for other in settings.producers) > 1:
+                problems.append(
+                    f"{where}: {topic} is in another [[producers]] section, too; a topic of a commit query has one"
+                )
+            if settings.repairs.is_enabled_for(topic):
+                problems.append(
+                    f"{where}: nothing is sent by a commit query yet; set repairs.topics.{topic} = false (shadow mode)"
+                )
+    return problems

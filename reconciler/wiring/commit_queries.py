@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import Clock
@@ -20,7 +21,7 @@ from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
 from reconciler.contract.urls import HIDDEN, read_database_url, shown_url
 from reconciler.errors import InvalidValue, MissingDependency
-from reconciler.halves.business_key import KEY_SOURCE, judge_halves, tried_halves
+from reconciler.halves.business_key import KEY_SOURCE, judge_halves, key_in, tried_halves, without_key
 from reconciler.halves.classify import Identity
 from reconciler.halves.ended_sample import EndedHalves
 from reconciler.halves.values import Half, HalfCopy
@@ -33,6 +34,7 @@ from reconciler.policy.commit_query import (
     State,
     is_committed,
     unknown,
+    without_row,
 )
 from reconciler.policy.commit_query_dry_run import (
     Fitness,
@@ -42,10 +44,13 @@ from reconciler.policy.commit_query_dry_run import (
     try_on_committed,
     try_on_rolled_back,
 )
+from reconciler.policy.evidence import StoredMessage
+from reconciler.rocketmq.wire.codes import HALF_TOPICS
 from reconciler.telling.ports.actions import OperatorAction
 from reconciler.telling.ports.paging import LedgerFilter, all_rows
 
 if TYPE_CHECKING:
+    from reconciler.settings.schema import Settings
     from reconciler.wiring.connections import Connections  # a scan needs none
 
 UNFIT = Code("query.unfit", why=Field.FACT)
@@ -112,6 +117,20 @@ def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     topics = [one.query.topic for one in found]
     if len(set(topics)) < len(topics):
         raise InvalidValue(_LIST, ", ".join(topics), "each topic has one query at most")
+    return found
+
+
+def configured_queries(settings: Settings) -> dict[str, ConfiguredQuery]:
+    """Topic -> the query that stands in place of its producers' outbox. Raises InvalidValue."""
+    found: dict[str, ConfiguredQuery] = {}
+    for number, producer in enumerate(settings.producers):
+        if producer.commit_queries is None:
+            continue
+        of_file = {one.query.topic: one for one in read_commit_queries(Path(producer.commit_queries))}
+        for topic in producer.topics:
+            if topic not in of_file:
+                raise InvalidValue(f"producers[{number}].commit_queries", topic, "the file has no query of this topic")
+            found[topic] = of_file[topic]
     return found
 
 
@@ -223,6 +242,53 @@ class Business:
                 self.notes.append(OF_TOPIC(topic=query.topic, told=told))
             ask = _refusing(inspection.problems[0]) if inspection.problems else adapter.ask
             return judge_halves(query, halves, ask=ask, others=others, now_ms=self._clock.now_ms())
+
+
+class OpenQueries:
+    """The port CommitQueries. Thread-safe: a query is asked by one thread at a time."""
+
+    def __init__(self, configured: Mapping[str, ConfiguredQuery], *, clock: Clock) -> None:
+        """By topic. Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects
+        later."""
+        from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
+
+        self._clock = clock
+        self._opened = {
+            topic: (one.query, SqlCommitQuery(one.query, one.url, clock=clock), Lock())
+            for topic, one in configured.items()
+        }
+
+    def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
+        """By the key in each copy, KEYS_MAX keys a statement."""
+        query, adapter, lock = self._opened[topic]
+        values = {unique_key: query.key_type.value_of(_key_of(query, copy)) for unique_key, copy in copies.items()}
+        keys = list(dict.fromkeys(value for value in values.values() if value is not None))
+        rows: dict[KeyValue, BusinessAnswer | None] = {}
+        with lock:
+            for start in range(0, len(keys), KEYS_MAX):
+                rows |= adapter.ask(keys[start : start + KEYS_MAX])
+        now_ms = self._clock.now_ms()
+        found: dict[str, BusinessAnswer] = {}
+        for unique_key, copy in copies.items():
+            value = values[unique_key]
+            answer = without_key(query) if value is None else rows[value]
+            found[unique_key] = answer or without_row(query, stored_ms=_stored_ms(copy), now_ms=now_ms)
+        return found
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for _, adapter, _ in self._opened.values():
+            adapter.close()
+
+
+def _key_of(query: CommitQuery, copy: StoredMessage) -> str:
+    return key_in(query.key, unique_key=copy.unique_key, properties=copy.properties, body=lambda: copy.body)
+
+
+def _stored_ms(copy: StoredMessage) -> int:
+    """When the half came: one that was put back, or parked, is younger than its transaction, and its birth is not."""
+    is_first = copy.check_times is None and copy.topic in HALF_TOPICS
+    return copy.store_timestamp_ms if is_first else copy.born_timestamp_ms
 
 
 def dry_run(one: ConfiguredQuery, ended: EndedHalves, *, clock: Clock) -> tuple[QueryFinding, ...]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret, SecretText, secret_text
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource, EffectEvidence, EffectSource
-from reconciler.settings.schema import Settings
+from reconciler.policy.commit_query import CommitQuery
+from reconciler.settings.schema import ProducerSettings, Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
 from reconciler.sql.folded_names import folded_columns
+from reconciler.wiring.commit_queries import ConfiguredQuery, configured_queries
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import subscription_of
 
@@ -106,20 +108,33 @@ def database_fact(tree: str, owners: str) -> Fact:
 
 
 def commit_evidence(settings: Settings) -> CommitEvidence:
-    """What proves commits: a section without outbox_url has its announcements alone."""
+    """What proves commits: a section without outbox_url has its commit queries, or its announcements alone. Raises
+    InvalidValue for a file of queries that cannot be read."""
+    queries = configured_queries(settings)
     return CommitEvidence(
         tuple(
             CommitSource(
                 producer_group=producer.group,
-                topics=frozenset(producer.topics),
+                topics=topics,
                 url=url,
+                query=query,
                 setting=f"producers[{number}].outbox_url{_place(place, producer.outbox_urls)}",
                 answers_checks=producer.answer_checks,
             )
             for number, producer in enumerate(settings.producers)
+            for topics, query in _queried(producer, queries)
             for place, url in enumerate(producer.outbox_urls or (None,))
         )
     )
+
+
+def _queried(
+    producer: ProducerSettings, queries: Mapping[str, ConfiguredQuery]
+) -> list[tuple[frozenset[str], CommitQuery | None]]:
+    """Its topics, each with its query; all together where it has none."""
+    if producer.commit_queries is None:
+        return [(frozenset(producer.topics), None)]
+    return [(frozenset({topic}), queries[topic].query) for topic in producer.topics]
 
 
 def effect_evidence(settings: Settings) -> EffectEvidence:

@@ -11,7 +11,8 @@ from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.evidence.reused_offsets import ReusedOffsets
-from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
+from reconciler.wiring.commit_queries import OpenQueries, configured_queries
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
 
@@ -23,14 +24,24 @@ class WitnessAdapters:
     brokers: BrokerEvidence
     outbox: OutboxEvidence
     inbox: InboxEvidence
+    queries: CommitQueries
 
 
 def build_witnesses(connections: Connections) -> WitnessAdapters:
     """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
     outbox = connections.shared(_open_outboxes)
     return WitnessAdapters(
-        brokers=connections.shared(broker_evidence), outbox=outbox, inbox=inbox_evidence(connections)
+        brokers=connections.shared(broker_evidence),
+        outbox=outbox,
+        inbox=inbox_evidence(connections),
+        queries=connections.shared(_open_queries),
     )
+
+
+def _open_queries(connections: Connections) -> OpenQueries:
+    queries = OpenQueries(configured_queries(connections.settings), clock=connections.clock)
+    connections.close_at_end(queries.close)
+    return queries
 
 
 def _open_outboxes(connections: Connections) -> SqlOutboxReader:

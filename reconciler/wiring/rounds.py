@@ -231,6 +231,7 @@ class RoundAssembly:
                 repairs=ledger.repairs,
                 known_brokers=ledger.brokers,
                 english=said,
+                queries=witnesses.queries,
                 rules=JudgingRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,

@@ -17,6 +17,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
+from reconciler.policy.commit_query import BusinessAnswer
 from reconciler.policy.evidence import (
     Commit,
     ConsumeMode,
@@ -56,6 +57,7 @@ class Question(StrEnum):
     CHECK_BACK = "check-back"
     FILTER_KIND = "filter"
     PARKED_COPIES = "parked copies"
+    COMMIT_QUERY = "commit query"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,8 @@ class CaseFile(ABC):
     halves: Lookup[StoredMessage] | None = None
     check_back: HalfAge | None = None
     parked: Lookup[StoredMessage] | None = None
+    #: What the row of the business says, found by the key in `key_copy`.
+    business: BusinessAnswer | None = None
 
     @abstractmethod
     def not_before_ms(self, question: Question) -> int:
@@ -163,6 +167,12 @@ class CaseFile(ABC):
     def own_parked(self) -> Lookup[StoredMessage] | None:
         """The answer about parked copies of the outbox row's message; others count for nothing."""
         return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.message)
+
+    @property
+    def key_copy(self) -> StoredMessage | None:
+        """The copy that tells the key of the business: the first half, else a parked one."""
+        found = [lookup for lookup in (self.own_halves, self.own_parked) if lookup is not None and lookup.is_found]
+        return found[0].records[0] if found else None
 
     @property
     def former_names(self) -> Mapping[str, bytes]:

@@ -13,11 +13,12 @@ from typing import TypeVar
 
 from reconciler.contract.answers import MISSING
 from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
+from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.asked import Asked, heard
-from reconciler.policy.ports.evidence import BrokerEvidence, Horizon, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, Horizon, InboxEvidence, OutboxEvidence
 from reconciler.policy.ports.ledger import Repairs
 
 A = TypeVar("A")
@@ -78,13 +79,18 @@ class Witnesses:
         outbox: OutboxEvidence,
         inbox: InboxEvidence,
         repairs: Repairs,
+        queries: CommitQueries | None = None,
         check_back_wait_seconds: float | None = None,
     ) -> None:
-        """`check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says."""
+        """`queries`: None where no topic's commits are proved by one.
+
+        `check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says.
+        """
         self._brokers = brokers
         self._outbox = outbox
         self._inbox = inbox
         self._repairs = repairs
+        self._queries = queries
         self._check_back_wait_seconds = check_back_wait_seconds
 
     def settle(
@@ -117,6 +123,8 @@ class Witnesses:
                 return self.ask_inboxes(files, question)
             case Question.OUTBOX:
                 return self.ask_outboxes(files)
+            case Question.COMMIT_QUERY:
+                return self._ask_business(files)
             case Question.HAND_OVERS:
                 return self._ask_hand_overs(files)
             case _:
@@ -156,6 +164,14 @@ class Witnesses:
         now_ms = next((file.redis_now_ms for file in files), None)
         read = self._outbox.look_up(files[0].topic.topic, not_before_ms, now_ms=now_ms) if files else {}
         return [replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", _NO_ANSWER)) for f in files]
+
+    def _ask_business(self, files: Sequence[F]) -> list[F]:
+        """The row of each message's business key; files are of one topic."""
+        if self._queries is None:
+            raise InvariantViolation("no commit query was opened")
+        copies = {file.unique_key: copy for file in files if (copy := file.key_copy) is not None}
+        read = self._queries.look_up(files[0].topic.topic, copies)
+        return [replace(file, business=read[file.unique_key]) for file in files]
 
     def find_halves(self, files: Sequence[F]) -> list[F]:
         """With the halves that brokers show, and no proof of their index: that none is shown proves nothing."""

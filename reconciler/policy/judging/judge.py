@@ -22,7 +22,7 @@ from reconciler.policy.judging.judgement import (
 )
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.evidence import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
 from reconciler.policy.ports.ledger import Candidate, KnownBrokers, Repair, Repairs, VerdictEntry
 
 
@@ -94,6 +94,7 @@ class Judge:
         known_brokers: KnownBrokers,
         rules: JudgingRules,
         english: Callable[[Fact], str],
+        queries: CommitQueries | None = None,
     ) -> None:
         """`english` says what releases read that know no codes."""
         self._witnesses = Witnesses(
@@ -101,6 +102,7 @@ class Judge:
             outbox=outbox,
             inbox=inbox,
             repairs=repairs,
+            queries=queries,
             check_back_wait_seconds=rules.check_back_wait_seconds,
         )
         self._brokers = brokers

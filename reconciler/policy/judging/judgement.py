@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from reconciler.clock import Backoff
 from reconciler.contract.facts import Fact
+from reconciler.contract.query_answers import YOUNG as TRANSACTION_MAY_RUN
 from reconciler.contract.reasons import (
+    BUSINESS_ROLLED_BACK,
+    BUSINESS_UNKNOWN,
     BY_SQL92,
     CHECK_BACK,
     CONSUMED,
@@ -29,7 +32,9 @@ from reconciler.contract.reasons import (
     KEPT_TOO_SHORT,
     LAGGING,
     MODE_UNKNOWN,
+    NO_BUSINESS_ROW,
     NO_COPY,
+    NO_KEY_COPY,
     NO_OWN_COPY,
     NO_ROW,
     NOT_CHECKED,
@@ -57,6 +62,7 @@ from reconciler.contract.reasons import (
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, is_committed
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
@@ -311,10 +317,39 @@ def missed_commit(suspect: Suspect) -> Judgement | None:
 
 
 def _trusted(suspect: Suspect) -> Answer:
-    """No copy of it: without an outbox everything rests on the announcement from here on."""
+    """No copy of it: without an outbox everything rests on a row of the business, or on the announcement, from here
+    on."""
     if suspect.has_outbox or suspect.topic.evidence.trusts_announcements:
         return None
-    return _unknown(UNPROVED(), Undecided.SET_UP)
+    return _row_of_business(suspect) if suspect.topic.evidence.asks_business else _unknown(UNPROVED(), Undecided.SET_UP)
+
+
+def _row_of_business(suspect: Suspect) -> Answer:
+    """The commit is proved by a row that the half's key finds, and by nothing else: neither an announcement nor a half
+    proves one. That a row is missing, or says "rolled back", proves nothing against it: rows change."""
+    for own, question, silent in (
+        (suspect.own_halves, Question.HALF_COPIES, half_unknown),
+        (suspect.own_parked, Question.PARKED_COPIES, _parked_silent),
+    ):
+        if own is None:
+            return question
+        if own.is_unknown:
+            return _unknown(silent(own), Undecided.WITNESS)
+        if own.is_found:
+            break
+    else:
+        return _unknown(NO_KEY_COPY(), Undecided.WITNESS)
+    if suspect.business is None:
+        return Question.COMMIT_QUERY
+    return None if is_committed(suspect.business) else _not_committed(suspect.business)
+
+
+def _not_committed(business: BusinessAnswer) -> Judgement:
+    if business.why is not None:
+        is_of_time = business.why.code is TRANSACTION_MAY_RUN
+        return _unknown(BUSINESS_UNKNOWN(why=business.why), None if is_of_time else Undecided.WITNESS)
+    is_rolled_back = business.state is BusinessState.ROLLED_BACK
+    return _unknown(BUSINESS_ROLLED_BACK() if is_rolled_back else NO_BUSINESS_ROW(), Undecided.WITNESS)
 
 
 def _young(suspect: Suspect) -> Answer:
@@ -374,7 +409,11 @@ def _rolled_back_or_parked(suspect: Suspect) -> Judgement | Question:
 
 
 def _parked_unknown(parked: Lookup[StoredMessage]) -> Judgement:
-    return _unknown(PARKED_UNKNOWN(why=parked.reason), Undecided.WITNESS)
+    return _unknown(_parked_silent(parked), Undecided.WITNESS)
+
+
+def _parked_silent(parked: Lookup[StoredMessage]) -> Fact:
+    return PARKED_UNKNOWN(why=parked.reason)
 
 
 def _parked(suspect: Suspect) -> Answer:

@@ -11,6 +11,7 @@ from reconciler.contract.stored_facts import REASON, reason_in, with_texts
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Undecided, Verdict
 from reconciler.policy.commit_evidence import NamedOutbox, named_outboxes
+from reconciler.policy.commit_query import BusinessAnswer
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Recorded, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import difference
@@ -30,6 +31,8 @@ NAMED_OUTBOX = "named_outbox"
 GIVEN_MS = "given_ms"
 #: Evidence: the producing span, where the message carries one.
 TRACEPARENT = "traceparent"
+#: Evidence: what the row of the business says, {"state", "detail"}.
+COMMIT_QUERY = "commit_query"
 #: Characters of the reason that are kept: it may repeat what a half says.
 REASON_CHARACTERS_MAX = 2_000
 
@@ -140,6 +143,7 @@ def evidence_of(
     for witness, lookup in asked.items():
         if lookup is not None:
             evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason}
+    evidence |= _of_business(suspect.business)
     row = suspect.row
     if row is not None:
         evidence["outbox_state"] = str(row.state)
@@ -155,6 +159,12 @@ def evidence_of(
     if suspect.check_back is not None:
         evidence["half_age_seconds"] = round(suspect.check_back.age_seconds, 3)
     return with_texts(evidence, english, characters_max=REASON_CHARACTERS_MAX)
+
+
+def _of_business(answer: BusinessAnswer | None) -> dict[str, object]:
+    if answer is None:
+        return {}
+    return {COMMIT_QUERY: {"state": str(answer.state)} | ({} if answer.why is None else {"detail": answer.why})}
 
 
 def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.subscription import Subscription
+from reconciler.policy.commit_query import BusinessAnswer
 from reconciler.policy.evidence import (
     ConsumeMode,
     FilterKind,
@@ -138,6 +139,15 @@ class OutboxEvidence(Protocol):
         outbox answered and proved that it has all that was committed before that time: then FOUND with tombstones, or
         ABSENT. `now_ms`: the time of another clock than the host's, if there is one: what lies ahead of both is no
         proof."""
+        ...
+
+
+class CommitQueries(Protocol):
+    """The business's own tables, by SELECT only."""
+
+    def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
+        """For every unique key, given with a copy of its message, what the row of the copy's business key says at the
+        primary. What it does not say as declared is UNKNOWN; NO_ROW only where no transaction may still bring one."""
         ...
 
 

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, WitnessAnswer
 from tests.simulation.outbox_table import TableRow
 
 T = TypeVar("T")
@@ -37,6 +38,21 @@ class FakeOutbox:
         if row is None and self.has_come_to_ms is not None and self.has_come_to_ms <= not_before_ms:
             return Lookup.unknown("outbox", "not proved to be a primary")
         return _lookup(None if row is None else row.seen)
+
+
+class FakeQueries:
+    """CommitQueries: by unique key what the row of the business says."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, BusinessAnswer] = {}
+        #: The copies that keys were taken from.
+        self.asked: list[StoredMessage] = []
+
+    def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
+        """NO_ROW for what was not given."""
+        del topic
+        self.asked += copies.values()
+        return {key: self.answers.get(key, BusinessAnswer(BusinessState.NO_ROW)) for key in copies}
 
 
 class FakeInbox:

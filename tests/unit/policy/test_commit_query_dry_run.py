@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.policy.commit_query import NULL_STATE, YOUNG, BusinessAnswer, BusinessState, unknown
+from reconciler.contract.query_answers import NULL_STATE, YOUNG
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, unknown
 from reconciler.policy.commit_query_dry_run import (
     Fitness,
     QueryAspect,

@@ -11,6 +11,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, REPAIR_ORDER_DEFAULT, OutboxState, Rung
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
+from reconciler.policy.commit_query import CommitQuery, KeyType
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import InboxRow, StoredMessage
 from reconciler.policy.judging.judge import Judge, JudgingRules
@@ -27,11 +28,21 @@ from reconciler.testing.memory_shards import MemoryShards
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_broker import FakeBroker
-from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
+from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox, FakeQueries
 
 ENVIRONMENT = "test"
 TOPIC = "ORDERS"
 PRODUCER_GROUP = "order-service"
+#: In place of an outbox.
+QUERY = CommitQuery(
+    topic="ORDERS",
+    sql="SELECT number, status FROM orders WHERE number IN :keys",
+    key="KEYS",
+    key_type=KeyType.TEXT,
+    committed=("PAID",),
+    rolled_back=("CANCELLED",),
+    longest_transaction_seconds=600.0,
+)
 T = TypeVar("T")
 
 
@@ -143,6 +154,7 @@ class World:
         self.outbox = FakeOutbox()
         self.outbox.configured = not trust_announcements
         self.inbox = FakeInbox()
+        self.queries = FakeQueries()
         self.ledger_clock = WrongClock(self.clock)
         self.ledger = MemoryLedger(self.ledger_clock, english=said)
         self.redis_clock = WrongClock(self.clock)
@@ -176,6 +188,12 @@ class World:
         """Neither an outbox nor the weaker mode is configured."""
         self.outbox.configured = False
         self.topic = replace(self.topic, evidence=CommitEvidence(()))
+
+    def with_query(self) -> None:
+        """A commit query in place of an outbox."""
+        self.outbox.configured = False
+        source = CommitSource(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=None, query=QUERY)
+        self.topic = replace(self.topic, evidence=CommitEvidence((source,)))
 
     # ---- the outside
 
@@ -297,6 +315,7 @@ class World:
                 repairs=repairs,
                 known_brokers=m.wrap(self.ledger.brokers),
                 rules=self.judging_rules,
+                queries=m.wrap(self.queries),
             ),
             repairer=Repairer(
                 english=said,

@@ -1,0 +1,190 @@
+"""Commit queries that the settings name in place of an outbox: topics that they prove, and what their databases say."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.app import run
+from reconciler.clock import ManualClock
+from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.policy.commit_query import BusinessAnswer
+from reconciler.policy.evidence import StoredMessage
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.wiring.commit_queries import OpenQueries, configured_queries
+from reconciler.wiring.databases import commit_evidence
+from tests.unit.policy.fake_broker import FakeBroker
+from tests.unit.policy.world import PRODUCER_GROUP, key
+
+Make = Callable[..., Settings]
+SHADOW = "[repairs]\ntopics = { ORDERS = false, BILLS = false }\n"
+
+
+def declared(folder: Path, *topics: str, key: str = "KEYS", seconds: float = 600.0) -> Path:
+    file = folder / "queries.toml"
+    file.write_text(
+        "".join(
+            f"""
+            [[commit_queries]]
+            topic = "{topic}"
+            database_url = "sqlite:///{folder}/shop.db"
+            sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
+            key = "{key}"
+            committed = ["PAID"]
+            rolled_back = ["CANCELLED"]
+            longest_transaction_seconds = {seconds}
+            """
+            for topic in topics
+        )
+    )
+    return file
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(producers: str, more: str = SHADOW, *, topics: tuple[str, ...] = ("ORDERS",)) -> Settings:
+        file = tmp_path / "reconciler.toml"
+        subscriptions = "".join(f'[[subscriptions]]\ntopic = "{topic}"\ngroup = "billing"\n' for topic in topics)
+        file.write_text(f"""
+environment = "test"
+rocketmq.name_servers = "127.0.0.1:9876"
+redis.url = "redis://127.0.0.1:6379/0"
+ledger.url = "sqlite:///{tmp_path}/ledger.db"
+{producers}
+{subscriptions}
+{more}
+""")
+        return load_settings(file, {})
+
+    return made
+
+
+def section(file: Path, *topics: str, more: str = "") -> str:
+    return f'[[producers]]\ngroup = "shop"\ntopics = {list(topics)}\ncommit_queries = "{file}"\n{more}\n'
+
+
+def test_a_topic_of_a_query_trusts_no_announcement(make: Make, tmp_path: Path) -> None:
+    file = declared(tmp_path, "ORDERS", "OTHERS")
+    quiet = '[[producers]]\ngroup = "quiet"\ntopics = ["BILLS"]\n'
+    settings = make(section(file, "ORDERS") + quiet, topics=("ORDERS", "BILLS"))
+    commits = commit_evidence(settings)
+    found = {topic: commits.of_topic(topic) for topic in ("ORDERS", "BILLS")}
+    assert {topic: (one.asks_business, one.trusts_announcements) for topic, one in found.items()} == {
+        "ORDERS": (True, False),
+        "BILLS": (False, True),
+    }
+    assert not commits.has_outbox
+    assert configured_queries(settings).keys() == {"ORDERS"}
+
+
+@pytest.mark.parametrize(
+    ("more", "repairs", "part"),
+    [
+        ("", "", "set repairs.topics.ORDERS = false"),
+        ("", "[repairs]\nenabled = false\ntopics = { ORDERS = true }\n", "set repairs.topics.ORDERS = false"),
+        ('outbox_url = "sqlite:////tmp/o.db"', SHADOW, "stands in place of outbox_url"),
+        ("answer_checks = true", SHADOW, "answer_checks = true needs outbox_url"),
+        ('[[producers]]\ngroup = "other"\ntopics = ["ORDERS"]\n', SHADOW, "ORDERS is in another [[producers]] section"),
+    ],
+)
+def test_a_query_that_could_send_or_is_not_alone_is_refused(
+    make: Make, tmp_path: Path, more: str, repairs: str, part: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        make(section(declared(tmp_path, "ORDERS"), "ORDERS", more=more), repairs.replace(", BILLS = false", ""))
+    assert part in str(refused.value)
+
+
+def test_shadow_mode_of_all_topics_is_enough(make: Make, tmp_path: Path) -> None:
+    make(section(declared(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
+
+
+def test_a_file_without_the_topic_is_a_usage_error(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = make(section(declared(tmp_path, "OTHERS"), "ORDERS"), SHADOW.replace(", BILLS = false", ""))
+    with pytest.raises(InvalidValue, match="no query of this topic"):
+        configured_queries(settings)
+    assert run(["config", "check", "--config", str(tmp_path / "reconciler.toml")]) == 2
+    assert "no query of this topic" in capsys.readouterr().err
+
+
+@contextmanager
+def opened(folder: Path, file: Path) -> Iterator[tuple[OpenQueries, ManualClock]]:
+    with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
+        rows = [("a", "PAID"), ("b", "CANCELLED"), ("n", None), ("s", "SHIPPED")]
+        shop.executemany("INSERT INTO orders VALUES (?, ?)", rows)
+    from reconciler.wiring.commit_queries import read_commit_queries
+
+    clock = ManualClock()
+    configured = {one.query.topic: one for one in read_commit_queries(file)}
+    with closing(OpenQueries(configured, clock=clock)) as queries:
+        yield queries, clock
+
+
+def half(number: int, **changes: object) -> StoredMessage:
+    sent = FakeBroker(ManualClock()).send_half(key(number))
+    assert sent.producer_group == PRODUCER_GROUP
+    return replace(sent, **changes)  # type: ignore[arg-type]
+
+
+def says(answer: BusinessAnswer) -> str:
+    return answer.state.value if answer.why is None else answer.why.code.name
+
+
+@pytest.mark.parametrize(
+    ("source", "carry"),
+    [
+        ("KEYS", lambda value: {"properties": {"KEYS": value}}),
+        ("property:orderNo", lambda value: {"properties": {"orderNo": value}}),
+        ("body:order.number", lambda value: {"body": b'{"order": {"number": "%s"}}' % value.encode()}),
+        ("UNIQ_KEY", lambda value: {"unique_key": value}),
+    ],
+)
+def test_the_row_is_found_by_the_key_in_the_half(
+    tmp_path: Path, source: str, carry: Callable[[str], dict[str, object]]
+) -> None:
+    with opened(tmp_path, declared(tmp_path, "ORDERS", key=source)) as (queries, clock):
+        now = {"store_timestamp_ms": clock.now_ms()}
+        found = queries.look_up("ORDERS", {value: half(1, **carry(value), **now) for value in "abns"} | {
+            "again": half(2, **carry("a"), **now), "none": half(3, **carry("missing"), **now),
+        })  # fmt: skip
+        assert {name: says(answer) for name, answer in found.items()} == {
+            "a": "committed", "b": "rolled-back", "n": "query.null-state", "s": "query.other-state",
+            "again": "committed", "none": "query.young",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", ["", "a b"])
+def test_a_half_without_its_one_key_is_unknown_and_asks_nothing(tmp_path: Path, keys: str) -> None:
+    with opened(tmp_path, declared(tmp_path, "ORDERS")) as (queries, _):
+        (tmp_path / "shop.db").unlink()
+        found = queries.look_up("ORDERS", {"x": half(1, properties={"KEYS": keys})})
+        assert says(found["x"]) == "query.no-key"
+
+
+def test_a_missing_row_counts_once_no_transaction_may_bring_it(tmp_path: Path) -> None:
+    with opened(tmp_path, declared(tmp_path, "ORDERS", seconds=60.0)) as (queries, clock):
+        now_ms = clock.now_ms()
+        first = half(1, properties={"KEYS": "x"}, store_timestamp_ms=now_ms, born_timestamp_ms=0)
+        put_back = replace(first, check_times=3, born_timestamp_ms=now_ms - 61_000)
+        found = queries.look_up("ORDERS", {"first": first, "put back": put_back})
+        assert {name: says(answer) for name, answer in found.items()} == {
+            "first": "query.young",
+            "put back": "no-row",
+        }
+        clock.advance(61)
+        assert says(queries.look_up("ORDERS", {"first": first})["first"]) == "no-row"
+
+
+def test_a_database_that_is_away_is_unknown(tmp_path: Path) -> None:
+    with opened(tmp_path, declared(tmp_path, "ORDERS")) as (queries, _):
+        (tmp_path / "shop.db").unlink()
+        assert says(queries.look_up("ORDERS", {"x": half(1, properties={"KEYS": "a"})})["x"]) == "query.no-answer"
