@@ -21,8 +21,9 @@ query_app = typer.Typer(help="Commit queries: accept one.", no_args_is_help=True
 def accept(
     topic: Annotated[str, typer.Argument(help="Topic of the query.", show_default=False)],
     commit_query: Annotated[
-        Path, typer.Option("--commit-query", metavar="FILE", help="TOML file of commit queries.", show_default=False)
-    ],
+        Path | None,
+        typer.Option("--commit-query", metavar="FILE", help="TOML file of commit queries; else those of the settings."),
+    ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why it is accepted although not everything is proved.")] = "",
     rate: RateOption = 20_000.0,
     config: ConfigOption = None,
@@ -36,11 +37,13 @@ def accept(
     """
     from reconciler.commands.acts.operator_actions import operator
     from reconciler.commands.doctor.query_acceptance import accept_query
-    from reconciler.wiring.commit_queries import read_commit_queries
+    from reconciler.wiring.commit_queries import configured_queries, read_commit_queries
     from reconciler.wiring.connections import Connections
 
-    queries = read_commit_queries(commit_query)
-    with Connections.for_one_answer(read_settings(config)) as connections, progress_bars() as progress:
+    settings = read_settings(config)
+    of_settings = configured_queries(settings).values()
+    queries = [*of_settings] if commit_query is None else read_commit_queries(commit_query)
+    with Connections.for_one_answer(settings) as connections, progress_bars() as progress:
         found = accept_query(
             connections,
             queries,

@@ -86,6 +86,11 @@ class CommitEvidence:
         return tuple(source.producer_group for source in self.sources if source.url is None)
 
     @property
+    def announced_only(self) -> tuple[str, ...]:
+        """The producer group of each source that is neither an outbox nor a query."""
+        return tuple(source.producer_group for source in self.sources if source.url is None and source.query is None)
+
+    @property
     def producer_groups(self) -> frozenset[str]:
         """Groups that may own a half."""
         return frozenset(source.producer_group for source in self.sources)

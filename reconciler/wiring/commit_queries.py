@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from reconciler.policy.commit_query import (
 )
 from reconciler.policy.commit_query_dry_run import (
     Fitness,
+    QueryAspect,
     QueryFinding,
     shared_keys,
     trust,
@@ -120,13 +121,18 @@ def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     return found
 
 
+#: A file that is edited must not mean one thing to rounds that have begun and another to status.
+_read_once = cache(read_commit_queries)
+
+
 def configured_queries(settings: Settings) -> dict[str, ConfiguredQuery]:
-    """Topic -> the query that stands in place of its producers' outbox. Raises InvalidValue."""
+    """Topic -> the query that stands in place of its producers' outbox, as its file was when this process read it
+    first. Raises InvalidValue."""
     found: dict[str, ConfiguredQuery] = {}
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
             continue
-        of_file = {one.query.topic: one for one in read_commit_queries(Path(producer.commit_queries))}
+        of_file = {one.query.topic: one for one in _read_once(Path(producer.commit_queries))}
         for topic in producer.topics:
             if topic not in of_file:
                 raise InvalidValue(f"producers[{number}].commit_queries", topic, "the file has no query of this topic")
@@ -289,6 +295,16 @@ def _stored_ms(copy: StoredMessage) -> int:
     """When the half came: one that was put back, or parked, is younger than its transaction, and its birth is not."""
     is_first = copy.check_times is None and copy.topic in HALF_TOPICS
     return copy.store_timestamp_ms if is_first else copy.born_timestamp_ms
+
+
+def examine_query(one: ConfiguredQuery, *, clock: Clock) -> tuple[QueryFinding, ...]:
+    """What can be told of query, login and database without a half. Raises MissingDependency for a driver that is not
+    installed."""
+    from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
+
+    with closing(SqlCommitQuery(one.query, one.url, clock=clock)) as adapter:
+        # Without a half there is no key whose plan could be asked for.
+        return tuple(told for told in adapter.examine(()) if told.aspect is not QueryAspect.PLAN)
 
 
 def dry_run(one: ConfiguredQuery, ended: EndedHalves, *, clock: Clock) -> tuple[QueryFinding, ...]:

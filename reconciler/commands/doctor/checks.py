@@ -20,6 +20,7 @@ from reconciler.commands.doctor.brokers import (
     check_topics,
 )
 from reconciler.commands.doctor.clocks import check_clocks, check_indexes
+from reconciler.commands.doctor.commit_queries import query_checks
 from reconciler.commands.doctor.databases import database_checks
 from reconciler.commands.doctor.environment import check_environment
 from reconciler.commands.doctor.filters import check_kept_tags
@@ -78,6 +79,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
     checks = [
         NamedCheck(area("redis"), redis, lambda: check_redis(connections), tells="redis"),
         *database_checks(connections),
+        *query_checks(connections),
         NamedCheck(area("identities"), None, lambda: check_identities(connections)),
         NamedCheck(area("producers"), None, lambda: check_producer_groups(connections)),
         NamedCheck(area("inboxes"), START_INBOX(), lambda: check_inbox_lists(connections)),

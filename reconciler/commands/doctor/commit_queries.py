@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from reconciler.commands.diagnosis import Diagnosis, Level
+from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding, TriedHalf
-from reconciler.wiring.commit_queries import ConfiguredQuery, dry_run, require_drivers
+from reconciler.wiring.commit_queries import (
+    ConfiguredQuery,
+    accepted_query,
+    configured_queries,
+    dry_run,
+    examine_query,
+    require_drivers,
+)
+from reconciler.wiring.connections import Connections
 from reconciler.wiring.ended_halves import ClusterSample, sample_ended
 from reconciler.wiring.half_scan import Progress, ScanRequest
 
@@ -45,6 +54,11 @@ _MENDED_BY = {
     QueryAspect.COMMITTED_HALVES: Code("doctor.look-at-exceptions"),
     QueryAspect.ROLLED_BACK_HALVES: Code("doctor.look-at-rolled-back"),
 }
+CONFIGURED_QUERY = Code("doctor.configured-query", topic=Field.NAME)
+QUERY_ACCEPTANCE = Code("doctor.query-acceptance", topic=Field.NAME)
+NOBODY_ACCEPTED = Code("doctor.nobody-accepted")
+ACCEPTED_BY = Code("doctor.accepted-by", by=Field.NAME, at_ms=Field.TIME)
+ACCEPT_QUERY = Code("doctor.accept-query", topic=Field.NAME)
 ACCEPT_BY_PERSON = Code("doctor.accept-by-person", topic=Field.NAME)
 _LEVELS: dict[Fitness, Level] = {
     Fitness.FIT: "ok",
@@ -67,6 +81,23 @@ def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *,
         topic = one.query.topic
         found += [_diagnosis(topic, told) for told in dry_run(one, sample.topics[topic], clock=request.clock)]
     return found
+
+
+def query_checks(connections: Connections) -> Iterator[NamedCheck]:
+    """One a commit query that the settings name in place of an outbox."""
+    for topic, one in configured_queries(connections.settings).items():
+        yield NamedCheck(CONFIGURED_QUERY(topic=topic), None, partial(_configured, connections, topic, one))
+
+
+def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> Iterator[Diagnosis]:
+    """What its database says, and whether a person has accepted it. Raises DatabaseAway."""
+    for told in examine_query(one, clock=connections.clock):
+        yield _diagnosis(topic, told)
+    check, act = QUERY_ACCEPTANCE(topic=topic), accepted_query(connections, one)
+    if act is None:
+        yield Diagnosis(check=check, level="note", found=NOBODY_ACCEPTED(), remedy=ACCEPT_QUERY(topic=topic))
+    else:
+        yield Diagnosis(check=check, level="ok", found=ACCEPTED_BY(by=act.intent.by, at_ms=act.started_at_ms))
 
 
 def trust_of(findings: Sequence[Diagnosis]) -> Diagnosis:

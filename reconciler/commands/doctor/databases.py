@@ -42,7 +42,7 @@ def database_checks(connections: Connections) -> Iterator[NamedCheck]:
     for needed in needed_rights(settings):
         url = needed.database.url
         yield NamedCheck(needed.database.fact, None, partial(_database, connections, needed), needs=(url,), tells=url)
-    for group in commit_evidence(settings).without_outbox:
+    for group in commit_evidence(settings).announced_only:
         yield _weaker(database_fact("outbox", group), "outbox_url")
     for source in effect_evidence(settings).sources:
         if source.url is None:

@@ -58,7 +58,7 @@ def accept_query(
     require_topic(settings, topic)
     query = next((one for one in queries if one.query.topic == topic), None)
     if query is None:
-        raise InvalidValue("TOPIC", topic, "the file has no query of this topic")
+        raise InvalidValue("TOPIC", topic, "neither the file nor the settings have a query of this topic")
     if (before := accepted_query(connections, query)) is not None:
         return QueryAcceptance(is_accepted=True, told=told_of(before))
     request = ScanRequest(

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.app import run
+from reconciler.commands.diagnosis import run_checks
+from reconciler.commands.doctor.commit_queries import query_checks
+from reconciler.commands.doctor.databases import database_checks
 from reconciler.contract.row_rules import QUERY_ACCEPTANCE
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -165,3 +168,26 @@ def test_what_cannot_be_written_down_is_not_accepted(
     shop_of(tmp_path, play, halves=20)
     (tmp_path / "ledger.db").unlink()
     assert accept(declared(tmp_path)) == (3, "")
+
+
+def test_the_query_of_the_settings_is_accepted_without_naming_its_file_and_doctor_tells_of_it(
+    tmp_path: Path, play: Stage, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    named = tmp_path / "reconciler.toml"
+    text = named.read_text().replace('group = "shop"', f'group = "shop"\ncommit_queries = "{declared(tmp_path)}"')
+    named.write_text(f"{text}\n[repairs]\nenabled = false\n")
+    judging = load_settings(named, {})
+
+    def told() -> dict[str, tuple[str, str]]:
+        with Connections(judging) as connections:
+            found = run_checks([*query_checks(connections), *database_checks(connections)])
+        return {one.check.code.name: (one.level, one.found.code.name) for one in found}
+
+    before = told()
+    assert before["doctor.query-acceptance"] == ("note", "doctor.nobody-accepted")
+    assert before["doctor.query-columns"][0] == "note"
+    assert "wiring.outbox" not in before, "a query stands in its place"
+    assert run(["query", "accept", TOPIC, "--config", str(named)]) == 0
+    assert "is accepted from now on" in capsys.readouterr().out
+    assert told()["doctor.query-acceptance"] == ("ok", "doctor.accepted-by")

@@ -105,6 +105,15 @@ def test_shadow_mode_of_all_topics_is_enough(make: Make, tmp_path: Path) -> None
     make(section(declared(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
 
 
+def test_a_file_that_is_edited_keeps_its_meaning_for_the_process(make: Make, tmp_path: Path) -> None:
+    settings = make(section(declared(tmp_path, "ORDERS"), "ORDERS"), SHADOW.replace(", BILLS = false", ""))
+    before = configured_queries(settings)
+    declared(tmp_path, "ORDERS", key="UNIQ_KEY")
+    assert configured_queries(settings) == before
+    (tmp_path / "queries.toml").write_text("half of a fi")
+    assert commit_evidence(settings).asks_business
+
+
 def test_a_file_without_the_topic_is_a_usage_error(
     make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
