@@ -1,7 +1,6 @@
 """Where the queues of a topic begin and end now, and since when unread messages wait there.
 
-Only masters are asked, all queues of one broker in a row: once a question to a broker has failed, it is not asked about
-its other queues.
+Only masters are asked, all queues of one broker together: one question that fails is the answer of the broker.
 """
 
 from __future__ import annotations
@@ -70,13 +69,10 @@ class QueueEnds:
         return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end, tag=tag)
 
     def _of(self, address: str, queues: Iterable[MessageQueue]) -> list[QueueEnd]:
-        # The end last: what is stored meanwhile may count as waiting, never the other way round.
+        # The ends last: what is stored meanwhile may count as waiting, never the other way round.
+        asked = [(address, queue) for queue in queues]
+        begins, ends = self._offsets.minima(asked), self._offsets.maxima(asked)
         return [
-            QueueEnd(
-                queue=queue,
-                address=address,
-                begin=max(0, self._offsets.minimum(address, queue)),
-                end=self._offsets.maximum(address, queue),
-            )
-            for queue in queues
+            QueueEnd(queue=queue, address=address, begin=max(0, begin), end=end)
+            for (_, queue), begin, end in zip(asked, begins, ends, strict=True)
         ]

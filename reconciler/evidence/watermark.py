@@ -16,7 +16,7 @@ from reconciler.evidence.queue_scan import first_stored_ms, record_at
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
 from reconciler.rocketmq.client.families import Families
-from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.offsets import Offsets, Placed
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
 from reconciler.rocketmq.wire.codes import retry_topic
@@ -106,19 +106,29 @@ class Watermarks:
     def _of_topic(self, topic: str, group: str) -> list[_QueueOnMaster]:
         route = self._routes.route(topic)
         masters = route.masters
-        placed: list[_QueueOnMaster] = []
+        asked: list[Placed] = []
         for queue in route.readable_queues:
             address = masters.get(queue.broker_name)
             if address is None:
                 raise BrokerUnavailable(f"{queue.broker_name} has no master in the route of {topic}")
-            placed.append(_QueueOnMaster(address=address, queue=queue, position=self._position(address, queue, group)))
-        return placed
+            asked.append((address, queue))
+        return [
+            _QueueOnMaster(address=address, queue=queue, position=position)
+            for (address, queue), position in zip(asked, self._positions(asked, group), strict=True)
+        ]
 
-    def _position(self, address: str, queue: MessageQueue, group: str) -> QueuePosition:
-        # The group's offset first: what is stored meanwhile counts as not consumed, never the other way round.
-        consumer_offset = self._offsets.of_group(address, queue, group)
-        min_offset = max(0, self._offsets.minimum(address, queue))
-        end = self._offsets.maximum(address, queue)
+    def _positions(self, asked: Sequence[Placed], group: str) -> list[QueuePosition]:
+        # The group's offsets first: what is stored meanwhile counts as not consumed, never the other way round.
+        stored = self._offsets.all_of_group(asked, group)
+        minima, ends = self._offsets.minima(asked), self._offsets.maxima(asked)
+        return [
+            self._position(address, queue, group, consumer_offset=offset, min_offset=max(0, minimum), end=end)
+            for (address, queue), offset, minimum, end in zip(asked, stored, minima, ends, strict=True)
+        ]
+
+    def _position(
+        self, address: str, queue: MessageQueue, group: str, *, consumer_offset: int | None, min_offset: int, end: int
+    ) -> QueuePosition:
         proved = self._reused.proved_from(
             (queue.topic, queue.broker_name, queue.queue_id),
             group=group,

@@ -22,7 +22,7 @@ from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rests import SqlRests
-from reconciler.ledger.rounds import newest_of_shards, round_of, rounds_of
+from reconciler.ledger.rounds import newest_of_all, newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
 from reconciler.sql.engines import is_whole_number
@@ -241,6 +241,20 @@ class SqlReports:
         with self._database.reading() as connection:
             rounds = newest_of_shards(connection, subscription)
         return rounds if rest is None else [rest.seen_again(stored) for stored in rounds]
+
+    def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
+        """Two statements, however many subscriptions; in MySQL and MariaDB the seeks of each."""
+        rests = {
+            of: rest
+            for environment in {one.environment for one in subscriptions}
+            for of, rest in self._rests.every(environment).items()
+        }
+        with self._database.reading() as connection:
+            found = newest_of_all(connection, subscriptions)
+        return {
+            of: [rests[of].seen_again(stored) for stored in rounds] if of in rests else rounds
+            for of, rounds in found.items()
+        }
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """The newest rows of one index, of all subscriptions together. MariaDB reads the whole table for a DISTINCT."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.sql.selectable import NamedFromClause
 
 from reconciler.clock import Clock
 from reconciler.contract.queue_proof import QueueProof
@@ -163,11 +164,7 @@ def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRou
 
 def newest_of_shards(connection: sa.Connection, subscription: Subscription) -> Sequence[StoredRound]:
     """The newest round of each shard over all epochs that is not void, by shard."""
-    newest: dict[int, StoredRound] = {}
-    for stored in _newest_of_epochs(connection, subscription):
-        other = newest.setdefault(stored.done.shard.number, stored)
-        newest[stored.done.shard.number] = max(other, stored, key=lambda one: (one.done.at_ms, one.done.generation))
-    return [newest[number] for number in sorted(newest)]
+    return _newest_by_shard(_newest_of_epochs(connection, subscription))
 
 
 def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> Iterator[StoredRound]:
@@ -189,6 +186,83 @@ def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> 
             yield stored
         before = compared((c.shard, c.epoch), operator.lt, (row.shard, row.epoch), dialect)
         row = connection.execute(last.where(before)).first()
+
+
+def newest_of_all(
+    connection: sa.Connection, subscriptions: Collection[Subscription]
+) -> Mapping[Subscription, Sequence[StoredRound]]:
+    """newest_of_shards() of each: one statement, but in MySQL and MariaDB, which have none for it."""
+    walk = _WALKS.get(connection.dialect.name)
+    if walk is None:
+        return {one: newest_of_shards(connection, one) for one in subscriptions}
+    wanted = {(one.environment, one.topic, one.group): one for one in subscriptions}
+    found: dict[Subscription, list[StoredRound]] = {one: [] for one in subscriptions}
+    damaged: set[Subscription] = set()
+    for environment in {one.environment for one in subscriptions}:
+        for row in connection.execute(walk, {"environment": environment}):
+            of, stored = wanted.get((environment, row.topic, row.consumer_group)), round_of(row)
+            if of is not None and stored is not None:
+                found[of].append(stored)
+            elif of is not None:
+                damaged.add(of)  # there may be sound rounds before it
+    return {
+        of: newest_of_shards(connection, of) if of in damaged else _newest_by_shard(rounds)
+        for of, rounds in found.items()
+    }
+
+
+def _newest_by_shard(of_epochs: Iterable[StoredRound]) -> Sequence[StoredRound]:
+    newest: dict[int, StoredRound] = {}
+    for stored in of_epochs:
+        other = newest.setdefault(stored.done.shard.number, stored)
+        newest[stored.done.shard.number] = max(other, stored, key=lambda one: (one.done.at_ms, one.done.generation))
+    return [newest[number] for number in sorted(newest)]
+
+
+#: What the primary key has behind the environment: every epoch of a shard, and then its rounds.
+_EPOCH = ("topic", "consumer_group", "shard", "epoch")
+
+
+def _last(rows: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """The last round of an environment in the order of the primary key."""
+    c = rows.c
+    of_environment = c.environment == sa.bindparam("environment", type_=sa.String())
+    order = [c[name].desc() for name in (*_EPOCH, "generation")]
+    return sa.select(rows).where(of_environment, c.void == 0, *conditions).order_by(*order).limit(1)
+
+
+def _walk_in_postgresql() -> sa.Select[Any]:
+    walk = sa.select(_last(round_row).subquery()).cte("walk", recursive=True)
+    rows = round_row.alias("following")
+    is_before = sa.tuple_(*(rows.c[name] for name in _EPOCH)) < sa.tuple_(*(walk.c[name] for name in _EPOCH))
+    following = _last(rows, is_before).lateral("next")
+    walk = walk.union_all(sa.select(following).select_from(walk.join(following, sa.true())))
+    return sa.select(walk)
+
+
+def _walk_in_sqlite() -> sa.Select[Any]:
+    """It has no LATERAL, so that the walk is one of row numbers; and of a comparison of rows an index takes the first
+    column only, so that each column has a seek of its own."""
+
+    def number(rows: NamedFromClause) -> sa.ColumnElement[int]:
+        return sa.literal_column(f"{rows.name}.rowid", sa.Integer())
+
+    def before(name: str, here: NamedFromClause) -> sa.ColumnElement[int]:
+        rows = round_row.alias(f"before_{name}")
+        same = [rows.c[other] == here.c[other] for other in _EPOCH[: _EPOCH.index(name)]]
+        query = _last(rows, *same, rows.c[name] < here.c[name])
+        return query.with_only_columns(number(rows)).scalar_subquery()
+
+    last, here, found = (round_row.alias(name) for name in ("last", "here", "found"))
+    first = _last(last).with_only_columns(number(last)).scalar_subquery()
+    walk = sa.select(first.label("number")).cte("walk", recursive=True)
+    following = sa.func.coalesce(*(before(name, here) for name in reversed(_EPOCH)))
+    walk = walk.union_all(sa.select(following).select_from(walk.join(here, number(here) == walk.c.number)))
+    return sa.select(found).select_from(walk.join(found, number(found) == walk.c.number))
+
+
+#: Dialect -> the newest round of each shard and epoch of an environment, from the last on: each is found by seeks.
+_WALKS = {"postgresql": _walk_in_postgresql(), "sqlite": _walk_in_sqlite()}
 
 
 def _shards_of(connection: sa.Connection, subscription: Subscription) -> Iterator[int]:

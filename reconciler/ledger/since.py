@@ -8,6 +8,7 @@ lost. A ledger that cannot keep the time, since it was not upgraded or the login
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -44,17 +45,19 @@ class SqlSince:
             return self._noted[subscription]
         if self._clock.monotonic_seconds() < self._cannot_until:
             return EVERY_MESSAGE_MS
+        c = subscription_row.c
+        # The first question is about all: what asks about one asks about the others next.
+        is_asked = _of(subscription, subscription_row) if self._noted else c.environment == subscription.environment
         try:
             with self._database.reading() as connection:
-                row = connection.execute(
-                    sa.select(subscription_row.c.since_ms).where(_of(subscription, subscription_row))
-                ).first()
+                rows = connection.execute(sa.select(c.topic, c.consumer_group, c.since_ms).where(is_asked)).all()
         except (DatabaseAway, ConfigurationError) as error:
             return self._cannot(error)
-        if row is None:
-            return None
-        self._noted[subscription] = row.since_ms if type(row.since_ms) is int else EVERY_MESSAGE_MS
-        return self._noted[subscription]
+        for row in rows:
+            if isinstance(row.topic, str) and isinstance(row.consumer_group, str):
+                one = replace(subscription, topic=row.topic, group=row.consumer_group)
+                self._noted[one] = row.since_ms if type(row.since_ms) is int else EVERY_MESSAGE_MS
+        return self._noted.get(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
         """Notes it unless somebody has, and returns what is noted. None: always."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.exceptions import NoPermissionError
@@ -9,7 +10,9 @@ from redis.exceptions import NoPermissionError
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
-from reconciler.shards.access import RedisClient, translated_errors
+from reconciler.errors import RedisAway
+from reconciler.shards.access import RedisClient, translate, translated_errors
+from reconciler.shards.pipelines import answers_of
 from reconciler.shards.values import text_of
 
 COUNT_UNREADABLE = Code("shards.count-unreadable", key=Field.NAME, stored=Field.TEXT, shards=Field.NUMBER)
@@ -33,6 +36,24 @@ def stored_shard_count(client: RedisClient, subscription: Subscription) -> str |
         except NoPermissionError:
             return None
     return None if stored is None else text_of(stored)
+
+
+def stored_shard_counts(
+    client: RedisClient, subscriptions: Sequence[Subscription]
+) -> Mapping[Subscription, str | None]:
+    """stored_shard_count() of each, asked together; without those whose server is away."""
+    keys = list(map(meta_key, subscriptions))
+    found: dict[Subscription, str | None] = {}
+    for one, answer in zip(
+        subscriptions, answers_of(client, [(key, ("HGET", key, "shards")) for key in keys]), strict=True
+    ):
+        if answer is None or isinstance(answer, NoPermissionError):
+            found[one] = None
+        elif not isinstance(answer, Exception):
+            found[one] = text_of(answer)
+        elif not isinstance(error := translate(answer), RedisAway):
+            raise error from answer
+    return found
 
 
 def why_refused(subscription: Subscription, stored: str | None, shards: int) -> Fact:

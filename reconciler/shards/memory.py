@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,11 +24,12 @@ from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import ReconcilerError
-from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundDone, ShardState
+from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundDone, ShardReading, ShardState
 from reconciler.shards.access import patience, translate, translated_errors
 from reconciler.shards.client import RoundRedis
-from reconciler.shards.pipelines import by_node
+from reconciler.shards.pipelines import PIPELINE_COMMANDS_MAX, by_node
 from reconciler.shards.round_commands import MEMBERS_A_COMMAND, by_hash, round_command, round_done
+from reconciler.shards.script import RedisScript
 from reconciler.shards.values import (
     damaged_key,
     epoch_of,
@@ -44,6 +45,7 @@ APART_PAGE_KEYS = 500
 #: Of small rounds: what came last waits for those before it.
 ROUNDS_A_PIPELINE = 32
 
+_READING = RedisScript("reconciler.shards", "reading.lua")
 _log = logging.getLogger(__name__)
 
 
@@ -98,6 +100,37 @@ class RedisShardMemory:
             now_ms=now_ms,
             round_at_ms=round_time_of(last, generation=number),
         )
+
+    def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
+        """By a script (reading.lua), in pipelines. A node that is away takes no reading of the shards of the others."""
+        found: dict[Shard, ShardReading] = {}
+        for client, of_node in by_node(self._redis.client, shards, lambda shard: ShardKeys(shard).root):
+            try:
+                with translated_errors():
+                    _READING.load(client)
+                    for start in range(0, len(of_node), PIPELINE_COMMANDS_MAX):
+                        found |= self._read_page(client, of_node[start : start + PIPELINE_COMMANDS_MAX])
+            except ReconcilerError as error:
+                _log.info("reading_failed: %s", error)
+        return found
+
+    def _read_page(self, client: Redis, page: Sequence[Shard]) -> dict[Shard, ShardReading]:
+        with client.pipeline(transaction=False) as pipe:
+            for shard in page:
+                keys = ShardKeys(shard)
+                expected = self._expected_types(keys)
+                first = (keys.epoch, keys.generation, keys.covered, keys.pending, *self._commit_sets(keys))
+                names = list(dict.fromkeys((*first, *expected)))
+                types = [expected[name] for name in names]
+                pipe.evalsha(_READING.sha, len(names), *names, *types, self._commit_generations + 1)
+            answers = pipe.execute(raise_on_error=False)
+        found = {}
+        for shard, answer in zip(page, answers, strict=True):
+            if isinstance(answer, Exception) or len(answer) == 1:
+                continue
+            with suppress(ReconcilerError):
+                found[shard] = _reading_of(shard, answer)
+        return found
 
     def begin_epoch(self, shard: Shard) -> str:
         """Writes a new marker unless there is one; returns the marker that is there."""
@@ -277,11 +310,14 @@ class RedisShardMemory:
             size, first = pipe.execute()
         return int(size), seen_ms_of(first[0][1]) if first else None
 
+    def _commit_sets(self, keys: ShardKeys) -> tuple[str, ...]:
+        return (keys.commit, *(keys.commit_generation(age) for age in range(1, self._commit_generations + 1)))
+
     def _expected_types(self, keys: ShardKeys) -> Mapping[str, str]:
         kept = range(1, self._history_generations + 1)
         sets = [
             *(keys.half, *(keys.half_generation(number) for number in kept)),
-            *(keys.commit, *(keys.commit_generation(number) for number in range(1, self._commit_generations + 1))),
+            *self._commit_sets(keys),
             *(keys.new, keys.apart),
         ]
         sorted_sets = [keys.pending, keys.matched, *(keys.matched_generation(number) for number in kept)]
@@ -303,6 +339,22 @@ def _execute(pipe: Any) -> list[Any] | None:
     except ExecAbortError as error:
         raise translate(error) from error
     return answers
+
+
+def _reading_of(shard: Shard, answer: Sequence[Any]) -> ShardReading:
+    epoch, number, last, pending, oldest, consumed, seconds, microseconds = answer
+    generation = generation_of(shard, number or None)
+    return ShardReading(
+        state=ShardState(
+            epoch=epoch_of(shard, epoch or None),
+            generation=generation,
+            now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
+            round_at_ms=round_time_of(last, generation=generation),
+        ),
+        pending=int(pending),
+        oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
+        consumed=int(consumed),
+    )
 
 
 def _check_types(shard: Shard, expected: Mapping[str, str], types: Sequence[Any]) -> None:

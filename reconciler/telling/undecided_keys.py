@@ -49,6 +49,19 @@ class UndecidedKeys:
     is_complete: bool
 
 
+def none_undecided(subscription: Subscription) -> UndecidedKeys:
+    """Where no key is UNKNOWN."""
+    return UndecidedKeys(
+        subscription=subscription,
+        held=None,
+        held_count=0,
+        set_up_count=0,
+        set_up_oldest_ms=None,
+        other_oldest_ms=None,
+        is_complete=True,
+    )
+
+
 def read_undecided(
     candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
 ) -> UndecidedKeys:

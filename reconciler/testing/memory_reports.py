@@ -194,6 +194,10 @@ class MemoryReports:
         rest = self._rows.rests.get(subscription)
         return [one if rest is None else rest.seen_again(one) for _, one in sorted(newest.items())]
 
+    def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
+        """One after the other."""
+        return {one: self.last_rounds(one) for one in subscriptions}
+
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """Of every round."""
         with self._rows.lock:

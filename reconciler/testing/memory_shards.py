@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 import secrets
 import threading
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -43,10 +43,18 @@ from reconciler.contract.keyspace import (
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of, shard_of
-from reconciler.errors import InvariantViolation, warn_of_former_paths
+from reconciler.errors import InvariantViolation, ReconcilerError, warn_of_former_paths
 from reconciler.policy.ports.announcing import Admission, AnnouncementQueue, KnownRecords, QueuePlace
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundMark
-from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundCounts, RoundDone, ShardLook, ShardState
+from reconciler.policy.ports.rounds import (
+    NextRound,
+    PendingKey,
+    RoundCounts,
+    RoundDone,
+    ShardLook,
+    ShardReading,
+    ShardState,
+)
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
 
 
@@ -233,6 +241,20 @@ class MemoryShards:
         """Epoch, generation, last round."""
         with self._lock:
             return self._state(shard)
+
+    def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
+        """One after the other."""
+        found = {}
+        for shard in shards:
+            with suppress(ReconcilerError), self._lock:
+                size, oldest_ms = self.pending_size(shard)
+                found[shard] = ShardReading(
+                    state=self._state(shard),
+                    pending=size,
+                    oldest_pending_ms=oldest_ms,
+                    consumed=sum(map(len, self._memory(shard).commit)),
+                )
+        return found
 
     def begin_epoch(self, shard: Shard) -> str:
         """A new marker unless there is one."""

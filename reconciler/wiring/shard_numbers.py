@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping, Sequence
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.shards.count import keep_shard_count, stored_shard_count, why_refused
+from reconciler.shards.count import keep_shard_count, stored_shard_count, stored_shard_counts, why_refused
 from reconciler.sql.rights import lacks_right
 from reconciler.telling.account import shards_that_differ
 from reconciler.wiring.connections import Connections
@@ -36,6 +37,14 @@ class ShardNumbers:
     def problem(self, subscription: Subscription) -> Fact | None:
         """Why nothing may be done with its sets; None: nothing speaks against it. Reads only."""
         return self._refusal(subscription, self._number_of(subscription))
+
+    def problems(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, Fact]:
+        """problem() of each that has one, asked together; without those whose server is away."""
+        numbers = dict(stored_shard_counts(self._connections.redis, subscriptions))
+        without = [one for one, number in numbers.items() if number is None]
+        numbers |= self._numbers_in_ledger(without) if without else {}
+        found = ((one, self._refusal(one, number)) for one, number in numbers.items())
+        return {one: why for one, why in found if why is not None}
 
     def told(self, subscription: Subscription) -> str | None:
         """The problem, for the log."""
@@ -70,16 +79,21 @@ class ShardNumbers:
     def _number_of(self, subscription: Subscription) -> str | None:
         """As Redis has it, or else the ledger; None: neither has one."""
         stored = stored_shard_count(self._connections.redis, subscription)
-        if stored is not None:
-            return stored
+        return stored if stored is not None else self._numbers_in_ledger([subscription])[subscription]
+
+    def _numbers_in_ledger(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, str | None]:
+        reports = self._connections.ledger.reports
         try:
-            rounds = self._connections.ledger.reports.last_rounds(subscription)
+            if len(subscriptions) == 1:  # consumers of announcements ask about each by itself
+                rounds = {subscriptions[0]: reports.last_rounds(subscriptions[0])}
+            else:
+                rounds = dict(reports.last_rounds_of(subscriptions))
         except DatabaseAway as error:
             if lacks_right(error):  # consumers of announcements need none to read rounds
-                return None
+                return dict.fromkeys(subscriptions)
             raise
-        differing = shards_that_differ(rounds, self._shards)
-        return None if differing is None else str(differing)
+        differing = {one: shards_that_differ(rounds[one], self._shards) for one in subscriptions}
+        return {one: None if number is None else str(number) for one, number in differing.items()}
 
     def _note(self, subscription: Subscription, why: Fact | None) -> None:
         with self._lock:

@@ -245,11 +245,14 @@ class OffsetsSeen:
         found: int | None = ask(self._process, broker, lambda: broker.offsets.get(place), "QUERY_CONSUMER_OFFSET")
         return found
 
-    def minimum(self, address: str, queue: MessageQueue) -> int:
-        return self._bounds(address, queue)[0]
+    def all_of_group(self, asked: Sequence[tuple[str, MessageQueue]], group: str) -> list[int | None]:
+        return [self.of_group(address, queue, group) for address, queue in asked]
 
-    def maximum(self, address: str, queue: MessageQueue) -> int:
-        return self._bounds(address, queue)[1]
+    def minima(self, asked: Sequence[tuple[str, MessageQueue]]) -> list[int]:
+        return [self._bounds(address, queue)[0] for address, queue in asked]
+
+    def maxima(self, asked: Sequence[tuple[str, MessageQueue]]) -> list[int]:
+        return [self._bounds(address, queue)[1] for address, queue in asked]
 
     def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
         broker = self._cluster.at(address)
@@ -318,10 +321,11 @@ class SimulatedWatermarks(Watermarks):
         self._process = process
         self._cluster = cluster
 
-    def _position(self, address: str, queue: Any, group: str) -> QueuePosition:
-        position = super()._position(address, queue, group)
-        self._on_look(self._process, self._cluster.at(address), queue.topic, queue.queue_id)
-        return position
+    def _positions(self, asked: Sequence[tuple[str, MessageQueue]], group: str) -> list[QueuePosition]:
+        positions = super()._positions(asked, group)
+        for address, queue in asked:
+            self._on_look(self._process, self._cluster.at(address), queue.topic, queue.queue_id)
+        return positions
 
     def _store_time_ms(self, placed: Any, offset: int) -> int | None:
         broker = self._cluster.at(placed.address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -10,7 +10,7 @@ from reconciler.commands.asking.availability import BROKER_AWAY, broker_away, br
 from reconciler.commands.asking.environment import traces_of
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.subscription import Subscription
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.witness_role import no_sweep
@@ -19,7 +19,7 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.evidence import InboxEvidence
 from reconciler.policy.ports.ledger import Candidates
-from reconciler.policy.ports.rounds import ShardMemory
+from reconciler.policy.ports.rounds import ShardMemory, ShardReading
 from reconciler.telling.account import (
     RUN_LIVES_MS,
     Account,
@@ -38,7 +38,7 @@ from reconciler.telling.account import (
     verdicts_link,
 )
 from reconciler.telling.ports.reports import StoredRound
-from reconciler.telling.undecided_keys import UndecidedKeys, read_undecided, undecided_link
+from reconciler.telling.undecided_keys import UndecidedKeys, none_undecided, read_undecided, undecided_link
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, commit_evidence, inbox_databases, outbox_databases
 from reconciler.wiring.evidence import inspect_outbox
@@ -62,17 +62,23 @@ class Accounting:
         memory: ShardMemory,
         inbox: InboxEvidence,
         *,
+        readings: Mapping[Shard, ShardReading] | None = None,
+        undecided_in: Container[Subscription] | None = None,
         asked_ms: int,
         within_seconds: float | None,
         away: Mapping[str, Fact] | None = None,
     ) -> None:
         """`asked_ms`: the ledger's time before the first question; what comes later does not count.
 
+        `readings`: of the shards, as far as they could be read together, after their rounds in the ledger.
+        `undecided_in`: subscriptions that may have UNKNOWN keys; None: any.
         `within_seconds`: the time that a monitor names; None: the default. `away`: what is known not to answer.
         """
         self._settings = connections.settings
         self._connections = connections
         self._memory = memory
+        self._readings = readings or {}
+        self._undecided_in = undecided_in
         self._inbox = inbox
         self._is_given = within_seconds is not None
         margin_seconds = self._settings.rounds.skew_margin_seconds
@@ -81,6 +87,8 @@ class Accounting:
         #: What does not answer, by name; brokers are added that only the rounds know.
         self.away = dict(away or {})
         self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
+        #: Subscriptions share their unique-key topic, and as a rule what was read of it.
+        self._ends_of = cache(lambda name, known: self._ends.of_topic(name, dict(known)))
         self._outboxes = cache(self._look_into_outboxes)
         self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
         #: UNKNOWN keys of the subscriptions whose account was made.
@@ -113,8 +121,11 @@ class Accounting:
         )
 
     def _undecided_link(self, topic: TopicPlan, subscription: Subscription) -> Link:
-        candidates = self._connections.ledger.candidates
-        found = read_undecided(candidates, subscription, asked_ms=self._asked_ms, within_ms=self._within_ms)
+        if self._undecided_in is None or subscription in self._undecided_in:
+            candidates = self._connections.ledger.candidates
+            found = read_undecided(candidates, subscription, asked_ms=self._asked_ms, within_ms=self._within_ms)
+        else:
+            found = none_undecided(subscription)
         self.undecided[subscription] = found
         return undecided_link(found, asked_ms=self._asked_ms, witnesses=self._witnesses(topic, subscription))
 
@@ -157,7 +168,7 @@ class Accounting:
         for broker, number in taken:
             known.setdefault(broker, []).append(number)
         try:
-            ends, silent = self._ends.of_topic(name, known)
+            ends, silent = self._ends_of(name, tuple((one, tuple(sorted(known[one]))) for one in sorted(known)))
         except TopicNotFound:
             yield Link(until_ms=None, cause=NO_TOPIC(topic=name), needs=("rocketmq",))
             return
@@ -201,7 +212,8 @@ class Accounting:
         with suppress(RedisAway):  # `away` has it
             for stored in rounds:
                 try:
-                    state = self._memory.state(stored.done.shard)
+                    reading = self._readings.get(stored.done.shard)
+                    state = self._memory.state(stored.done.shard) if reading is None else reading.state
                 except InvariantViolation as error:
                     cause = SHARD_STOPPED(shard=str(stored.done.shard), why=str(error))
                     yield Link(until_ms=None, cause=cause, is_of_rounds=True)
@@ -222,12 +234,19 @@ class Accounting:
         with suppress(RedisAway):  # `away` has it
             unlisted = [
                 oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
+                if self._may_have(shard, seen_until_ms=until_ms)
+                else None
                 for shard in topic.shards_of(plan.subscription)
             ]
             yield from (verdicts_link(one, asked_ms=self._asked_ms) for one in unlisted)
             # What rounds have heard of and not judged is in the outboxes, too.
             if not any(unlisted):
                 yield from self._unheard_links(topic, plan, candidates, until_ms)
+
+    def _may_have(self, shard: Shard, *, seen_until_ms: int) -> bool:
+        """Whether keys that old may be pending there."""
+        reading = self._readings.get(shard)
+        return reading is None or (reading.oldest_pending_ms is not None and reading.oldest_pending_ms <= seen_until_ms)
 
     def _unheard_links(
         self, topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, until_ms: int

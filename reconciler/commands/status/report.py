@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from reconciler.commands.acts.acknowledgement import acknowledged
@@ -43,10 +42,12 @@ from reconciler.commands.status.unswept import unswept
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import later_end
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.verdicts import Verdict
 from reconciler.errors import RedisAway
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import HeldTopic, Outage
+from reconciler.policy.ports.rounds import ShardReading
 from reconciler.telling.account import Account, Summary, summary_of
 from reconciler.telling.lag import Lag, lag_of
 from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
@@ -373,20 +374,28 @@ def read_status(
     newest: dict[Subscription, Sequence[StoredRound]] = {}
     outage = open_outage(connections.ledger.outages.current(settings.environment))
     late += [] if "redis" in gone else outage
+    verdicts = tuple(reports.verdict_counts(settings.environment))
+    last_rounds = reports.last_rounds_of(rounds.subscriptions)
+    readings = rounds.memory.readings([shard for topic in rounds.plans for shard in _shards_of(topic)])
     accounting = Accounting(
         connections,
         rounds.memory,
         rounds.witnesses.inbox,
+        readings=readings,
+        undecided_in={v.subscription for v in verdicts if v.verdict is Verdict.UNKNOWN},
         asked_ms=now_ms,
         within_seconds=rounds_within_seconds,
         away=gone,
     )
+    losing = {v.subscription for v in verdicts if v.is_open_loss or v.damage is not None}
     for topic in rounds.plans:
         for plan in topic.subscriptions:
-            last = reports.last_rounds(plan.subscription)
-            newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
-            late += _unrepaired(connections, plan.subscription, now_ms=now_ms, within_seconds=rounds_within_seconds)
-            statuses.append(_status_of(rounds, topic, plan, last, accounting, asked_ms=now_ms))
+            of = plan.subscription
+            last = last_rounds[of]
+            newest[of] = [r for r in last if r.done.shard.number < topic.shards]
+            if of in losing:
+                late += _unrepaired(connections, of, now_ms=now_ms, within_seconds=rounds_within_seconds)
+            statuses.append(_status_of(rounds, topic, plan, last, accounting, readings, asked_ms=now_ms))
     unknown, gone = accounting.undecided, accounting.away
     late += [*other_clusters(connections), *told_of_renames(connections), *_other_shards(rounds)]
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
@@ -395,7 +404,6 @@ def read_status(
     for captured in history.subscriptions if history is not None else ():
         of = captured.subscription
         late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
-    verdicts = tuple(reports.verdict_counts(settings.environment))
     repairs = tuple(reports.repair_counts(settings.environment))
     return StatusReport(
         asked_ms=now_ms,
@@ -417,7 +425,7 @@ def read_status(
         unproved=tuple(doubted_witnesses(doubted, within_seconds=life_seconds)),
         damaged=(
             *damaged_rows(verdicts, repairs),
-            *_on_its_way(connections, rounds, newest, now_ms=now_ms),
+            *_on_its_way(connections, rounds, newest, readings, now_ms=now_ms),
         ),
         acknowledged=acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else (),
     )
@@ -443,11 +451,9 @@ def _standing_check_services(connections: Connections) -> tuple[Fact, ...]:
     )
 
 
-def _other_shards(assembly: RoundAssembly) -> Iterator[Fact]:
+def _other_shards(assembly: RoundAssembly) -> Iterable[Fact]:
     """One line a subscription that gets no rounds, since its number of shards is another one."""
-    with suppress(RedisAway):  # `away` has it
-        problems = map(assembly.shard_numbers.problem, assembly.subscriptions)
-        yield from (why for why in problems if why is not None)
+    return assembly.shard_numbers.problems(assembly.subscriptions).values()
 
 
 def _who_is_away(connections: Connections) -> dict[str, Fact]:
@@ -463,11 +469,12 @@ def _status_of(
     plan: SubscriptionPlan,
     last: Sequence[StoredRound],
     accounting: Accounting,
+    readings: Mapping[Shard, ShardReading],
     *,
     asked_ms: int,
 ) -> SubscriptionStatus:
     subscription = plan.subscription
-    pending, oldest_ms = _pending(assembly, topic.shards_of(subscription))
+    pending, oldest_ms = _pending(assembly, topic.shards_of(subscription), readings)
     watermark = assembly.witnesses.brokers.watermark(subscription)
     weaker = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
     weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else [NO_INBOX()]
@@ -515,12 +522,13 @@ def _on_its_way(
     connections: Connections,
     assembly: RoundAssembly,
     newest: Mapping[Subscription, Sequence[StoredRound]],
+    readings: Mapping[Shard, ShardReading],
     *,
     now_ms: int,
 ) -> Iterator[Fact]:
     """Damage of announcements and of commit sets."""
     yield from _refused(connections, newest, now_ms=now_ms)
-    yield from _misshapen(assembly)
+    yield from _misshapen(assembly, readings)
 
 
 def _refused(
@@ -536,14 +544,30 @@ def _refused(
         yield from refused_announcements(reports, settings.environment, name, rounds, now_ms=now_ms)
 
 
-def _misshapen(assembly: RoundAssembly) -> Iterator[Fact]:
+def _misshapen(assembly: RoundAssembly, readings: Mapping[Shard, ShardReading]) -> Iterator[Fact]:
     for topic in assembly.plans:
-        yield from misshapen_members(topic, partial(assembly.sample_commit_sets, shards=topic.shards))
+
+        def sample(of: Subscription, topic: TopicPlan = topic) -> Iterable[tuple[Shard, bytes]]:
+            found = [readings.get(shard) for shard in topic.shards_of(of)]
+            is_empty = all(one is not None and not one.consumed for one in found)
+            return () if is_empty else assembly.sample_commit_sets(of, shards=topic.shards)
+
+        yield from misshapen_members(topic, sample)
 
 
-def _pending(assembly: RoundAssembly, shards: Sequence[Shard]) -> tuple[int | None, int | None]:
+def _shards_of(topic: TopicPlan) -> Iterator[Shard]:
+    for plan in topic.subscriptions:
+        yield from topic.shards_of(plan.subscription)
+
+
+def _pending(
+    assembly: RoundAssembly, shards: Sequence[Shard], readings: Mapping[Shard, ShardReading]
+) -> tuple[int | None, int | None]:
     try:
-        sizes = [assembly.memory.pending_size(shard) for shard in shards]
+        sizes = [
+            assembly.memory.pending_size(shard) if found is None else (found.pending, found.oldest_pending_ms)
+            for shard, found in ((shard, readings.get(shard)) for shard in shards)
+        ]
     except RedisAway:
         return None, None
     return sum(size for size, _ in sizes), min((oldest for _, oldest in sizes if oldest is not None), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -73,6 +73,17 @@ class ShardState:
     def has_lost(self, last: RoundDone) -> bool:
         """True if this is another memory than the one that the stored round left, or fell back behind it."""
         return last.epoch != self.epoch or self.has_undone(last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReading:
+    """What people are shown of a shard's memory, read in one step."""
+
+    state: ShardState
+    pending: int
+    oldest_pending_ms: int | None
+    #: Members of the commit sets.
+    consumed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +160,13 @@ class ShardMemory(Protocol):
 
     def state(self, shard: Shard) -> ShardState:
         """Reads epoch, generation and time; checks the type of every key and the epoch's environment."""
+        ...
+
+    def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
+        """state() and pending_size() of all of them together.
+
+        A shard that could not be read, whatever the cause, is left out: state() finds it out. Raises nothing.
+        """
         ...
 
     def begin_epoch(self, shard: Shard) -> str:

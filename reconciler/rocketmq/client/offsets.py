@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from reconciler.errors import warn_of_former_paths
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -10,6 +12,16 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.answers import number_field, require_success
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
+
+T = TypeVar("T")
+
+#: A queue, and the address of the broker that is asked about it.
+Placed = tuple[str, MessageQueue]
+
+#: Requests that are sent before the first answer is waited for.
+SENT_AT_ONCE = 64
+#: The connection gives up a request; its thread may look a little later.
+_GIVEN_UP_WITHIN_SECONDS = 1.0
 
 
 class Offsets:
@@ -23,28 +35,36 @@ class Offsets:
 
     def maximum(self, address: str, queue: MessageQueue) -> int:
         """Offset that the next message gets."""
-        return self._number(address, RequestCode.GET_MAX_OFFSET, _of(queue), "offset")
+        return self._number(address, _bound(RequestCode.GET_MAX_OFFSET, queue))
+
+    def maxima(self, asked: Sequence[Placed]) -> list[int]:
+        """maximum() of each, asked together."""
+        return self._together(asked, partial(_bound, RequestCode.GET_MAX_OFFSET), _number_in)
 
     def minimum(self, address: str, queue: MessageQueue) -> int:
         """Offset of the oldest message that is still there."""
-        return self._number(address, RequestCode.GET_MIN_OFFSET, _of(queue), "offset")
+        return self._number(address, _bound(RequestCode.GET_MIN_OFFSET, queue))
+
+    def minima(self, asked: Sequence[Placed]) -> list[int]:
+        """minimum() of each, asked together."""
+        return self._together(asked, partial(_bound, RequestCode.GET_MIN_OFFSET), _number_in)
 
     def at_time(self, address: str, queue: MessageQueue, time_ms: int) -> int:
         """Offset of the message stored at or next to the time (SEARCH_OFFSET_BY_TIMESTAMP)."""
         fields = {**_of(queue), "timestamp": str(time_ms)}
-        return self._number(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, "offset")
+        return self._number(address, Command(code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=fields))
 
     def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
         """Stored offset of the group; None if there is none (code 22).
 
         3.2.6 to 4.9 answer 0 also for a group they never heard of while the queue's first message is in memory.
         """
-        fields = {**_of(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
-        answer = self._client.request(address, Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields))
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        offset = number_field(require_success(answer, f"offset of {group} in {queue.topic}"), "offset")
-        return offset if offset >= 0 else None
+        command = _asking(group, queue)
+        return _stored_in(self._client.request(address, command), command)
+
+    def all_of_group(self, asked: Sequence[Placed], group: str) -> list[int | None]:
+        """of_group() of each, asked together."""
+        return self._together(asked, partial(_asking, group), _stored_in)
 
     def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
         """Stores the group's offset: the next message it wants (UPDATE_CONSUMER_OFFSET).
@@ -75,9 +95,49 @@ class Offsets:
 
         return wait
 
-    def _number(self, address: str, code: RequestCode, fields: dict[str, str], name: str) -> int:
-        answer = self._client.request(address, Command(code=code, fields=fields))
-        return number_field(require_success(answer, f"{code.name} of {fields['topic']}"), name)
+    def _number(self, address: str, command: Command) -> int:
+        return _number_in(self._client.request(address, command), command)
+
+    def _together(
+        self,
+        asked: Sequence[Placed],
+        command_of: Callable[[MessageQueue], Command],
+        read: Callable[[Command, Command], T],
+    ) -> list[T]:
+        """Sends a page of requests, then waits for their answers. Raises the error of the first that fails."""
+        client, found = self._client, list[T]()
+        for first in range(0, len(asked), SENT_AT_ONCE):
+            sent = []
+            for address, queue in asked[first : first + SENT_AT_ONCE]:
+                command = command_of(queue)
+                sent.append((address, command, client.submit(address, command)))
+            for address, command, future in sent:
+                within_seconds = client.request_timeout_seconds + _GIVEN_UP_WITHIN_SECONDS
+                answer = client.wait(future, within_seconds, f"{address}: request {command.code}")
+                found.append(read(answer, command))
+        return found
+
+
+def _bound(code: RequestCode, queue: MessageQueue) -> Command:
+    return Command(code=code, fields=_of(queue))
+
+
+def _number_in(answer: Command, asked: Command) -> int:
+    what = f"{RequestCode(asked.code).name} of {asked.fields['topic']}"
+    return number_field(require_success(answer, what), "offset")
+
+
+def _asking(group: str, queue: MessageQueue) -> Command:
+    fields = {**_of(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
+    return Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields)
+
+
+def _stored_in(answer: Command, asked: Command) -> int | None:
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    what = f"offset of {asked.fields['consumerGroup']} in {asked.fields['topic']}"
+    offset = number_field(require_success(answer, what), "offset")
+    return offset if offset >= 0 else None
 
 
 def _storing(queue: MessageQueue, group: str, offset: int) -> Command:

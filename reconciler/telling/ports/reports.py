@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -200,6 +200,10 @@ class LedgerReports(Protocol):
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void, by shard; as if stored when the shard was seen at rest."""
+        ...
+
+    def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
+        """last_rounds() of each, asked together."""
         ...
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:

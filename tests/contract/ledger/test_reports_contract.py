@@ -239,6 +239,24 @@ def test_the_last_round_of_each_shard_leaves_void_ones_out(world: World) -> None
     assert rows[0].stored_at_ms == world.clock.now_ms()
 
 
+def test_the_last_rounds_of_all_are_those_of_each(world: World) -> None:
+    ledger, e = world.ledger, world.environment
+    of_several = [shard(e, 0), shard(e, 3), shard(e, 0, group="shipping"), shard(e, 1, topic="PAYMENTS")]
+    for one in (*of_several, shard(e + "x", 0)):
+        for epoch, generation, at_ms in (("test:b", 1, 1_000), ("test:b", 2, 2_000), ("test:c", 1, 1_500)):
+            ledger.rounds.store(round_done(one, generation, at_ms, epoch=epoch))
+    ledger.rounds.void_after(of_several[1], epoch="test:b", generation=1)
+    ledger.rounds.void_after(of_several[2], epoch="test:b", generation=0)
+    ledger.rounds.void_after(of_several[2], epoch="test:c", generation=0)
+    subscriptions = [*{one.subscription for one in of_several}, subscription(e, group="new")]
+    found = ledger.reports.last_rounds_of(subscriptions)
+    assert found == {one: ledger.reports.last_rounds(one) for one in subscriptions}
+    newest = [(one.done.shard.number, one.done.epoch, one.done.generation) for one in found[subscription(e)]]
+    assert newest == [(0, "test:b", 2), (3, "test:c", 1)]
+    assert found[subscription(e, group="shipping")] == found[subscription(e, group="new")] == []
+    assert ledger.reports.last_rounds_of([]) == {}
+
+
 def test_traces_of_an_environment_tell_rounds_of_before_from_young_and_void_ones(world: World) -> None:
     ledger, e = world.ledger, world.environment
     before_ms = world.clock.now_ms()
@@ -289,6 +307,7 @@ def test_a_shard_at_rest_has_its_last_round_when_it_was_seen_so(world: World) ->
         keep_rest(world, 1_000, 1_001, offset=offset, seconds_ago=2)
     last = ledger.reports.last_rounds(subscription(e))
     assert [one.stored_at_ms for one in last] == [world.clock.now_ms() - 2_000] * 2
+    assert ledger.reports.last_rounds_of([subscription(e)]) == {subscription(e): last}
     assert [one.done.offsets for one in last] == [{"b/0": 7}, {"b/1": 7}]
     assert [(one.done.at_ms, one.done.generation) for one in last] == [(1_000, 1), (1_001, 1)]
     assert ledger.reports.shards_since(e, since_ms=before_ms) == {shard(e, 0), shard(e, 1)}
@@ -307,7 +326,9 @@ def test_a_row_of_rest_stands_for_no_other_round_than_it_saw(world: World) -> No
     world.clock.advance(60)
     ledger.rounds.store(round_done(shard(e, 0), 3, 2_000))
     ledger.rounds.void_after(shard(e, 1), epoch="test:one", generation=1)
-    found = {one.done.shard.number: one for one in ledger.reports.last_rounds(subscription(e))}
+    last = ledger.reports.last_rounds(subscription(e))
+    assert ledger.reports.last_rounds_of([subscription(e)]) == {subscription(e): last}
+    found = {one.done.shard.number: one for one in last}
     assert {n: one.stored_at_ms for n, one in found.items()} == {0: world.clock.now_ms(), 1: stored_ms, 2: stored_ms}
     assert not any(one.done.offsets == {f"b/{n}": 9} for n, one in found.items())
 

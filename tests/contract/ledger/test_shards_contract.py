@@ -517,6 +517,28 @@ def test_a_look_sees_what_a_round_would_move_and_what_it_left(shards: Shards) ->
     assert look(shards).members == 1
 
 
+def test_a_reading_is_what_state_and_pending_say(shards: Shards) -> None:
+    memory, other = shards.memory, shard(OF.subscription.environment, 6)
+    nothing = memory.readings([OF])[OF]
+    assert (nothing.state.epoch, nothing.state.generation, nothing.state.round_at_ms) == (None, 0, None)
+    assert (nothing.pending, nothing.oldest_pending_ms, nothing.consumed) == (0, None, 0)
+    shards.announce(OF, keys(1, 2), following=1)
+    done = run(shards)
+    found = memory.readings([OF, other])
+    assert found.keys() == {OF, other}
+    seen, state = found[OF], memory.state(OF)
+    assert seen.state.epoch == state.epoch == done.epoch
+    assert seen.state.generation == state.generation == 1
+    assert seen.state.round_at_ms == state.round_at_ms == done.at_ms <= seen.state.now_ms <= state.now_ms
+    assert (seen.pending, seen.oldest_pending_ms) == memory.pending_size(OF) == (2, done.at_ms)
+    assert memory.readings([]) == {}
+    assert seen.consumed == 0
+    shards.consume(OF, keys(3))
+    assert memory.readings([OF])[OF].consumed == 1
+    run(shards)
+    assert memory.readings([OF])[OF].consumed == 1, "an older commit set has it"
+
+
 def test_a_look_tells_who_holds_the_lease_and_renews_only_its_own(shards: Shards) -> None:
     assert look(shards, renews=True).is_ours is None, "a look takes none"
     assert shards.leases.take(OF, token="a", lease_seconds=30)

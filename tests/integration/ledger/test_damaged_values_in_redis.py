@@ -77,6 +77,18 @@ def test_a_generation_that_is_none_stops_its_shard_and_says_so(direct: InRedis, 
     assert direct.memory.take_round(other, epoch=direct.memory.begin_epoch(other)) is not None
 
 
+def test_a_key_of_another_type_is_told_as_when_its_shard_is_read_alone(direct: InRedis, of: Shard) -> None:
+    sound, keys = shard(of.subscription.environment, 1), ShardKeys(of)
+    for one in (keys.half, keys.pending, keys.new, keys.matched, keys.offsets, keys.taken, keys.epoch):
+        wrong = direct.client.hset if one == keys.epoch else direct.client.set
+        assert wrong(one, *(("field", "a text") if one == keys.epoch else ("a text",)))
+        assert direct.memory.readings([of, sound]).keys() == {sound}, one
+        with pytest.raises(InvariantViolation, match="expected a"):
+            direct.memory.state(of)
+        direct.client.delete(one)
+    assert direct.memory.readings([of, sound]).keys() == {of, sound}
+
+
 @pytest.mark.parametrize("member", [b"", b"\x01", b"x" * 200])
 def test_a_member_of_odd_length_is_read_like_every_other(direct: InRedis, of: Shard, member: bytes) -> None:
     epoch = direct.memory.begin_epoch(of)

@@ -168,7 +168,7 @@ def plans(ledger: SqlLedger, read: Callable[[], object], *, how: str = MEASURED)
     sa.event.remove(engine, "before_cursor_execute", note)
     explain = f"EXPLAIN ({how})" if engine.dialect.name == "postgresql" else "EXPLAIN"
     with engine.connect() as connection:
-        selects = [(text, values) for text, values in statements if text.startswith("SELECT")]
+        selects = [(text, values) for text, values in statements if text.startswith(("SELECT", "WITH"))]
         return [
             "\n".join(" | ".join(map(str, row)) for row in connection.exec_driver_sql(f"{explain} {text}", values))
             for text, values in selects
@@ -233,6 +233,19 @@ def test_the_newest_round_of_each_shard_costs_more_than_a_seek(ledger: SqlLedger
         assert not re.search("Sort|filesort|index_merge", plan), plan
         read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
         assert max(read, default=0) <= 1, plan
+
+
+def test_the_newest_rounds_of_all_cost_more_than_a_seek_each(ledger: SqlLedger) -> None:
+    of = [Subscription(environment="e", topic=topic, group="billing") for topic in ("ORDERS", "RARE")]
+    found = ledger.reports.last_rounds_of(of)
+    assert found == {one: ledger.reports.last_rounds(one) for one in of}
+    assert len(found[of[0]]) == 64
+    for plan in plans(ledger, partial(ledger.reports.last_rounds_of, of)):
+        assert re.search("Backward using reconciler_round_pkey|PRIMARY|optimized away|no matching", plan, re.I), plan
+        assert not re.search("Sort|filesort|index_merge", plan), plan
+        walked = len(found[of[0]]) + len(found[of[1]])
+        read = [int(rows) for rows in re.findall(r"(?:actual rows=|Removed by [^:]*: )(\d+)", plan)]
+        assert max(read, default=0) <= walked, plan
 
 
 def test_shards_whose_rounds_are_new_cost_more_than_these_rounds(ledger: SqlLedger) -> None:

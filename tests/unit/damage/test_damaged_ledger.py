@@ -240,7 +240,7 @@ def show_all(ledger: SqlLedger) -> None:
     assert sum(count.count for count in reports.repair_counts("test")) == 2
     for key in (BAD, GOOD):
         assert reports.life("test", key).candidates
-    assert reports.last_rounds(SUBSCRIPTION) is not None
+    assert reports.last_rounds_of([SUBSCRIPTION]) == {SUBSCRIPTION: reports.last_rounds(SUBSCRIPTION)}
     assert len(reports.quarantined("test", limit=10).rows) == 2
     assert len(reports.holds("test")) == 2
     assert reports.floors(SUBSCRIPTION)

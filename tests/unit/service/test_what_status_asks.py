@@ -1,0 +1,122 @@
+"""What `status` asks for five subscriptions and for fifty: what they share, once, and the rest together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import sqlalchemy as sa
+
+from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.policy.ports.rounds import RoundCounts, RoundDone
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.settings.file import load_settings
+from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.rounds import RoundAssembly
+from tests.services.redis_server import RedisServer
+
+SHARDS = 2
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Statements, commands and pipelines sent to Redis, and requests for the ends of the unique-key topic's queues."""
+    found: Counter[str] = Counter()
+
+    def counting(sent: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(*arguments: Any, **named: Any) -> Any:
+            found["redis"] += 1
+            return sent(*arguments, **named)
+
+        return counts
+
+    def statement(*told: Any) -> None:
+        found["sql"] += not told[2].startswith(("BEGIN", "PRAGMA"))
+
+    submit = RemotingClient.submit
+
+    def submitting(self: RemotingClient, address: str, command: Any, *rest: Any) -> Any:
+        is_end = command.code == RequestCode.GET_MAX_OFFSET
+        found["ends"] += is_end and command.fields["topic"] == "RECONCILER_UNIQUE_KEY"
+        return submit(self, address, command, *rest)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", statement)
+    with monkeypatch.context() as patch:
+        patch.setattr(redis.Redis, "execute_command", counting(redis.Redis.execute_command))
+        patch.setattr(redis.client.Pipeline, "execute", counting(redis.client.Pipeline.execute))
+        patch.setattr(RemotingClient, "submit", submitting)
+        yield found
+    sa.event.remove(sa.Engine, "before_cursor_execute", statement)
+
+
+def settings_text(number: int, folder: Path, *, name_servers: str, redis_url: str) -> str:
+    """Of so many subscriptions, each of a topic of its own."""
+    sections = "".join(
+        f'[[producers]]\ngroup = "shop-{n}"\ntopics = ["T{n}"]\n[[subscriptions]]\ntopic = "T{n}"\ngroup = "billing"\n'
+        for n in range(number)
+    )
+    return f"""environment = "test"
+rocketmq.name_servers = "{name_servers}"
+unique_key_topic.queues = {SHARDS}
+redis.url = "{redis_url}"
+ledger.url = "sqlite:///{folder}/{number}.db"
+{sections}"""
+
+
+def ran(assembly: RoundAssembly) -> None:
+    """Every shard had its first round."""
+    counts = RoundCounts(announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
+    for of in assembly.subscriptions:
+        assembly.ledger.rounds.begin(of, at_ms=1)
+        assembly.keep_shard_count(of)
+        for number in range(SHARDS):
+            one = Shard(subscription=of, number=number)
+            done = assembly.memory.take_round(one, epoch=assembly.memory.begin_epoch(one))
+            assert isinstance(done, RoundDone)
+            assert done.counts == counts
+            assembly.ledger.rounds.store(done)
+
+
+def asked(
+    number: int, folder: Path, broker: EmbeddedBroker, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[StatusReport, Counter[str]]:
+    path = folder / f"{number}.toml"
+    path.write_text(settings_text(number, folder, name_servers=broker.name_servers, redis_url=redis_url))
+    schema.upgrade(f"sqlite:///{folder}/{number}.db", "ledger")
+    with RemotingClient() as client:
+        for topic in ("RECONCILER_UNIQUE_KEY", *(f"T{n}" for n in range(number))):
+            Admin(client).create_topic(broker.address, topic, queues=SHARDS)
+    with Connections(load_settings(path, {})) as connections:
+        ran(RoundAssembly(connections))
+        read_status(connections)  # what was seen of business queues is remembered, and written, from the first on
+        with counted(monkeypatch) as found:
+            return read_status(connections), found
+
+
+@pytest.mark.redis
+def test_status_asks_ledger_and_redis_as_often_for_five_subscriptions_as_for_fifty(
+    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedBroker() as broker:
+        of_five, of_fifty = (
+            asked(number, tmp_path, broker, f"{redis_server.url.rsplit('/', 1)[0]}/{at}", monkeypatch)
+            for at, number in enumerate((5, 50))
+        )
+    for number, (report, _) in ((5, of_five), (50, of_fifty)):
+        assert [one.subscription for one in report.subscriptions] == [
+            Subscription(environment="test", topic=f"T{n}", group="billing") for n in range(number)
+        ]
+        assert all(one.last_round_ms is not None for one in report.subscriptions)
+        assert {one.pending for one in report.subscriptions} == {0}
+    assert of_fifty[1] == of_five[1]
+    assert of_five[1]["ends"] == SHARDS
