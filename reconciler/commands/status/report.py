@@ -48,6 +48,7 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import HeldTopic, Outage
 from reconciler.policy.ports.rounds import ShardReading
+from reconciler.settings.schema import Settings
 from reconciler.telling.account import Account, Summary, summary_of
 from reconciler.telling.lag import Lag, lag_of
 from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
@@ -387,13 +388,13 @@ def read_status(
         within_seconds=rounds_within_seconds,
         away=gone,
     )
-    losing = {v.subscription for v in verdicts if v.is_open_loss or v.damage is not None}
+    may_lose = {v.subscription for v in verdicts if v.is_open_loss or v.damage is not None}
     for topic in rounds.plans:
         for plan in topic.subscriptions:
             of = plan.subscription
             last = last_rounds[of]
             newest[of] = [r for r in last if r.done.shard.number < topic.shards]
-            if of in losing:
+            if of in may_lose:
                 late += _unrepaired(connections, of, now_ms=now_ms, within_seconds=rounds_within_seconds)
             statuses.append(_status_of(rounds, topic, plan, last, accounting, readings, asked_ms=now_ms))
     unknown, gone = accounting.undecided, accounting.away
@@ -401,9 +402,7 @@ def read_status(
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
     late += blind_witnesses(doubted, within_seconds=life_seconds)
     history, history_away = read_overview(settings, rounds.subscriptions)
-    for captured in history.subscriptions if history is not None else ():
-        of = captured.subscription
-        late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
+    late += _behind(settings, history, newest, within_seconds=rounds_within_seconds)
     repairs = tuple(reports.repair_counts(settings.environment))
     return StatusReport(
         asked_ms=now_ms,
@@ -423,10 +422,7 @@ def read_status(
         rejected=tuple(rejected(verdicts)),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(doubted_witnesses(doubted, within_seconds=life_seconds)),
-        damaged=(
-            *damaged_rows(verdicts, repairs),
-            *_on_its_way(connections, rounds, newest, readings, now_ms=now_ms),
-        ),
+        damaged=(*damaged_rows(verdicts, repairs), *_on_its_way(connections, rounds, newest, readings, now_ms=now_ms)),
         acknowledged=acknowledged(connections, now_ms=now_ms) if any(v.is_open_loss for v in verdicts) else (),
     )
 
@@ -441,6 +437,18 @@ def _unrepaired(connections: Connections, of: Subscription, *, now_ms: int, with
         now_ms=now_ms,
         within_seconds=within_seconds,
     )
+
+
+def _behind(
+    settings: Settings,
+    history: HistoryOverview | None,
+    newest: Mapping[Subscription, Sequence[StoredRound]],
+    *,
+    within_seconds: float | None,
+) -> Iterator[Fact]:
+    for captured in history.subscriptions if history is not None else ():
+        of = captured.subscription
+        yield from history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=within_seconds)
 
 
 def _standing_check_services(connections: Connections) -> tuple[Fact, ...]:
