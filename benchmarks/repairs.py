@@ -40,7 +40,6 @@ from reconciler.policy.judging.judge import Judge, JudgingRules
 from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import Horizon
-from reconciler.policy.ports.workers import OneByOne
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
@@ -52,7 +51,6 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.testing.memory_shards import MemoryShards
-from reconciler.wiring.workers import ThreadWorkers, workers_of
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -77,7 +75,6 @@ class Bench:
     outbox: FakeOutbox
     evidence: RemotingBrokerEvidence
     rounds: ReconcileRound
-    workers: ThreadWorkers | OneByOne
 
     def lose(self, keys: int) -> list[str]:
         """Halves and outbox rows; END never comes."""
@@ -129,7 +126,6 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
         subscriptions=(SubscriptionPlan(subscription=subscription, grace_period_seconds=0.1),),
     )  # fmt: skip
     evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=0.0)
-    workers = workers_of(concurrency)
     rounds = ReconcileRound(
         [plan],
         shards=ShardRounds(
@@ -150,7 +146,7 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
             english=said,
             brokers=evidence, sends=RemotingBrokerRepairs(instance, english=said), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
-            workers=workers, clock=clock, owner="one", events=events,
+            clock=clock, owner="one", events=events,
             rules=RepairRules(rate_per_second=1e6, burst=1e6, repairs_max=20_000),
         ),
         breaker=CircuitBreaker(
@@ -167,7 +163,6 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
         outbox=outbox,
         evidence=evidence,
         rounds=rounds,
-        workers=workers,
     )
 
 
@@ -206,7 +201,7 @@ def bare(bench: Bench, keys: int, took: list[Took]) -> None:
             row = bench.outbox.rows[key]
             copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)()
             halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row.seen)()
-            answer = repairs.end_transaction(halves.records[-1], expected=row.seen.message, commit=True)
+            answer = repairs.end_transaction(halves.records[-1], expected=row.seen.message, commit=True)()()
             if not copies.is_absent or answer.outcome is not EndOutcome.DONE:
                 raise SystemExit(f"{key}: {copies.reason}, END {answer}")
 
@@ -267,7 +262,6 @@ def measure(
                 through_rounds(bench, keys, took[str(width)])
         for bench in benches.values():
             bench.ledger.database.engine.dispose()
-            bench.workers.close()
 
     def ratios(base: str) -> dict[str, float]:
         return {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 
 from reconciler.contract.answers import NO_MASTER, NOTHING_AT, SCANNED
 from reconciler.errors import BrokerUnavailable, ReconcilerError
@@ -17,7 +16,7 @@ from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswe
 from reconciler.evidence.queue_scan import copies_of_prepared
 from reconciler.evidence.stored_message import real_topic
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage
-from reconciler.policy.ports.asked import Asked
+from reconciler.policy.ports.asked import Asked, known
 from reconciler.rocketmq.client.connection import ConnectionLost, PeerSilent
 from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -108,7 +107,7 @@ class Lookups:
         """
         places = self._places(topic)
         if isinstance(places, Lookup):
-            return partial(_known, places)
+            return known(places)
         with_half_topic: list[Whereabouts] = []
         with_two: list[Whereabouts] = []
         without: list[Whereabouts] = []
@@ -168,10 +167,10 @@ class Lookups:
         """The record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
         places = self._places(topic)
         if isinstance(places, Lookup):
-            return partial(_known, places)
+            return known(places)
         place = next((place for place in places if place.broker_name == broker_name), None)
         if place is None or place.master is None:
-            return partial(_known, Lookup[StoredMessage].unknown(broker_name, NO_MASTER()))
+            return known(Lookup[StoredMessage].unknown(broker_name, NO_MASTER()))
         query = _record_query(commit_log_offset)
         asked = self._submit(place, query)
 
@@ -195,7 +194,7 @@ class Lookups:
     ) -> Asked[Lookup[StoredMessage]]:
         places = self._places(topic)
         if isinstance(places, Lookup):
-            return partial(_known, places)
+            return known(places)
         asked = self._ask(places, stored_topic, key, accepts, scans=scans)
         return lambda: merge_answers(asked())
 
@@ -346,11 +345,6 @@ def _record(answer: Command, broker_name: str) -> list[MessageRecord]:
     if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
         return []
     return decode_records(require_success(answer, "message by offset").body, broker_name)
-
-
-def _known(lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
-    """What needed no question."""
-    return lookup
 
 
 def _is_silence(error: ConnectionLost) -> bool:

@@ -20,9 +20,11 @@ from reconciler.errors import (
 )
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage, TransactionState
+from reconciler.policy.ports.asked import Asked, known
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.connection import ConnectionLost
-from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_soon
 from reconciler.rocketmq.wire.codes import HALF_TOPICS, ResponseCode
 from reconciler.rocketmq.wire.message import Message
 
@@ -33,15 +35,19 @@ REPUBLISH_GROUP = "RECONCILER_REPUBLISH"
 class RemotingBrokerRepairs:
     """Thread-safe, holds no state."""
 
-    def __init__(self, instance: ClientInstance, *, english: Callable[[Fact], str]) -> None:
-        """`english` says what a broker showed instead of the half."""
+    def __init__(
+        self, instance: ClientInstance, *, english: Callable[[Fact], str], client: RemotingClient | None = None
+    ) -> None:
+        """`english` says what a broker showed instead of the half. `client`: what is sent goes over its connections, so
+        that no other answer can end one with an END on it; None: the instance's."""
         self._instance = instance
+        self._client = client or instance.client
         self._english = english
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
-        self._sender = instance.sender(REPUBLISH_GROUP)
+        self._sender = instance.sender(REPUBLISH_GROUP, client=self._client)
 
-    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
-        """Reads the half copy again at its offset, checks that it is the expected message, then ends it two-way.
+    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
+        """Reads the half copy again at its offset; heard, checks that it is the expected message, and ends it two-way.
 
         An END on anything else than a half is accepted by brokers and delivers again, or closes the half of another
         message; hence the guards. Group and offsets of the END are the record's own.
@@ -50,31 +56,30 @@ class RemotingBrokerRepairs:
             address = self._address(half)
             has_half_topic = self._instance.families.facts(address).has_half_topic
         except (TransientError, BrokerRefused) as error:
-            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
-        again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)()
-        if again.is_unknown:
-            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=self._english(again.reason))
-        if again.is_absent:
-            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=f"read again: {self._english(again.reason)}")
-        now = again.records[0]
-        guard = _objection(now, half, expected, has_half_topic=has_half_topic)
-        if guard is not None:
-            return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard)
-        request = EndRequest(
-            address=address,
-            producer_group=now.producer_group,
-            # Up to 4.2 the prepared record has no place in its queue: 0 is what the broker compares.
-            tran_state_table_offset=now.queue_offset if has_half_topic else 0,
-            commit_log_offset=now.commit_log_offset,
-            decision=EndDecision.COMMIT if commit else EndDecision.ROLLBACK,
-            message_id=now.unique_key,
-            transaction_id=now.properties.get("__transactionId__"),
-            from_transaction_check=True,
-        )
-        answer = end_transaction(self._instance.client, request)
-        return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")
+            refused = SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
+            return lambda: known(refused)
+        again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)
 
-    def republish(self, message: StoredMessage) -> SendAnswer:
+        def send() -> Asked[SendAnswer]:
+            now = again()
+            if now.is_unknown:
+                detail = self._english(now.reason)
+                return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
+            if now.is_absent:
+                detail = f"read again: {self._english(now.reason)}"
+                return known(SendAnswer(outcome=EndOutcome.MISMATCH, detail=detail))
+            record = now.records[0]
+            guard = _objection(record, half, expected, has_half_topic=has_half_topic)
+            if guard is not None:
+                return known(SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard))
+            # Up to 4.2 the prepared record has no place in its queue: 0 is what the broker compares.
+            table_offset = record.queue_offset if has_half_topic else 0
+            ended = end_soon(self._client, _end_of(record, address, table_offset=table_offset, commit=commit))
+            return lambda: _answer_of(ended())
+
+        return send
+
+    def republish(self, message: StoredMessage) -> Asked[SendAnswer]:
         """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties.
 
         Nothing else of the half goes with it: TRAN_MSG alone would make it a half again. Tried once.
@@ -90,25 +95,55 @@ class RemotingBrokerRepairs:
                 unique_key=message.unique_key,
             )
         except InvalidValue as error:
-            return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=str(error))
+            return known(SendAnswer(outcome=EndOutcome.NOT_SENT, detail=str(error)))
         try:
-            result = self._sender.send(again, attempts=1)
-        except (RequestTimeout, ConnectionLost, MalformedInput) as error:
-            return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
-        except BrokerRefused as error:
-            is_hopeless = error.code == ResponseCode.MESSAGE_ILLEGAL
-            outcome = EndOutcome.NOT_SENT if is_hopeless else EndOutcome.REFUSED_FOR_NOW
-            return SendAnswer(outcome=outcome, code=error.code, detail=str(error))
-        except TransientError as error:
-            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
-        detail = f"{result.broker_name}/{result.queue_id}@{result.queue_offset}: {result.status.name}"
-        return SendAnswer(outcome=EndOutcome.DONE, code=int(result.status.value), detail=detail)
+            stored = self._sender.send_soon(again)
+        except (BrokerRefused, TransientError, MalformedInput) as error:
+            return known(_refusal(error))
+
+        def hear() -> SendAnswer:
+            try:
+                result = stored()
+            except (BrokerRefused, TransientError, MalformedInput) as error:
+                return _refusal(error)
+            detail = f"{result.broker_name}/{result.queue_id}@{result.queue_offset}: {result.status.name}"
+            return SendAnswer(outcome=EndOutcome.DONE, code=int(result.status.value), detail=detail)
+
+        return hear
 
     def _address(self, half: StoredMessage) -> str:
         for place in self._instance.routes.whereabouts(half.real_topic):
             if place.broker_name == half.broker and place.master is not None:
                 return place.master
         raise BrokerUnavailable(f"{half.broker} has no master that could be asked")
+
+
+def _end_of(record: StoredMessage, address: str, *, table_offset: int, commit: bool) -> EndRequest:
+    return EndRequest(
+        address=address,
+        producer_group=record.producer_group,
+        tran_state_table_offset=table_offset,
+        commit_log_offset=record.commit_log_offset,
+        decision=EndDecision.COMMIT if commit else EndDecision.ROLLBACK,
+        message_id=record.unique_key,
+        transaction_id=record.properties.get("__transactionId__"),
+        from_transaction_check=True,
+    )
+
+
+def _answer_of(answer: EndAnswer) -> SendAnswer:
+    return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")
+
+
+def _refusal(error: BrokerRefused | TransientError | MalformedInput) -> SendAnswer:
+    """What a send that was not answered with "stored" may have done."""
+    if isinstance(error, RequestTimeout | ConnectionLost | MalformedInput):
+        return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
+    if isinstance(error, BrokerRefused):
+        is_hopeless = error.code == ResponseCode.MESSAGE_ILLEGAL
+        outcome = EndOutcome.NOT_SENT if is_hopeless else EndOutcome.REFUSED_FOR_NOW
+        return SendAnswer(outcome=outcome, code=error.code, detail=str(error))
+    return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
 
 
 def _objection(now: StoredMessage, half: StoredMessage, expected: Recorded, *, has_half_topic: bool) -> str | None:

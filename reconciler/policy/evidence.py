@@ -127,7 +127,9 @@ class Lookup(Generic[T]):
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
         """The answer with only the records that `counts` accepts: ABSENT only if no witness may have more."""
         kept = tuple(filter(counts, self.records))
-        if kept or not self.is_found:
+        if not self.is_found or len(kept) == len(self.records) > 0:
+            return self
+        if kept:
             return replace(self, records=kept)
         answers = tuple(
             replace(

@@ -166,7 +166,7 @@ class OpenHalves:
                 told = found.told if found.state is not HalfState.OPEN else LEFT_OPEN(why=found.objection or found.told)
                 return ClosedHalf(is_closed=False, state=found.state, told=told)
             for half in left:
-                answer = self._sends.end_transaction(half, expected=found.commit, commit=False)
+                answer = self._sends.end_transaction(half, expected=found.commit, commit=False)()()
                 if answer.outcome is not EndOutcome.DONE:
                     told = _refused(half.broker, answer)
                     return ClosedHalf(is_closed=False, state=HalfState.OPEN, told=told)

@@ -23,7 +23,6 @@ from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerRepairs
 from reconciler.policy.ports.rounds import KeyPlaces
-from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX, REST_SECONDS_MAX, ShardRounds
@@ -42,7 +41,6 @@ from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
-from reconciler.wiring.workers import workers_of
 from reconciler.words import said
 
 #: Of turns that are shorter than by default, a shard at rest has its round after so many: a minute by default.
@@ -53,7 +51,7 @@ LONG_REST = LONG_REST_SECONDS_MAX / REST_SECONDS_MAX
 
 def broker_repairs(connections: Connections) -> BrokerRepairs:
     """What may be sent to brokers about a message."""
-    return RemotingBrokerRepairs(connections.rocketmq, english=said)
+    return RemotingBrokerRepairs(connections.rocketmq, english=said, client=connections.shared(Connections.new_client))
 
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
@@ -85,10 +83,6 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
     return plans
 
 
-#: Threads of the process that send repairs.
-ACTS_AT_ONCE_MAX = 16
-
-
 def _open_redis(connections: Connections) -> RoundRedis:
     redis = open_redis(connections.settings.redis.url, silences=connections.redis_silences)
     connections.close_at_end(redis.close)
@@ -108,12 +102,6 @@ def key_in_redis(connections: Connections, subscription: Subscription, unique_ke
         return Lookup.unknown("redis", str(error))
     presence = Presence.FOUND if places.is_anywhere else Presence.ABSENT
     return Lookup(presence=presence, records=(places,) if places.is_anywhere else ())
-
-
-def _start_workers(connections: Connections) -> Workers:
-    workers = workers_of(min(ACTS_AT_ONCE_MAX, connections.settings.rounds.concurrency))
-    connections.close_at_end(workers.close)
-    return workers
 
 
 class RoundAssembly:
@@ -149,7 +137,6 @@ class RoundAssembly:
         more = (history, None if metering is None else metering.events, spans)
         self.events: EventSink = SeveralSinks(EventLog(said), *(sink for sink in more if sink is not None))
         self._connections = connections
-        self._workers = connections.shared(_start_workers)
         self.shard_numbers = connections.shared(ShardNumbers)
         self._rest_seconds = min(REST_SECONDS_MAX, REST_TURNS * settings.rounds.interval_seconds)
         self._shards = self._shard_rounds()
@@ -279,7 +266,6 @@ class RoundAssembly:
             owner=self.owner,
             events=self.events,
             english=said,
-            workers=self._workers,
             rate_limit=self._connections.repair_rate,
         )
 

@@ -1,4 +1,4 @@
-"""Threads on which requests to brokers wait for their answers (ports.Workers)."""
+"""Threads on which outboxes are swept side by side (ports.Workers)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class _CallFailure:
 
 
 class ThreadWorkers:
-    """A bounded pool, shared by the threads of all rounds; its maker closes it."""
+    """A bounded pool; its maker closes it."""
 
     def __init__(self, threads: int) -> None:
         self.width = threads
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="reconciler-key")
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="reconciler-outbox")
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Results in the order of the items; the caller's own thread waits."""
@@ -45,7 +45,7 @@ class ThreadWorkers:
         return [_result(outcome) for outcome in outcomes]
 
     def close(self) -> None:
-        """Waits for what runs; a thread that waits for a broker does so for its time-out at most."""
+        """Waits for what runs; a thread that waits for a server does so for its time-out at most."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -74,7 +74,7 @@ class PoppingGroup:
         row = thread.outbox.rows[key].seen.message
         answer = RemotingBrokerRepairs(thread.instance, english=said).end_transaction(
             thread.half(key), expected=row, commit=True
-        )
+        )()()
         assert answer.outcome == "DONE", answer
         return key
 

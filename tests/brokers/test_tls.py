@@ -131,7 +131,7 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
         assert steps.end(half, from_transaction_check=True).status is EndStatus.DONE
         repairs = RemotingBrokerRepairs(steps.instance, english=said)
         big = replace(lookup.records[0], body=BODY)
-        assert repairs.republish(big).outcome is EndOutcome.DONE
+        assert repairs.republish(big)().outcome is EndOutcome.DONE
         bodies: list[bytes] = []
 
         def listen(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
@@ -176,7 +176,7 @@ def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version:
         (copy,) = steps.until_delivered(topic, 1)
         (found,) = steps.until_indexed(topic, half.unique_key)
         assert found.physical_offset == copy.physical_offset
-        again = RemotingBrokerRepairs(steps.instance, english=said).republish(stored_message(found))
+        again = RemotingBrokerRepairs(steps.instance, english=said).republish(stored_message(found))()
         assert again.outcome is EndOutcome.DONE
         steps.until_delivered(topic, 2)
 

@@ -174,8 +174,8 @@ class SecuredRoles:
             assert not refusals(connections)
             half = self._witnessed(connections)
             repairs = RemotingBrokerRepairs(connections.rocketmq, english=said)
-            assert repairs.end_transaction(half, expected=_row_of(half), commit=True).outcome is EndOutcome.DONE
-            assert repairs.republish(half).outcome is EndOutcome.DONE
+            assert repairs.end_transaction(half, expected=_row_of(half), commit=True)()().outcome is EndOutcome.DONE
+            assert repairs.republish(half)().outcome is EndOutcome.DONE
 
     def _witnessed(self, connections: Connections) -> StoredMessage:
         brokers = broker_evidence(connections)

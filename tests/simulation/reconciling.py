@@ -39,7 +39,6 @@ from tests.simulation.redis_client import SimulatedRedis
 from tests.simulation.repairs_seen import SimulatedRepairs
 from tests.simulation.tables_seen import InboxSeen, OutboxSeen
 from tests.simulation.witnesses import SimulatedEvidence, ask
-from tests.simulation.workers import workers_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -135,13 +134,13 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     memory = _memory_of(world, client)
     ledger = world.ledger_of(process)
     evidence = SimulatedEvidence(
-        process, world.cluster, skew_margin_seconds=swarm.skew_margin, asks_at_once=swarm.workers > 1,
+        process, world.cluster, skew_margin_seconds=swarm.skew_margin, asks_at_once=swarm.asks_at_once,
         kept=world.business_queues.kept_by(process, world._ledger_link), on_look=world.business_queues.looked,
     )  # fmt: skip
     evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
     outbox = OutboxSeen(process, [] if swarm.of("no outbox known") else world.outboxes)
     inbox = InboxSeen(process, world.inboxes)
-    events, workers = Events(world, process), workers_of(process, swarm.workers)
+    events = Events(world, process)
     return ReconcileRound(
         [world.plan],
         shards=ShardRounds(
@@ -171,7 +170,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
             rules=RepairRules(enabled=world.set_ups.begins(process), **bounds_of(swarm, "repair")),
-            clock=process.clock, owner=process.name, events=events, workers=workers,
+            clock=process.clock, owner=process.name, events=events,
         ),
         breaker=CircuitBreaker(
             holds=ledger.holds, rules=BreakerRules(**bounds_of(swarm, "breaker")), owner=process.name,

@@ -10,6 +10,7 @@ from typing import Any
 import reconciler.evidence.repairs as broker_repairs
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.policy.ports.asked import Asked
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, EndStatus
 from reconciler.rocketmq.wire.message import Message
@@ -17,14 +18,13 @@ from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.words import said
 from tests.simulation.broker import GONE
 from tests.simulation.kernel import Process
-from tests.simulation.witnesses import ClientSeen, Cluster, FamiliesSeen, RoutesSeen, SimulatedEvidence, ask
+from tests.simulation.witnesses import Cluster, FamiliesSeen, RoutesSeen, SimulatedEvidence, SimulatedLookups, ask
 
 
 class _InstanceSeen:
     def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
         self.routes = routes
         self.families = FamiliesSeen(cluster)
-        self.client = ClientSeen(process, cluster)
 
 
 class SimulatedRepairs(RemotingBrokerRepairs):
@@ -35,7 +35,8 @@ class SimulatedRepairs(RemotingBrokerRepairs):
             {
                 "_instance": _InstanceSeen(process, cluster, evidence.routes),
                 "_lookups": evidence.lookups,
-                "_sender": _SenderSeen(process, cluster),
+                "_client": evidence.lookups,
+                "_sender": _SenderSeen(process, cluster, evidence.lookups),
                 "_english": said,
             }
         )
@@ -44,11 +45,12 @@ class SimulatedRepairs(RemotingBrokerRepairs):
 class _SenderSeen:
     """Sends ordinary messages to the first broker of the route that has a turn."""
 
-    def __init__(self, process: Process, cluster: Cluster) -> None:
+    def __init__(self, process: Process, cluster: Cluster, wires: SimulatedLookups) -> None:
         self._process = process
         self._cluster = cluster
+        self._wires = wires
 
-    def send(self, message: Message, *, attempts: int) -> Any:
+    def send_soon(self, message: Message) -> Asked[Any]:
         cluster, process = self._cluster, self._process
         assert message.unique_key is not None
         routed = cluster.routed
@@ -65,8 +67,7 @@ class _SenderSeen:
             return record
 
         on_repair = process.kernel.on_repair
-        record = ask(process, broker, store, "SEND republish", unanswered=RequestTimeout)
-        return _Sent(record)
+        return self._wires.sent(lambda: _Sent(ask(process, broker, store, "SEND republish", unanswered=RequestTimeout)))
 
 
 class _Sent:
@@ -77,9 +78,9 @@ class _Sent:
         self.status = SimpleNamespace(name="SEND_OK", value=0)
 
 
-def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
-    """reconciler.rocketmq.producer.ending.end_transaction, as the repairs call it."""
-    process, broker = client.process, client.cluster.at(request.address)
+def _end_soon(wires: SimulatedLookups, request: EndRequest) -> Asked[EndAnswer]:
+    """reconciler.rocketmq.producer.ending.end_soon, as the repairs call it."""
+    process, broker = wires.process, wires.cluster.at(request.address)
     is_commit = request.decision is EndDecision.COMMIT
 
     def end() -> tuple[int, str]:
@@ -94,13 +95,16 @@ def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
         )
         return answer
 
-    try:
-        code, remark = ask(process, broker, end, "END")
-    except (RequestTimeout, ConnectionLost) as error:
-        return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(error))
-    except BrokerUnavailable as error:
-        return EndAnswer(status=EndStatus.REFUSED_FOR_NOW, remark=str(error))
-    return end_answer(code, remark)
+    def answer() -> EndAnswer:
+        try:
+            code, remark = ask(process, broker, end, "END")
+        except (RequestTimeout, ConnectionLost) as error:
+            return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(error))
+        except BrokerUnavailable as error:
+            return EndAnswer(status=EndStatus.REFUSED_FOR_NOW, remark=str(error))
+        return end_answer(code, remark)
+
+    return wires.sent(answer)
 
 
 def end_answer(code: int, remark: str) -> EndAnswer:
@@ -114,4 +118,4 @@ def end_answer(code: int, remark: str) -> EndAnswer:
     return EndAnswer(status=status, code=code, remark=remark)
 
 
-setattr(broker_repairs, "end_transaction", _end)  # noqa: B010 - the module does not export it
+setattr(broker_repairs, "end_soon", _end_soon)  # noqa: B010 - the module does not export it

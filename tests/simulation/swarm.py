@@ -86,6 +86,8 @@ class Swarm:
     clocks_differ: bool = False
     #: Requests to brokers that a process sends at once: no fault, either.
     workers: int = 1
+    #: Several requests to brokers are on their way at the same time.
+    asks_at_once: bool = False
     troubles: dict[str, float] = field(default_factory=dict)
 
     def of(self, trouble: str) -> float:
@@ -154,6 +156,7 @@ def draw(
         swarm.reconcilers = 2
     swarm.clocks_differ = dice.random() < 0.5 and only is None
     swarm.workers = 4 if always & SET_UPS and seed % 2 else 1
+    swarm.asks_at_once = bool(seed % 2)
     return swarm
 
 

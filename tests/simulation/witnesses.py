@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
@@ -23,7 +23,7 @@ from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, QueuePosition, StoredMessage, WitnessAnswer
 from reconciler.policy.ports.announcing import SeenQueues
-from reconciler.policy.ports.asked import Asked
+from reconciler.policy.ports.asked import Asked, known
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.admin import ClientConnection, GroupFilter, GroupMembers
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
@@ -76,7 +76,7 @@ def ask(
 POLL_SECONDS = 0.002
 
 
-def sent(process: Process, answer: Callable[[], R]) -> Asked[R]:
+def _on_its_way(process: Process, answer: Callable[[], R]) -> Asked[R]:
     """A question that is on its way while its thread asks others."""
     answers: list[R] = []
     errors: list[Exception] = []
@@ -97,6 +97,10 @@ def sent(process: Process, answer: Callable[[], R]) -> Asked[R]:
         return answers[0]
 
     return hear
+
+
+def _fail(error: ReconcilerError) -> NoReturn:
+    raise error
 
 
 class RoutesSeen:
@@ -159,9 +163,9 @@ class SimulatedLookups(Lookups):
     """The product's look-ups with simulated wires."""
 
     def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen, *, at_once: bool) -> None:
-        """`at_once`: questions are sent when they are asked, not when they are heard."""
-        self._process = process
-        self._cluster = cluster
+        """`at_once`: several requests are on their way at the same time."""
+        self.process = self._process = process
+        self.cluster = self._cluster = cluster
         self._at_once = at_once
         self._routes = routes  # type: ignore[assignment]
         self._families = FamiliesSeen(cluster)  # type: ignore[assignment]
@@ -175,7 +179,19 @@ class SimulatedLookups(Lookups):
             self.on_look_up(topic, key)
             return [self._one(place, topic, key, accepts, scans=scans) for place in places]
 
-        return sent(self._process, answer) if self._at_once else answer
+        return self._asked(answer)
+
+    def sent(self, answer: Callable[[], R]) -> Asked[R]:
+        """A request with an effect: it leaves now."""
+        if self._at_once:
+            return _on_its_way(self._process, answer)
+        try:
+            return known(answer())
+        except ReconcilerError as error:
+            return partial(_fail, error)
+
+    def _asked(self, answer: Callable[[], R]) -> Asked[R]:
+        return _on_its_way(self._process, answer) if self._at_once else answer
 
     def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, *, scans: bool) -> BrokerAnswer:
         broker = self._cluster.brokers[place.broker_name]
@@ -211,7 +227,7 @@ class SimulatedLookups(Lookups):
     ) -> Asked[Lookup[StoredMessage]]:
         """VIEW_MESSAGE_BY_ID."""
         answer = partial(self._at_offset, broker_name, commit_log_offset, unique_key)
-        return sent(self._process, answer) if self._at_once else answer
+        return self._asked(answer)
 
     def _at_offset(self, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         broker = self._cluster.brokers[broker_name]

@@ -15,6 +15,11 @@ Asked: TypeAlias = Callable[[], R]
 ASKED_MAX = 64
 
 
+def known(answer: R) -> Asked[R]:
+    """The answer to what needed no question."""
+    return lambda: answer
+
+
 def heard(ask: Callable[[T], Asked[R]], items: Iterable[T]) -> Iterator[R]:
     """Answers in the order of the items: the next ones are asked before the first one is heard."""
     asked: deque[Asked[R]] = deque()

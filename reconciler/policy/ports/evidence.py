@@ -178,13 +178,14 @@ class InboxEvidence(Protocol):
 
 
 class BrokerRepairs(Protocol):
-    """The acts. Each sends at most one request that can have an effect."""
+    """The acts. Each sends at most one request that can have an effect, and is heard later what became of it."""
 
-    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
-        """Reads the half copy again at its offset, checks the guards (half topic or PREPARED bits, REAL_TOPIC, PGROUP,
-        UNIQ_KEY, digest), then sends END_TRANSACTION two-way with fromTransactionCheck=true."""
+    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
+        """Begins to read the half copy again at its offset. Called, what is returned checks the guards (half topic or
+        PREPARED bits, REAL_TOPIC, PGROUP, UNIQ_KEY, digest) and sends END_TRANSACTION two-way with
+        fromTransactionCheck=true; what that returns hears the answer."""
         ...
 
-    def republish(self, message: StoredMessage) -> SendAnswer:
+    def republish(self, message: StoredMessage) -> Asked[SendAnswer]:
         """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties."""
         ...

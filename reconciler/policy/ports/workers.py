@@ -1,4 +1,4 @@
-"""Doing the same for many keys at once: only requests to brokers, whose adapters are thread-safe, are done so."""
+"""Doing the same for several outboxes at once, whose adapters are thread-safe."""
 
 from __future__ import annotations
 

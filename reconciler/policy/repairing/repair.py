@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from reconciler.clock import Clock, Standstill
@@ -40,9 +41,9 @@ from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports.asked import Asked, known
 from reconciler.policy.ports.evidence import BrokerEvidence, BrokerRepairs, InboxEvidence, OutboxEvidence
 from reconciler.policy.ports.ledger import Candidates, HandOvers, Holds, Repair, RepairChange, Repairs
-from reconciler.policy.ports.workers import OneByOne, Workers
 from reconciler.policy.repairing.case import (
     HandOverByHand,
     RepairCase,
@@ -60,10 +61,9 @@ from reconciler.policy.repairing.case import (
 from reconciler.policy.repairing.ladder import after_answer, by_hand, decide
 from reconciler.policy.repairing.rungs import Act, first_rung
 
-#: Claimed together, so that inboxes and outboxes are read for all of them at once.
+#: Claimed and worked on together: inboxes and outboxes are read for all of them at once, brokers are asked about all of
+#: them before the first answer is heard, and their rows are written together.
 BATCH = 64
-#: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
-TURNS = 4
 #: The step of a case until decide() has answered.
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason=NOT_DECIDED())
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
@@ -155,15 +155,10 @@ class Repairer:
         owner: str,
         events: EventSink,
         english: Callable[[Fact], str],
-        workers: Workers | None = None,
         rate_limit: RateLimit | None = None,
     ) -> None:
-        """`english` says a fact that is an answer. `workers` send requests to brokers for several keys at once. None:
-        one key after the other.
-
-        `rate_limit`: shared with the other Repairers of the process. None: one of its own, by the rules.
-        """
-        self._workers = workers or OneByOne()
+        """`english` says a fact that is an answer. `rate_limit`: shared with the other Repairers of the process. None:
+        one of its own, by the rules."""
         self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs)
         self._brokers = brokers
         self._sends = sends
@@ -300,9 +295,7 @@ class Repairer:
         works = [
             _Work(case=case, token=tokens[case.repair.unique_key], claimed_seconds=claimed_seconds) for case in cases
         ]
-        together = min(BATCH, TURNS * self._workers.width)
-        for start in range(0, len(works), together):
-            self._work(one_pass, works[start : start + together], until_seconds)
+        self._work(one_pass, works, until_seconds)
         return outcomes + [work.outcome for work in works if work.outcome is not None]
 
     def _cases(
@@ -345,10 +338,10 @@ class Repairer:
         place = (repair.environment, repair.topic, repair.scope, repair.unique_key)
         return self._standstill.seconds(place, (since_ms, repair.attempts))
 
-    # ---- a few repairs for each that brokers are asked about at once
+    # ---- the repairs of a batch, together
 
     def _work(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> None:
-        """Takes steps until each repair has its outcome. Requests to brokers run together, all else one by one."""
+        """Takes steps until each repair has its outcome."""
         for _ in range(STEPS_MAX):
             going = [work for work in works if work.outcome is None]
             if not going:
@@ -403,16 +396,14 @@ class Repairer:
         return [work for work in begun if work.outcome is None]
 
     def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
-        to_brokers = [work for work in works if work.decision.act is not Act.HAND_OVER]
-        decisions = self._workers.map(
-            lambda work: not_sent(work.case) if self._is_late(until_seconds) else self._act(work.case, work.decision),
-            to_brokers,
-        )
-        for work in works:
-            if work.decision.act is Act.HAND_OVER:
-                work.decision = self._act(work.case, work.decision)
-        for work, decision in zip(to_brokers, decisions, strict=True):
-            work.decision = decision
+        """All halves are read again, then all is sent, then the answers are heard."""
+        begun = [(work, self._acts_of(work.case, work.decision)) for work in works]
+        sent = [(work, None if self._is_late(until_seconds) else [send() for send in acts]) for work, acts in begun]
+        for work, answers in sent:
+            if answers is None:
+                work.decision = not_sent(work.case)
+            else:
+                work.decision = self._after(work.case, work.decision, [answer() for answer in answers])
 
     def _is_late(self, until_seconds: float) -> bool:
         return self._clock.monotonic_seconds() > until_seconds
@@ -481,34 +472,37 @@ class Repairer:
 
     # ---- acts
 
-    def _act(self, case: RepairCase, decision: RepairStep) -> RepairStep:
-        """Does it, and returns what is to be written."""
-        if decision.act is Act.CLOSE:
-            return self._close(case, decision)
-        return after_answer(case, self._request(case, decision))
-
-    def _request(self, case: RepairCase, decision: RepairStep) -> SendAnswer:
-        message = decision.subject
-        commit = case.proof_of(message)
+    def _acts_of(self, case: RepairCase, decision: RepairStep) -> list[Asked[Asked[SendAnswer]]]:
+        """What sends when it is called; several for CLOSE alone."""
         match decision.act:
             case Act.END:
-                return self._sends.end_transaction(message, expected=commit, commit=True)
+                commit = case.proof_of(decision.subject)
+                return [self._sends.end_transaction(decision.subject, expected=commit, commit=True)]
             case Act.REPUBLISH:
-                return self._sends.republish(message)
+                case.proof_of(decision.subject)
+                return [partial(self._sends.republish, decision.subject)]
             case Act.HAND_OVER:
-                groups, digest = decision.groups, commit.content_digest
-                self._hand_overs.insert(case.repair.environment, message, groups=groups, content_digest=digest)
-                return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(groups)}")
-            case Act.WRITE | Act.CLOSE | Act.WITHDRAW:
+                return [partial(self._hand_over, case, decision)]
+            case Act.CLOSE:
+                return [
+                    self._sends.end_transaction(half, expected=case.message or Recorded.of_copy(half), commit=False)
+                    for half in decision.halves
+                ]
+            case Act.WRITE | Act.WITHDRAW:
                 raise InvariantViolation(f"{decision.act} sends no message")
             case _:
                 assert_never(decision.act)
 
-    def _close(self, case: RepairCase, decision: RepairStep) -> RepairStep:
-        answers = [
-            self._sends.end_transaction(half, expected=case.message or Recorded.of_copy(half), commit=False)
-            for half in decision.halves
-        ]
+    def _hand_over(self, case: RepairCase, decision: RepairStep) -> Asked[SendAnswer]:
+        message, groups = decision.subject, decision.groups
+        digest = case.proof_of(message).content_digest
+        self._hand_overs.insert(case.repair.environment, message, groups=groups, content_digest=digest)
+        return known(SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(groups)}"))
+
+    def _after(self, case: RepairCase, decision: RepairStep, answers: Sequence[SendAnswer]) -> RepairStep:
+        """What is to be written."""
+        if decision.act is not Act.CLOSE:
+            return after_answer(case, answers[0])
         unsure = [a for a in answers if a.outcome in (EndOutcome.NO_ANSWER, EndOutcome.REFUSED_FOR_NOW)]
         if not unsure:
             return decision.only_writes()

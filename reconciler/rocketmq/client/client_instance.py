@@ -72,9 +72,9 @@ class ClientInstance:
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._lock = threading.Lock()
 
-    def sender(self, group: str) -> Sender:
-        """Sends for a producer group over this instance."""
-        return Sender(self.client, self.routes, self.families, group=group, unique_keys=self.unique_keys)
+    def sender(self, group: str, *, client: RemotingClient | None = None) -> Sender:
+        """Sends for a producer group over this instance. `client`: over its connections instead."""
+        return Sender(client or self.client, self.routes, self.families, group=group, unique_keys=self.unique_keys)
 
     def master_addresses(self, topics: Iterable[str]) -> set[str]:
         """Masters of the topics' routes; a topic without a route yet adds none, it is asked for again later."""

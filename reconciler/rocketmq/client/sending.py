@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -148,6 +149,21 @@ class Sender:
         assert failure is not None  # noqa: S101  # the loop ran at least once and did not return
         raise failure
 
+    def send_soon(self, message: Message) -> Callable[[], SendResult]:
+        """Sends one of many ordinary messages, once; what is returned waits until it is stored. Raises as send()."""
+        key = message.unique_key or self._unique_keys.next_key()
+        target = self._choose(message.topic, set(), is_again=False)
+        address = self._address(target)
+        command = self._command(target, message, key, self._families.facts(address), is_half=False)
+        future = self._client.pipeline(address, command)
+
+        def hear() -> SendResult:
+            what = f"message to {target.topic} on {target.broker_name}"
+            answer = self._client.wait(future, self._client.request_timeout_seconds, what)
+            return _stored(answer, target, key)
+
+        return hear
+
     # ----------------------------------------------------------------- one request
 
     def send_to(
@@ -164,8 +180,7 @@ class Sender:
         key = unique_key or message.unique_key or self._unique_keys.next_key()
         command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
         answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
-        _require_stored(answer, f"message to {target.topic} on {target.broker_name}")
-        return _result(answer, target, key, answer.fields.get("msgId", ""))
+        return _stored(answer, target, key)
 
     def _command(
         self, target: MessageQueue, message: Message, key: str, facts: BrokerFacts, *, is_half: bool
@@ -232,6 +247,11 @@ def _may_try_again(error: Exception, *, is_half: bool) -> bool:
     if isinstance(error, BrokerRefused):
         return error.code in _TRY_ANOTHER
     return True
+
+
+def _stored(answer: Command, target: MessageQueue, key: str) -> SendResult:
+    _require_stored(answer, f"message to {target.topic} on {target.broker_name}")
+    return _result(answer, target, key, answer.fields.get("msgId", ""))
 
 
 def _require_stored(answer: Command, what: str) -> None:

@@ -5,6 +5,7 @@ Brokers check group and offsets and nothing else: each accepted COMMIT delivers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -110,6 +111,23 @@ def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seco
         return answer_of(client.request(request.address, request.as_command(), timeout_seconds=timeout_seconds))
     except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
         return answer_of(error)
+
+
+def end_soon(client: RemotingClient, request: EndRequest) -> Callable[[], EndAnswer]:
+    """Sends one of many ENDs; what is returned waits, and tells what became of it."""
+    try:
+        future = client.pipeline(request.address, request.as_command())
+    except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
+        refused = answer_of(error)
+        return lambda: refused
+
+    def hear() -> EndAnswer:
+        try:
+            return answer_of(client.wait(future, client.request_timeout_seconds, f"{request.address}: END"))
+        except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
+            return answer_of(error)
+
+    return hear
 
 
 def answer_of(answer: Command | ReconcilerError) -> EndAnswer:

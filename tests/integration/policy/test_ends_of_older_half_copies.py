@@ -59,7 +59,7 @@ def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent
     first = eventually(lambda: found[0] if len(found := halves(thread, key)) > 1 else None, within_seconds=60)
     assert first.check_times is None
     repairs = RemotingBrokerRepairs(thread.instance, english=said)
-    answer = repairs.end_transaction(first, expected=thread.outbox.rows[key].seen.message, commit=True)
+    answer = repairs.end_transaction(first, expected=thread.outbox.rows[key].seen.message, commit=True)()()
     assert answer.outcome == "DONE", answer
 
     def is_parked() -> bool:

@@ -398,7 +398,7 @@ def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     thread.consume_until(key, RepairState.SENT)
     (copy,) = thread.copies(key)
     repairs = RemotingBrokerRepairs(thread.instance, english=said)
-    answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key].seen.message, commit=True)
+    answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key].seen.message, commit=True)()()
     assert answer.outcome == "NOT_SENT"
     thread.use_key(key, body=b"theirs", tags="paid")  # what the index holds before this is all there is
     digests = [found.content_digest for found in thread.copies(key, count=2)]
@@ -411,7 +411,7 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
     repairs = RemotingBrokerRepairs(thread.instance, english=said)
     answer = repairs.end_transaction(
         thread.half(rolled_back), expected=thread.outbox.rows[rolled_back].seen.message, commit=False
-    )
+    )()()
     assert answer.outcome == "DONE"
 
     def verdict(key: str) -> Verdict:

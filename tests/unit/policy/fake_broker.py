@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.clock import ManualClock
@@ -25,7 +25,7 @@ from reconciler.policy.evidence import (
     WatermarkState,
     WitnessAnswer,
 )
-from reconciler.policy.ports.asked import Asked
+from reconciler.policy.ports.asked import Asked, known
 from reconciler.policy.ports.evidence import Horizon
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -63,6 +63,8 @@ class FakeBroker:
         self.executes_unanswered = True
         self.look_ups: list[tuple[str, str]] = []
         self.ends: list[tuple[str, int, bool]] = []
+        #: Told of the half, before each END is executed.
+        self.on_end: Callable[[StoredMessage], object] = lambda _half: None
         self.republished: list[StoredMessage] = []
         #: Names in the topic's route; None: no name server answers.
         self.route: frozenset[str] | None = frozenset({name})
@@ -216,7 +218,7 @@ class FakeBroker:
         """Copies under the real topic."""
         found = [c for c in self.copies if (c.topic, c.unique_key) == (topic, unique_key)]
         answer = self._answer("copies", unique_key, found, not_before_ms, horizon)
-        return lambda: answer
+        return known(answer)
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
@@ -225,7 +227,7 @@ class FakeBroker:
         del topic, outbox
         found = [h for h in self.halves if h.unique_key == unique_key]
         answer = self._answer("halves", unique_key, found, not_before_ms, horizon)
-        return lambda: answer
+        return known(answer)
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
@@ -234,7 +236,7 @@ class FakeBroker:
         del topic
         found = [p for p in self.parked if p.unique_key == unique_key]
         answer = self._answer("parked", unique_key, found, not_before_ms, horizon)
-        return lambda: answer
+        return known(answer)
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
@@ -247,7 +249,7 @@ class FakeBroker:
             )
             for kind in ("retry", "dead-letter")
         }
-        return lambda: answers
+        return known(answers)
 
     def consume_mode(self, subscription: Subscription) -> ConsumeMode:
         """As set."""
@@ -285,19 +287,24 @@ class FakeBroker:
 
     # ---- BrokerRepairs
 
-    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
-        """Executes, unless a scripted answer says otherwise."""
+    def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
+        """Executes when it is sent, unless a scripted answer says otherwise."""
         assert expected.producer_group == half.producer_group
-        self.ends.append((half.unique_key, half.commit_log_offset, commit))
-        answer = self.scripted.pop(0) if self.scripted else SendAnswer(outcome=EndOutcome.DONE, code=0)
-        executed = answer.outcome is EndOutcome.DONE or (
-            answer.outcome is EndOutcome.NO_ANSWER and self.executes_unanswered
-        )
-        if commit and executed:
-            self.commit(half)
-        return answer
 
-    def republish(self, message: StoredMessage) -> SendAnswer:
+        def send() -> Asked[SendAnswer]:
+            self.on_end(half)
+            self.ends.append((half.unique_key, half.commit_log_offset, commit))
+            answer = self.scripted.pop(0) if self.scripted else SendAnswer(outcome=EndOutcome.DONE, code=0)
+            executed = answer.outcome is EndOutcome.DONE or (
+                answer.outcome is EndOutcome.NO_ANSWER and self.executes_unanswered
+            )
+            if commit and executed:
+                self.commit(half)
+            return known(answer)
+
+        return send
+
+    def republish(self, message: StoredMessage) -> Asked[SendAnswer]:
         """An ordinary message with the same key."""
         self.republished.append(message)
         answer = self.scripted.pop(0) if self.scripted else SendAnswer(outcome=EndOutcome.DONE, code=0)
@@ -306,4 +313,4 @@ class FakeBroker:
             self.copies[-1] = replace(
                 copy, transaction_state=TransactionState.NONE, prepared_transaction_offset=0, broker=self.name
             )
-        return answer
+        return known(answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -12,8 +11,9 @@ import pytest
 from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import RepairStepped
-from reconciler.policy.evidence import EndOutcome, SendAnswer
-from reconciler.policy.ports.workers import OneByOne, Workers
+from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
+from reconciler.policy.ports.asked import Asked
+from reconciler.policy.ports.workers import OneByOne
 from reconciler.policy.repairing.repair import RepairRules
 from reconciler.wiring.workers import ThreadWorkers, workers_of
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -23,19 +23,9 @@ R = TypeVar("R")
 KEYS = 20
 
 
-class LastFirst:
-    """The worst order in which answers could come, on one thread."""
-
-    width = 8
-
-    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        assert items == list(items)
-        return [function(item) for item in reversed(items)][::-1]
-
-
-def world_of(workers: Workers, rules: RepairRules | None = None) -> World:
+def world_of(rules: RepairRules | None = None) -> World:
     """KEYS losses that were due."""
-    world = World(workers=workers, repair=rules)
+    world = World(repair=rules)
     lose_and_repair(world)
     return world
 
@@ -55,49 +45,37 @@ def states(world: World) -> list[RepairState]:
     return [next(row.state for row in rows[key(n)] if row.scope == EVERY_GROUP) for n in range(KEYS)]
 
 
-@pytest.mark.parametrize("workers", [LastFirst(), OneByOne()])
-def test_every_loss_is_found_and_ended_once_whatever_the_order_of_answers(workers: Workers) -> None:
-    world = world_of(workers)
+def test_every_loss_is_found_and_ended_once() -> None:
+    world = world_of()
     rows = world.ledger.candidates.of_keys(world.subscriptions[0], [key(n) for n in range(KEYS)])
     assert {row.loss_verdict for row in rows.values()} == {Verdict.LOST_CONFIRM}
     assert states(world) == [RepairState.SENT] * KEYS
     assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS
 
 
-def test_rows_are_written_in_the_order_of_the_keys_not_of_the_answers() -> None:
-    stepped = world_of(LastFirst()).events.of(RepairStepped)
+def test_rows_are_written_in_the_order_of_the_keys() -> None:
+    stepped = world_of().events.of(RepairStepped)
     for state in (RepairState.SENDING, RepairState.SENT):
         assert [event.unique_key for event in stepped if event.after is state] == [key(n) for n in range(KEYS)]
 
 
 def test_an_attempt_of_each_is_written_down_before_the_first_of_them_is_sent() -> None:
-    world = World(workers=LastFirst())
-    end, seen = world.broker.end_transaction, []
-
-    def watched(half: object, **named: object) -> SendAnswer:
-        seen.append(states(world).count(RepairState.SENDING))
-        return end(half, **named)  # type: ignore[arg-type]  # as it was called
-
-    world.broker.end_transaction = watched  # type: ignore[method-assign]  # a probe
+    world = World()
+    seen: list[int] = []
+    world.broker.on_end = lambda _half: seen.append(states(world).count(RepairState.SENDING))
     lose_and_repair(world)
     assert seen == [KEYS] * KEYS
 
 
 def test_a_broker_so_slow_that_the_claims_could_run_out_gets_no_end_any_more() -> None:
     """Else two owners send: the next one finds no copy, because the first has not sent yet."""
-    world = World(workers=LastFirst())
-    end = world.broker.end_transaction
-
-    def slow(half: object, **named: object) -> SendAnswer:
-        world.clock.advance(3)
-        return end(half, **named)  # type: ignore[arg-type]  # as it was called
-
-    world.broker.end_transaction = slow  # type: ignore[method-assign]  # a slow one
+    world = World()
+    world.broker.on_end = lambda _half: world.clock.advance(3)
     lose_and_repair(world)
     # Claims last for 20 seconds: those that begin in the first half of it.
     assert len(world.broker.ends) == 4
     assert (states(world).count(RepairState.SENT), states(world).count(RepairState.OPEN)) == (4, KEYS - 4)
-    world.broker.end_transaction = end  # type: ignore[method-assign]  # as it was
+    world.broker.on_end = lambda _half: None
     world.rounds(world.process(), 12)
     assert states(world) == [RepairState.DONE] * KEYS
     assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS
@@ -108,7 +86,7 @@ def test_what_is_so_slow_that_the_claims_could_run_out_begins_no_send(
     is_ledger: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else rows would say SENDING of what another owner may send."""
-    world = World(workers=LastFirst())
+    world = World()
     port: Any = world.ledger.repairs if is_ledger else world.broker
     name = "claim_all" if is_ledger else "committed_copies"
     asked = getattr(port, name)
@@ -129,16 +107,30 @@ def test_what_is_so_slow_that_the_claims_could_run_out_begins_no_send(
     assert len(world.broker.ends) == KEYS
 
 
-def test_the_rate_limit_lets_as_many_through_as_one_after_the_other() -> None:
+def test_the_rate_limit_lets_no_more_through_because_they_are_sent_together() -> None:
     rules = RepairRules(rate_per_second=0.001, burst=5, verify_after_seconds=4.0, claim_lease_seconds=20.0)
-    for workers in (LastFirst(), OneByOne()):
-        world = world_of(workers, rules)
-        assert len(world.broker.ends) == 5
-        assert states(world).count(RepairState.SENT) == 5
+    world = world_of(rules)
+    assert len(world.broker.ends) == 5
+    assert states(world).count(RepairState.SENT) == 5
+
+
+def test_every_half_is_read_again_before_the_first_end_is_sent() -> None:
+    world = World()
+    read, seen = world.broker.end_transaction, []
+    begun: list[object] = []
+
+    def begin(half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
+        begun.append(half)
+        return read(half, expected=expected, commit=commit)
+
+    world.broker.on_end = lambda _half: seen.append(len(begun))
+    world.broker.end_transaction = begin  # type: ignore[method-assign]  # a probe
+    lose_and_repair(world)
+    assert seen == [KEYS] * KEYS
 
 
 def test_a_broker_that_refuses_one_key_holds_up_no_other() -> None:
-    world = World(workers=LastFirst())
+    world = World()
     world.broker.scripted = [SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, code=2, detail="busy")]
     lose_and_repair(world)
     assert (states(world).count(RepairState.SENT), states(world).count(RepairState.OPEN)) == (KEYS - 1, 1)

@@ -14,6 +14,7 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState,
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.open_halves import HalfState, OpenHalf, OpenHalves
+from reconciler.policy.ports.asked import Asked, known
 from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.words import said
@@ -241,11 +242,11 @@ def test_a_copy_that_a_check_puts_back_meanwhile_is_closed_too(monkeypatch: pyte
     broker = errand.world.broker
     plain = broker.end_transaction
 
-    def end(half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
-        answer = plain(half, expected=expected, commit=commit)
+    def end(half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
+        answer = plain(half, expected=expected, commit=commit)()()
         if len(broker.halves) == 1:
             broker.put_back(half)
-        return answer
+        return lambda: known(answer)
 
     monkeypatch.setattr(broker, "end_transaction", end)
     assert errand.close()[0]
@@ -258,11 +259,11 @@ def test_a_repair_by_hand_that_begins_between_two_ends_stops_the_second(monkeypa
     broker = errand.world.broker
     plain = broker.end_transaction
 
-    def end(half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
-        answer = plain(half, expected=expected, commit=commit)
+    def end(half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
+        answer = plain(half, expected=expected, commit=commit)()()
         broker.put_back(half)
         _repair_at_work(errand)
-        return answer
+        return lambda: known(answer)
 
     monkeypatch.setattr(broker, "end_transaction", end)
     is_closed, why = errand.close()

@@ -10,7 +10,7 @@ from reconciler.contract.content_digest import content_digest
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.events import RepairStepped
-from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
+from reconciler.policy.evidence import EndOutcome, StoredMessage
 from reconciler.policy.ports.ledger import RepairChange
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
@@ -60,14 +60,12 @@ def test_end_that_finds_the_half_gone_climbs_to_republish() -> None:
 def test_end_that_finds_the_half_committed_by_its_check_back_is_followed_by_no_send() -> None:
     world = World()
     lost = world.lose(1)
-    end = world.broker.end_transaction
 
-    def end_too_late(half: StoredMessage, *, expected: Recorded, commit: bool) -> SendAnswer:
+    def end_too_late(half: StoredMessage) -> None:
         world.broker.commit(half)
         world.broker.scripted = [say(EndOutcome.HALF_GONE, 1)]
-        return end(half, expected=expected, commit=commit)
 
-    world.broker.end_transaction = end_too_late  # type: ignore[method-assign]
+    world.broker.on_end = end_too_late
     process = world.process()
     while not world.broker.ends:
         world.rounds(process, 1, consume=False)

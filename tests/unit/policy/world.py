@@ -19,7 +19,6 @@ from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import Candidate, Repair
-from reconciler.policy.ports.workers import Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import ShardRounds
@@ -145,10 +144,8 @@ class World:
         judging: JudgingRules | None = None,
         repair: RepairRules | None = None,
         breaker: BreakerRules | None = None,
-        workers: Workers | None = None,
         since_ms: int | None = EVERY_MESSAGE_MS,
     ) -> None:
-        self.workers = workers
         self.clock = ManualClock()
         self.broker = FakeBroker(self.clock)
         self.outbox = FakeOutbox()
@@ -331,7 +328,6 @@ class World:
                 clock=self.clock,
                 owner=owner,
                 events=self.events,
-                workers=self.workers,
             ),
             breaker=CircuitBreaker(
                 holds=holds, rules=self.breaker_rules, owner=owner, clock=self.clock, events=self.events

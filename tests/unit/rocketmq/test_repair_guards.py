@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NoReturn
@@ -15,6 +16,7 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import EndOutcome, HalfQuestions, Recorded, StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import (
     DISCARD_TOPIC,
     HALF_TOPIC,
@@ -89,7 +91,7 @@ def test_the_expected_half_is_ended_with_its_own_offsets(
     _at_offset(cluster.broker, HALF)
     answer = RemotingBrokerRepairs(instance, english=said).end_transaction(
         _half(), expected=_row(_half()), commit=commit
-    )
+    )()()
     assert answer.outcome is EndOutcome.DONE
     (end,) = _ends(cluster.broker)
     assert end.fields == {
@@ -103,12 +105,33 @@ def test_the_expected_half_is_ended_with_its_own_offsets(
     assert not end.is_oneway
 
 
+def test_an_end_under_way_is_not_in_doubt_because_look_ups_lost_their_connection(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    has_come, is_lost = threading.Event(), threading.Event()
+
+    def end(request: Command) -> Command:
+        has_come.set()
+        assert is_lost.wait(20)
+        return cluster.broker.success(request)
+
+    _at_offset(cluster.broker, HALF)
+    cluster.broker.on(RequestCode.END_TRANSACTION, end)
+    with RemotingClient() as client:
+        repairs = RemotingBrokerRepairs(instance, english=said, client=client)
+        sent = repairs.end_transaction(_half(), expected=_row(_half()), commit=True)()
+        assert has_come.wait(20)
+        instance.client.disconnect(cluster.broker.address)
+        is_lost.set()
+        assert sent().outcome is EndOutcome.DONE
+
+
 def test_a_half_in_rocksdb_is_not_refused_as_no_half(cluster: ScriptedCluster, instance: ClientInstance) -> None:
     half = replace(HALF, topic=ROCKSDB_HALF_TOPIC)
     _at_offset(cluster.broker, half)
     answer = RemotingBrokerRepairs(instance, english=said).end_transaction(
         _half(half), expected=_row(_half(half)), commit=True
-    )
+    )()()
     assert answer.outcome is EndOutcome.DONE
 
 
@@ -128,7 +151,9 @@ def test_an_end_is_aimed_at_nothing_else(
     cluster: ScriptedCluster, instance: ClientInstance, found: MessageRecord
 ) -> None:
     _at_offset(cluster.broker, found)
-    answer = RemotingBrokerRepairs(instance, english=said).end_transaction(_half(), expected=_row(_half()), commit=True)
+    answer = RemotingBrokerRepairs(instance, english=said).end_transaction(
+        _half(), expected=_row(_half()), commit=True
+    )()()
     assert answer.outcome in (EndOutcome.NOT_SENT, EndOutcome.MISMATCH)
     assert answer.detail
     assert not _ends(cluster.broker)
@@ -142,10 +167,10 @@ def test_up_to_4_2_the_half_is_the_prepared_record_and_its_number_is_zero(
     _at_offset(cluster.broker, prepared)
     repairs = RemotingBrokerRepairs(instance, english=said)
     half = _half(prepared)
-    assert repairs.end_transaction(half, expected=_row(half), commit=True).outcome is EndOutcome.DONE
+    assert repairs.end_transaction(half, expected=_row(half), commit=True)()().outcome is EndOutcome.DONE
     assert _ends(cluster.broker)[0].fields["tranStateTableOffset"] == "0"
     _at_offset(cluster.broker, replace(prepared, system_flag=int(SystemFlag.COMMIT)))
-    assert repairs.end_transaction(half, expected=_row(half), commit=True).outcome is EndOutcome.NOT_SENT
+    assert repairs.end_transaction(half, expected=_row(half), commit=True)()().outcome is EndOutcome.NOT_SENT
 
 
 def test_what_is_not_there_or_cannot_be_read_is_not_ended(cluster: ScriptedCluster, instance: ClientInstance) -> None:
@@ -156,9 +181,12 @@ def test_what_is_not_there_or_cannot_be_read_is_not_ended(cluster: ScriptedClust
         ("java.lang.IllegalArgumentException", EndOutcome.REFUSED_FOR_NOW),
     ):
         broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request, remark=remark: broker.refuse(request, 1, remark))  # type: ignore[misc]  # the default binds the loop's value
-        assert repairs.end_transaction(_half(), expected=_row(_half()), commit=True).outcome is outcome
+        assert repairs.end_transaction(_half(), expected=_row(_half()), commit=True)()().outcome is outcome
     elsewhere = replace(_half(), broker="broker-z")
-    assert repairs.end_transaction(elsewhere, expected=_row(_half()), commit=True).outcome is EndOutcome.REFUSED_FOR_NOW
+    assert (
+        repairs.end_transaction(elsewhere, expected=_row(_half()), commit=True)()().outcome
+        is EndOutcome.REFUSED_FOR_NOW
+    )
     assert not _ends(broker)
 
 
@@ -172,7 +200,7 @@ def test_a_republish_carries_the_content_and_nothing_of_the_transaction(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:
     _takes_sends(cluster.broker)
-    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())
+    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())()
     assert (answer.outcome, answer.code) == (EndOutcome.DONE, 0)
     sent = next(request for request in cluster.broker.asked if request.code == RequestCode.SEND_MESSAGE_V2)
     assert decode_properties(sent.fields["i"]) == {
@@ -210,7 +238,7 @@ def test_answers_to_a_republish(
         RequestCode.SEND_MESSAGE_V2,
         lambda request: None if code is None else replace(broker.success(request, fields), code=code),
     )
-    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())
+    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())()
     assert (answer.outcome, answer.code) == (outcome, None if code == ResponseCode.SYSTEM_BUSY else code)
     assert detail in answer.detail
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in broker.asked) == 1
@@ -236,7 +264,7 @@ def test_a_republish_whose_answer_says_nothing_may_have_been_stored_and_is_not_r
     cluster: ScriptedCluster, instance: ClientInstance, reply: Handler, detail: str
 ) -> None:
     cluster.broker.on(RequestCode.SEND_MESSAGE_V2, reply)
-    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())
+    answer = RemotingBrokerRepairs(instance, english=said).republish(_half())()
     assert (answer.outcome, detail in answer.detail) == (EndOutcome.NO_ANSWER, True), answer.detail
     assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in cluster.broker.asked) == 1
 
@@ -248,13 +276,13 @@ def test_a_republish_keeps_a_key_that_is_no_upper_case_digits(
     _takes_sends(cluster.broker)
     half = _half()
     of_another_client = replace(half, unique_key=key, properties={**half.properties, "UNIQ_KEY": key})
-    assert RemotingBrokerRepairs(instance, english=said).republish(of_another_client).outcome is EndOutcome.DONE
+    assert RemotingBrokerRepairs(instance, english=said).republish(of_another_client)().outcome is EndOutcome.DONE
     sent = next(request for request in cluster.broker.asked if request.code == RequestCode.SEND_MESSAGE_V2)
     assert decode_properties(sent.fields["i"])["UNIQ_KEY"] == key
 
 
 def test_a_message_that_no_broker_would_take_is_not_sent(cluster: ScriptedCluster, instance: ClientInstance) -> None:
-    answer = RemotingBrokerRepairs(instance, english=said).republish(replace(_half(), body=b"x" * (5 * 1024 * 1024)))
+    answer = RemotingBrokerRepairs(instance, english=said).republish(replace(_half(), body=b"x" * (5 * 1024 * 1024)))()
     assert answer.outcome is EndOutcome.NOT_SENT
     assert "body" in answer.detail
     assert all(request.code != RequestCode.SEND_MESSAGE_V2 for request in cluster.broker.asked)
