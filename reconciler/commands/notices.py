@@ -16,6 +16,7 @@ from reconciler.contract.tables import NoticeKind
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.metrics import catalogue as c
 from reconciler.instrumentation.metrics.catalogue import Sample
+from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX
 from reconciler.settings.notifiers import NotifierKind, NotifierSettings
 from reconciler.settings.schema import Settings
 from reconciler.telling.notifier import NoticeService, Watch
@@ -91,12 +92,13 @@ def rounds_watch(settings: Settings) -> Watch:
     def watch(reports: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
         found = []
         recent = reports.shards_since(settings.environment, since_ms=now_ms - recent_ms)
+        late_ms = limit_ms + (round(LONG_REST_SECONDS_MAX * 1000) if reports.rests_are_hidden() else 0)
         for topic in plans:
             running = {shard.subscription for shard in recent if shard.number < topic.shards}
             for of in (plan.subscription for plan in topic.subscriptions if plan.subscription not in running):
                 last = reports.last_rounds(of)
                 stored_ms = max((r.stored_at_ms for r in last if r.done.shard.number < topic.shards), default=None)
-                if stored_ms is not None and now_ms - stored_ms > limit_ms:
+                if stored_ms is not None and now_ms - stored_ms > late_ms:
                     kind = NoticeKind.ROUNDS_STALE
                     found.append(StandingTrouble(kind=kind, topic=of.topic, group=of.group, since_ms=stored_ms))
         return {NoticeKind.ROUNDS_STALE: found}

@@ -256,6 +256,10 @@ class SqlReports:
             for of, rounds in found.items()
         }
 
+    def rests_are_hidden(self) -> bool:
+        """As the last question showed."""
+        return self._rests.are_hidden
+
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """The newest rows of one index, of all subscriptions together. MariaDB reads the whole table for a DISTINCT."""
         c = round_row.c

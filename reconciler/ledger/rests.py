@@ -38,6 +38,8 @@ class SqlRests:
         self._clock = clock or SystemClock()
         self._column = NewerColumn(subscription_row.c.rest, without=_WITHOUT)
         self._has_told = False
+        #: Whether this login was refused to read them the last time.
+        self.are_hidden = False
         #: In monotonic seconds: until then the ledger cannot keep it.
         self._cannot_until = 0.0
 
@@ -92,6 +94,7 @@ class SqlRests:
     def _read(self, environment: str, wanted: sa.ColumnElement[bool]) -> Mapping[Subscription, StoredRest]:
         row = subscription_row.c
         query = sa.select(row.topic, row.consumer_group, row.rest)
+        self.are_hidden = False
         try:
             with self._database.reading() as connection:
                 if not self._column.is_there(connection):
@@ -101,7 +104,8 @@ class SqlRests:
         except DatabaseAway as error:
             if not is_refused(error.__cause__):
                 raise
-            return {}  # who reads rounds alone sees those
+            self.are_hidden = True
+            return {}
         read = {
             Subscription(environment=environment, topic=topic, group=group): _rest(text) for topic, group, text in rows
         }

@@ -198,6 +198,10 @@ class MemoryReports:
         """One after the other."""
         return {one: self.last_rounds(one) for one in subscriptions}
 
+    def rests_are_hidden(self) -> bool:
+        """Never."""
+        return False
+
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """Of every round."""
         with self._rows.lock:

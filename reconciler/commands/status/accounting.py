@@ -20,6 +20,7 @@ from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.evidence import InboxEvidence
 from reconciler.policy.ports.ledger import Candidates
 from reconciler.policy.ports.rounds import ShardMemory, ShardReading
+from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX
 from reconciler.telling.account import (
     RUN_LIVES_MS,
     Account,
@@ -115,10 +116,15 @@ class Accounting:
             plan.subscription,
             links,
             asked_ms=self._asked_ms,
-            within_ms=self._within_ms,
+            within_ms=self._within_ms + self._hidden_ms(),
             is_given=self._is_given,
             away=self.away,
         )
+
+    def _hidden_ms(self) -> int:
+        """How much longer nothing is late because this login may not see that shards rest."""
+        is_hidden = not self._is_given and self._connections.ledger.reports.rests_are_hidden()
+        return round(LONG_REST_SECONDS_MAX * 1000) if is_hidden else 0
 
     def _undecided_link(self, topic: TopicPlan, subscription: Subscription) -> Link:
         if self._undecided_in is None or subscription in self._undecided_in:

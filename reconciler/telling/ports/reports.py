@@ -206,6 +206,11 @@ class LedgerReports(Protocol):
         """last_rounds() of each, asked together."""
         ...
 
+    def rests_are_hidden(self) -> bool:
+        """Whether this login may not read rows of rest, so that `last_rounds` and `shards_since` answered by rounds
+        alone: a shard at rest has one in half an hour."""
+        ...
+
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """Shards that had a round which is not void, or were seen at rest, after this time of the ledger; of very many,
         not all."""

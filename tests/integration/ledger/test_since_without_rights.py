@@ -13,6 +13,7 @@ from reconciler.contract.least_rights import RUN, grants
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.since import ASK_AGAIN_SECONDS, SqlSince
+from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.rounds import RestingShard
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
@@ -40,9 +41,14 @@ def test_without_the_right_there_is_no_bound_until_it_is_granted(
             for _ in range(3):
                 assert (since.of(of) or since.begin(of, at_ms=5)) == 0
         assert caplog.text.count("since_not_kept") == 1
+        reports = SqlLedger(engine).reports
+        assert list(reports.last_rounds(of)) == []
+        assert reports.rests_are_hidden() == ("SELECT" in lacking)
         with owner.begin() as connection:
             connection.execute(sa.text(f"GRANT SELECT, INSERT ON reconciler_subscription TO {name}"))
         clock.advance(ASK_AGAIN_SECONDS)
+        assert list(reports.last_rounds(of)) == []
+        assert not reports.rests_are_hidden()
         assert since.of(of) is None
         assert since.begin(of, at_ms=5) == since.of(of) == 5
         renamed = replace(of, group="invoices")

@@ -44,6 +44,7 @@ from tests.unit.service.notice_world import (
 from tests.unit.web.reports import report_of
 
 ROOT = Path(__file__).parents[3]
+ROUNDS_STALE = NoticeKind.ROUNDS_STALE
 
 
 @pytest.fixture
@@ -508,6 +509,19 @@ def test_rounds_of_something_else_say_nothing_of_a_groups_rounds(
     watch = rounds_watch(settings.model_copy(update={"subscriptions": groups}))
     found = watch(world.ledger.reports, now_ms)
     assert {one.group for one in found[NoticeKind.ROUNDS_STALE]} == stale
+
+
+def test_rounds_of_a_group_that_may_be_at_rest_unseen_are_stale_half_an_hour_later(
+    world: NoticeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")
+    world.ledger.rounds.store(round_done(Shard(subscription=of, number=0), 1, world.clock.now_ms()))
+    stored_ms, watch = world.clock.now_ms(), rounds_watch(settings_with(tmp_path))
+    monkeypatch.setattr(world.ledger.reports, "rests_are_hidden", lambda: True)
+    ages = [age for age in range(60, 3_600, 60) if watch(world.ledger.reports, stored_ms + age * 1000)[ROUNDS_STALE]]
+    assert 2_000 < min(ages) < 2_400
+    monkeypatch.setattr(world.ledger.reports, "rests_are_hidden", lambda: False)
+    assert watch(world.ledger.reports, stored_ms + 420_000)[ROUNDS_STALE]
 
 
 def test_a_ledger_that_is_away_is_told_from_memory_once_an_hour(
