@@ -21,7 +21,8 @@ WORDS = {
     "audit": (
         "--window", "--timezone", "--subscriptions", "--only", "--history", "--no-history", "--outbox", "--inbox",
         "--ledger", "--effects", "--from-configuration", "--evidence", "--out", "--signing-key", "--previous",
-        "--public-key", "--whole-chain", "--output", "-o", "--engine", "--master", "--spark", "--help", "-h",
+        "--public-key", "--whole-chain", "--tables", "--output", "-o", "--engine", "--master", "--spark",
+        "--help", "-h",
     ),
     "statement": ("verify", "keygen", "--help", "-h"),
     "statement verify": ("--public-key", "--evidence", "--history", "--output", "-o", "--help", "-h"),

@@ -57,7 +57,6 @@ class Connections:
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
-        self._in_flight = RequestsInFlight(settings.rounds.concurrency)
         #: Of the one Redis, of the primary that Sentinels name, or of each node of a cluster.
         self.redis_silences = RedisSilences(
             silence_pauses or NODE_PAUSES, self.clock, are_of_nodes=silence_pauses is None
@@ -155,7 +154,7 @@ class Connections:
             tls=tls_settings(rocketmq.tls),
             request_timeout_seconds=rocketmq.request_timeout_seconds,
             silence_pauses=self._silence_pauses or RECONNECTS,
-            in_flight=self._in_flight,
+            in_flight=self.shared(_requests_in_flight),
         )
         self.close_at_end(client.close)
         return client
@@ -215,6 +214,10 @@ class Connections:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _requests_in_flight(connections: Connections) -> RequestsInFlight:
+    return RequestsInFlight(connections.settings.rounds.concurrency)
 
 
 def _open_without_deadlines(connections: Connections) -> Connections:

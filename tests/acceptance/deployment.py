@@ -199,8 +199,7 @@ class Deployment:
         self.redis_url = redis_url
         self.name_servers = name_servers
         self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"
-        self.outbox_url = outbox_url or f"sqlite:///{self.outbox}"
-        self.inbox_url = inbox_url or f"sqlite:///{self.inbox}"
+        self._outbox_url, self._inbox_url = outbox_url, inbox_url
         self.config = folder / "reconciler.toml"
         self.acl = acl
         self.tls = tls
@@ -223,6 +222,16 @@ class Deployment:
     def is_marked(self) -> bool:
         """Whether it has marked secrets."""
         return "signature_secret" in self._secrets
+
+    @property
+    def outbox_url(self) -> str:
+        """Where the producer's tables are."""
+        return self._outbox_url or f"sqlite:///{self.outbox}"
+
+    @property
+    def inbox_url(self) -> str:
+        """Where the consumer's tables are."""
+        return self._inbox_url or f"sqlite:///{self.inbox}"
 
     @property
     def outbox(self) -> Path:

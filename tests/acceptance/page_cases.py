@@ -331,7 +331,12 @@ def receiving(page: str, world: World) -> None:
 
 def scanned(page: str, world: World) -> None:
     deployed = world.deployment()
-    run_page(page, deployed.beginning())
+
+    def announce_alone() -> None:
+        before, _, rest = deployed.config.read_text().partition("[[producers]]")
+        deployed.config.write_text(f"{before}[[subscriptions]]{rest.partition('[[subscriptions]]')[2]}")
+
+    run_page(page, deployed.beginning(services_without_an_outbox=announce_alone))
 
 
 def security(page: str, world: World) -> None:

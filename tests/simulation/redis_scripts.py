@@ -67,16 +67,17 @@ def _release_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
 
 def _look(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
     run = data.run
-    epoch, generation, covered, half, pending, apart, lease, *commits = keys
+    epoch, generation, covered, half, pending, apart, lease, offsets, *commits = keys
     found = [run("GET", epoch) or b"", run("GET", generation) or b"", run("HGET", covered, "last") or b""]
     found += [run("SCARD", half), sum(run("SCARD", commit) for commit in commits), run("ZCARD", pending)]
     oldest = run("ZRANGE", pending, 0, 0)
     found += [b"%d" % oldest[0][1] if oldest else b"", run("SCARD", apart)]
+    taken = [word for pair in run("HGETALL", offsets).items() for word in pair]
     now, holder = run("TIME"), run("GET", lease)
     token, milliseconds, renewed = arguments
     if renewed and is_held_by(token, holder):
         run("SET", lease, renewed, "PX", milliseconds)
-    return [*found, holder or b"", *now]
+    return [*found, holder or b"", *now, taken]
 
 
 #: False: every script is run by Lua. See economies.py.
