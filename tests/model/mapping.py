@@ -30,7 +30,7 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
         ("reconciler/evidence/repairs.py", "RemotingBrokerRepairs.end_transaction"),
     ),
     "END repeated, request lost": (("reconciler/policy/repairing/ladder.py", "after_answer"),),
-    "reconciler dies before END": (("reconciler/policy/repairing/repair.py", "Repairer._act"),),
+    "reconciler dies before END": (("reconciler/policy/repairing/repair.py", "Repairer._send"),),
     "no copy: SENDING again": (
         ("reconciler/policy/repairing/ladder.py", "_sending"),
         ("reconciler/policy/repairing/ladder.py", "_end"),
