@@ -34,7 +34,7 @@ def billing(database: sa.Engine, recorder: CommitRecorder) -> TransactionalHandl
 def work() -> None:
     """Until SIGTERM."""
     stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     database = open_engine(os.environ["DATABASE_URL"])
     recorder = CommitRecorder.open(
         os.environ["REDIS_URL"], environment="production", group="billing", topics=["ORDERS"], shards=16

@@ -38,7 +38,7 @@ class Command(BaseCommand):
     def handle(self, *args, **options):
         """Until SIGTERM."""
         stop = Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
         recorder = CommitRecorder.open(
             os.environ["REDIS_URL"], environment="production", group="billing", topics=["ORDERS"], shards=16
         )
