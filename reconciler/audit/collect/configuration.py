@@ -31,7 +31,7 @@ LATE_SECONDS_DEFAULT = 300.0
 SECONDS_MAX = 7 * 86_400.0
 
 #: Settings of the sections that are read; another name is a misspelling (a test compares with reconciler/settings).
-PRODUCER_NAMES = frozenset({"group", "topics", "outbox_url", "answer_checks"})
+PRODUCER_NAMES = frozenset({"group", "topics", "outbox_url", "answer_checks", "commit_queries"})
 SUBSCRIPTION_NAMES = frozenset(
     {
         "topic",
