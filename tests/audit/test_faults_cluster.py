@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,20 @@ def test_executors_that_do_not_see_the_evidence_are_told_before_they_work(
     assert (collected.exit_code, collected.document["reason"]) == (2, "engine"), collected.stderr[-3000:]
     assert f"on {socket.gethostname()} does not see {unseen}/.out.partial-evidence-" in collected.document["message"]
     assert [path.name for path in unseen.iterdir()] == ["given"]
+
+
+@pytest.mark.nightly
+def test_executors_that_lack_a_package_are_told_before_they_work(
+    cluster: SparkCluster, generated: Path, tmp_path: Path
+) -> None:
+    """Their Python is the one that this environment was made from."""
+    bare = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    asked: list[str | Path] = ["--evidence", generated, "--out", tmp_path / "out", "--master", cluster.url]
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    ended = audit("audit", *asked, "--output", "json", environment=environment)
+    assert (ended.exit_code, ended.document["reason"]) == (2, "configuration"), ended.stderr[-3000:]
+    assert f"pyarrow on {socket.gethostname()}" in ended.document["message"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_executor_killed_in_the_middle_changes_nothing(

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,8 @@ JAVA_MAJOR_MIN = 17
 JAVA_SECONDS = 30
 #: Enough that each executor gets one, of the few that there are at the start.
 SEEING_TASKS_MIN = 16
+#: Without one of them no task runs; those that read databases lack drivers, and say so themselves.
+EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow")
 #: What a JVM gets to end by itself.
 STOP_SECONDS = 10
 _VERSION = re.compile(r'version "(\d+)')
@@ -135,13 +137,34 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
     """Every executor that is there sees these files (folder or URL, path below it) and can write into `writes`.
 
     Asked before the hours of work; an executor that comes later says the same of what it lacks. Raises
-    AuditError("engine") with host and path. Processes of one machine are not asked.
+    AuditError("engine") with host and path, "configuration" with host and package. Processes of one machine are not
+    asked.
     """
     if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
         return
     cores = SEEING_TASKS_MIN if is_connect(spark) else spark.sparkContext.defaultParallelism
+    if not is_connect(spark):
+        _require_packages(spark, max(SEEING_TASKS_MIN, 2 * cores))
     task = SeeTask(files=tuple(files), writes=None if writes is None else str(writes))
     files_of(run_on(spark, answer, [task] * max(SEEING_TASKS_MIN, 2 * cores)))
+
+
+def _require_packages(spark: SparkSession, tasks: int) -> None:
+    """Raises AuditError("configuration") with the hosts whose Python lacks what tasks import, and what that is."""
+    names = EXECUTORS_IMPORT
+
+    # Pickled by value, since it is no module's: it runs where this package cannot be imported.
+    def lacking(_numbers: Iterable[int]) -> Iterable[tuple[str, str]]:
+        import socket
+        from importlib.util import find_spec
+
+        yield from ((socket.gethostname(), name) for name in names if find_spec(name) is None)
+
+    with spark_errors():
+        found = sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(lacking).collect()))
+    if found:
+        named = ", ".join(f"{name} on {host}" for host, name in found)
+        raise AuditError("configuration", f"executors lack packages: {named}; in their Python {install('audit')}")
 
 
 def engine_name(spark: SparkSession) -> str:
