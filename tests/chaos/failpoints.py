@@ -94,8 +94,13 @@ def _wrapped(method: Callable[..., Any], step: str, sentence: Sentence) -> Calla
     @functools.wraps(method)
     def passing(*arguments: Any, **named: Any) -> Any:
         sentence.passing(f"{step}:before")
-        result = method(*arguments, **named)
+        return heard(method(*arguments, **named))
+
+    def heard(answer: Any) -> Any:
+        """What is asked now and heard later is over when it was heard."""
+        if callable(answer):
+            return lambda: heard(answer())
         sentence.passing(f"{step}:after")
-        return result
+        return answer
 
     return passing

@@ -32,3 +32,34 @@ def test_nobody_dies_before_the_time_or_at_another_step(sentence: str, code: int
     text = PASSING.format(sentence=sentence)
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (code, came_to), done.stderr
+
+
+HEARING = """
+from tests.chaos.failpoints import Sentence, _wrapped
+
+def tell(word):
+    print(word, end=" ", flush=True)
+    return "answer"
+
+end = _wrapped(lambda: lambda: tell("sent") and (lambda: tell("heard")), "Repairs.end", Sentence("{sentence}"))
+send = end()
+tell("read")
+hear = send()
+tell("waits")
+hear()
+tell("goes on")
+"""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code", "came_to"),
+    [
+        ("Repairs.end:before:1:0.0", -signal.SIGKILL, ""),
+        ("Repairs.end:after:1:0.0", -signal.SIGKILL, "read sent waits heard "),
+        ("Repairs.end:after:2:0.0", 0, "read sent waits heard goes on "),
+    ],
+)
+def test_what_is_heard_later_is_over_when_it_was_heard(sentence: str, code: int, came_to: str) -> None:
+    text = HEARING.format(sentence=sentence)
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, came_to), done.stderr
