@@ -94,7 +94,6 @@ class SqlRests:
     def _read(self, environment: str, wanted: sa.ColumnElement[bool]) -> Mapping[Subscription, StoredRest]:
         row = subscription_row.c
         query = sa.select(row.topic, row.consumer_group, row.rest)
-        self.are_hidden = False
         try:
             with self._database.reading() as connection:
                 if not self._column.is_there(connection):
@@ -106,6 +105,7 @@ class SqlRests:
                 raise
             self.are_hidden = True
             return {}
+        self.are_hidden = False
         read = {
             Subscription(environment=environment, topic=topic, group=group): _rest(text) for topic, group, text in rows
         }

@@ -36,6 +36,7 @@ from reconciler.shards.values import (
     generation_of,
     round_time_of,
     seen_ms_of,
+    state_of_script,
     text_of,
     time_ms_of,
 )
@@ -343,14 +344,8 @@ def _execute(pipe: Any) -> list[Any] | None:
 
 def _reading_of(shard: Shard, answer: Sequence[Any]) -> ShardReading:
     epoch, number, last, pending, oldest, consumed, seconds, microseconds = answer
-    generation = generation_of(shard, number or None)
     return ShardReading(
-        state=ShardState(
-            epoch=epoch_of(shard, epoch or None),
-            generation=generation,
-            now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
-            round_at_ms=round_time_of(last, generation=generation),
-        ),
+        state=state_of_script(shard, (epoch, number, last, seconds, microseconds)),
         pending=int(pending),
         oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,
         consumed=int(consumed),

@@ -17,12 +17,12 @@ from reconciler.clock import Clock
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import ReconcilerError
-from reconciler.policy.ports.rounds import ShardLook, ShardState
+from reconciler.policy.ports.rounds import ShardLook
 from reconciler.shards.access import RedisClient, translated_errors
 from reconciler.shards.lease_values import LeaseValues, is_held_by
 from reconciler.shards.pipelines import PIPELINE_COMMANDS_MAX, by_node
 from reconciler.shards.script import RedisScript
-from reconciler.shards.values import epoch_of, generation_of, offsets_of, round_time_of, seen_ms_of
+from reconciler.shards.values import offsets_of, seen_ms_of, state_of_script
 
 _LOOK = RedisScript("reconciler.shards", "look.lua")
 _log = logging.getLogger(__name__)
@@ -113,14 +113,8 @@ class RedisRoundLeases:
 
     def _seen(self, shard: Shard, answer: Any, token: str, lease_seconds: float) -> ShardLook:
         epoch, number, last, announced, consumed, pending, oldest, apart, held, seconds, microseconds, offsets = answer
-        generation = generation_of(shard, number or None)
         return ShardLook(
-            state=ShardState(
-                epoch=epoch_of(shard, epoch or None),
-                generation=generation,
-                now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
-                round_at_ms=round_time_of(last, generation=generation),
-            ),
+            state=state_of_script(shard, (epoch, number, last, seconds, microseconds)),
             members=int(announced) + int(consumed),
             pending=int(pending),
             oldest_pending_ms=seen_ms_of(float(oldest)) if oldest else None,

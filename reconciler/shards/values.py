@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.cluster import RedisCluster
@@ -11,6 +11,7 @@ from redis.cluster import RedisCluster
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
+from reconciler.policy.ports.rounds import ShardState
 from reconciler.shards.access import RedisClient
 
 #: No shard has more rounds; one step further and INCRBY would refuse in the middle of a round.
@@ -26,6 +27,19 @@ def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
         answer = connection.execute_command("TIME")
     seconds, microseconds = answer
     return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def state_of_script(shard: Shard, answer: Sequence[Any]) -> ShardState:
+    """Epoch, number and time of the last round, then seconds and microseconds of TIME, as scripts answer them: '' where
+    there is none. Raises InvariantViolation."""
+    epoch, number, last, seconds, microseconds = answer
+    generation = generation_of(shard, number or None)
+    return ShardState(
+        epoch=epoch_of(shard, epoch or None),
+        generation=generation,
+        now_ms=int(seconds) * 1000 + int(microseconds) // 1000,
+        round_at_ms=round_time_of(last, generation=generation),
+    )
 
 
 def epoch_of(shard: Shard, answer: Any) -> str | None:

@@ -142,11 +142,12 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
     """
     if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
         return
-    cores = SEEING_TASKS_MIN if is_connect(spark) else spark.sparkContext.defaultParallelism
+    tasks = 2 * SEEING_TASKS_MIN
     if not is_connect(spark):
-        _require_packages(spark, max(SEEING_TASKS_MIN, 2 * cores))
+        tasks = max(SEEING_TASKS_MIN, 2 * spark.sparkContext.defaultParallelism)
+        _require_packages(spark, tasks)
     task = SeeTask(files=tuple(files), writes=None if writes is None else str(writes))
-    files_of(run_on(spark, answer, [task] * max(SEEING_TASKS_MIN, 2 * cores)))
+    files_of(run_on(spark, answer, [task] * tasks))
 
 
 def _require_packages(spark: SparkSession, tasks: int) -> None:

@@ -98,6 +98,8 @@ class EndAnswer:
     remark: str | None = None
 
 
+#: What a broker that fails raises; answer_of() sorts it.
+_FAILURES = (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation)
 #: Sent one-way: its result stays unknown.
 NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")
 
@@ -109,7 +111,7 @@ def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seco
             client.oneway(request.address, request.as_command())
             return NOT_ASKED
         return answer_of(client.request(request.address, request.as_command(), timeout_seconds=timeout_seconds))
-    except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
+    except _FAILURES as error:
         return answer_of(error)
 
 
@@ -117,14 +119,14 @@ def end_soon(client: RemotingClient, request: EndRequest) -> Callable[[], EndAns
     """Sends one of many ENDs; what is returned waits, and tells what became of it."""
     try:
         future = client.pipeline(request.address, request.as_command())
-    except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
+    except _FAILURES as error:
         refused = answer_of(error)
         return lambda: refused
 
     def hear() -> EndAnswer:
         try:
             return answer_of(client.wait(future, client.request_timeout_seconds, f"{request.address}: END"))
-        except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
+        except _FAILURES as error:
             return answer_of(error)
 
     return hear
