@@ -484,6 +484,12 @@ def written_beside(title: str, file: str) -> str:
     return "\n".join([f"# {title}", "", NOTE, str(script["__doc__"]).strip(), "", *script["lines"]()]).rstrip() + "\n"
 
 
+def python_page(file: str) -> str:
+    """One page of the Python API."""
+    script = runpy.run_path(str(FOLDER.parent / "python_api.py"))
+    return "\n".join([f"# {script['PAGES'][file].title}", "", NOTE, *script["lines"](file)]).rstrip() + "\n"
+
+
 def webhook_page() -> str:
     """What a receiver of webhooks gets."""
     lines = ["# Webhook", "", NOTE, *(inspect.getdoc(webhook) or "").splitlines()]
@@ -494,7 +500,7 @@ def webhook_page() -> str:
 
 PAGES = {
     "commands.md": partial(written_beside, "Commands", "commands.py"),
-    "python-api.md": partial(written_beside, "Python API", "python_api.py"),
+    **{file: partial(python_page, file) for file in runpy.run_path(str(FOLDER.parent / "python_api.py"))["PAGES"]},
     "formats.md": partial(written_beside, "Formats", "formats.py"),
     "alerts.md": partial(written_beside, "Alerts", "alerts.py"),
     "shown-by.md": partial(written_beside, "Which tests show what", "shown_by.py"),

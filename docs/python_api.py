@@ -1,7 +1,6 @@
-"""The public names of the plug-ins, of the client and of what tests use, written from their signatures and docstrings.
+"""The pages of the Python API: public names, written from their signatures, docstrings and the comments `#:`.
 
-Every other module and name is private and may change with any release. Arguments after `*` are given by name. What a
-call raises stands in its text; the errors of the plug-ins are grouped by what the caller does next.
+A page for each kind of reader. A comment `#:` above an argument or a field is its meaning.
 """
 
 from __future__ import annotations
@@ -14,52 +13,123 @@ from abc import ABC
 from collections.abc import Iterator
 from enum import Enum, IntEnum, StrEnum
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import sqlalchemy as sa
 
-#: Each has an `__all__`.
-MODULES = (
-    "checkback_producers",
-    "checkback_producers.errors",
-    "checkback_producers.metrics",
-    "checkback_producers.security",
-    "checkback_producers.tables",
-    "checkback_consumers",
-    "checkback_consumers.errors",
-    "checkback_consumers.metrics",
-    "checkback_consumers.security",
-    "checkback_consumers.tables",
-    "reconciler.rocketmq",
-    "reconciler.testing",
-    "reconciler.audit.platform",
+_ALL = (
+    "Every other module and name is private and may change with any release. Arguments after `*` are given by name. The",
+    "text of a call names the errors that it raises; errors are grouped by what the caller does next.",
 )
+
+
+class Page(NamedTuple):
+    """What one kind of reader needs."""
+
+    title: str
+    #: The first lines below the title.
+    text: tuple[str, ...]
+    #: Each has an `__all__`.
+    modules: tuple[str, ...]
+
+
+PAGES = {
+    "python-sending.md": Page(
+        "Python API: sending",
+        (
+            "The public names of the plug-in that sends. Steps: [for the team that sends](../how-to/sending.md). Behaviour:",
+            "[plug-in that sends](sending.md).",
+        ),
+        tuple(f"checkback_producers{name}" for name in ("", ".errors", ".metrics", ".security", ".tables")),
+    ),
+    "python-receiving.md": Page(
+        "Python API: receiving",
+        (
+            "The public names of the plug-in that receives. Steps: [for the team that receives](../how-to/receiving.md).",
+            "Behaviour: [plug-in that receives](receiving.md).",
+        ),
+        tuple(f"checkback_consumers{name}" for name in ("", ".errors", ".metrics", ".security", ".tables")),
+    ),
+    "python-testing.md": Page(
+        "Python API: tests",
+        ("The public names for tests of services. Steps: [test your service](../how-to/testing.md).",),
+        ("reconciler.testing",),
+    ),
+    "python-client.md": Page(
+        "Python API: client",
+        (
+            "The public names of the RocketMQ client that the plug-ins use. Services that use a plug-in need only",
+            "`ClientInstance`, `Message` and the security settings of it.",
+        ),
+        ("reconciler.rocketmq",),
+    ),
+    "python-audit.md": Page(
+        "Python API: audit",
+        (
+            "The audit as a function on your own Spark session. Steps: [audit on a data",
+            "platform](../how-to/audit-on-a-platform.md).",
+        ),
+        ("reconciler.audit.platform",),
+    ),
+}
+MODULES = tuple(module for page in PAGES.values() for module in page.modules)
+#: Name -> file and function of docs/examples, which the tests run.
+EXAMPLES = {
+    "open_producer": ("fastapi_threads/orders.py", "application"),
+    "AsyncTransactionalProducer": ("fastapi_async/orders.py", "application"),
+    "Transaction": ("order_service.py", "place_order"),
+    "transactional_handler": ("billing_service.py", "bill_orders"),
+    "CommitRecorder": ("fastapi_threads/worker.py", "work"),
+}
 #: Bases that say nothing.
 _PLAIN = (object, Enum, IntEnum, StrEnum, Protocol, ABC)
 _SIGNATURE_CHARACTERS = 100
+_FOLDER = Path(__file__).parent / "examples"
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def lines() -> Iterator[str]:
-    """Below the title: a section for each module, in it one for each name; a name of several modules is told once."""
-    told: dict[Any, str] = {}
-    sections = []
-    for module in MODULES:
-        names = import_module(module).__all__
-        sections.append((module, [(name, getattr(import_module(module), name)) for name in names]))
-    yield from ("| module | names |", "|---|---|")
-    for module, members in sections:
-        yield f"| [`{module}`](#{_anchor(module)}) | {', '.join(f'`{name}`' for name, _ in members)} |"
-    for module, members in sections:
+def lines(file: str) -> Iterator[str]:
+    """Below the title: a section for each module, in it one for each name. A name of several modules is told once."""
+    page = PAGES[file]
+    yield from (*page.text, *_ALL, "", "| module | names |", "|---|---|")
+    for module in page.modules:
+        names = ", ".join(f"[`{name}`]({_link(module, name, file)})" for name in _names(module))
+        yield f"| [`{module}`](#{_anchor(module)}) | {names} |"
+    for module in page.modules:
         yield from ("", f"## {module}", "", *_text(import_module(module).__doc__ or ""))
-        for name, member in members:
-            if member in told:
-                yield from ("", f"`{name}`: the one of [{told[member]}](#{_anchor(told[member])}).")
-                continue
-            told[member] = module
-            yield from ("", f"### {name}", "", *_described(member))
+        for name, member in _names(module).items():
+            if (told := _told(name, member)) != module:
+                yield from ("", f"`{name}`: the one of [{told}]({_link(told, name, file)}).")
+            else:
+                yield from ("", f"### {name}", "", *_described(member), *_example(name))
+
+
+def _names(module: str) -> dict[str, Any]:
+    return {name: getattr(import_module(module), name) for name in import_module(module).__all__}
+
+
+def _told(name: str, member: Any) -> str:
+    """The first module that has this very name."""
+    return next(module for module in MODULES if _names(module).get(name) is member)
+
+
+def _link(module: str, name: str, file: str) -> str:
+    told = _told(name, _names(module)[name])
+    page = next(other for other, page in PAGES.items() if told in page.modules)
+    return f"{'' if page == file else page}#{name.lower()}"
+
+
+def _example(name: str) -> Iterator[str]:
+    if name in EXAMPLES:
+        file, function = EXAMPLES[name]
+        tree = ast.parse((_FOLDER / file).read_text(encoding="utf-8"))
+        (found,) = [one for one in tree.body if isinstance(one, _FUNCTIONS) and one.name == function]
+        source = (_FOLDER / file).read_text(encoding="utf-8").splitlines()
+        yield from ("", f"An example, from [docs/examples/{file}](../examples/{file}):", "", "```python")
+        yield from (*source[found.lineno - 1 : found.end_lineno], "```")
 
 
 class _Values(ast.NodeTransformer):
@@ -86,12 +156,13 @@ def _described(member: Any) -> Iterator[str]:
         yield f"The SQLAlchemy table `{member.name}`. {member.comment}"
         return
     module = import_module(member.__module__)
-    (tree,) = _Values(module).visit(ast.parse(textwrap.dedent(inspect.getsource(member)))).body
+    source = textwrap.dedent(inspect.getsource(member))
+    (tree,) = _Values(module).visit(ast.parse(source)).body
     if isinstance(tree, _FUNCTIONS):
-        yield from (*_signature(tree), "", *_text(ast.get_docstring(tree) or ""))
+        yield from (*_signature(tree), "", *_text(ast.get_docstring(tree) or ""), *_argument_table(tree, source))
         return
     assert isinstance(tree, ast.ClassDef)
-    comments = _comments(member)
+    comments = _comments(source)
     bases = [f"`{base.__name__}`" for base in member.__bases__ if base not in (*_PLAIN, *_unnamed(member))]
     if bases:
         yield from (f"A kind of {', '.join(bases)}.", "")
@@ -108,6 +179,8 @@ def _described(member: Any) -> Iterator[str]:
     yield from _text(ast.get_docstring(tree) or "")
     if made is not None and (text := ast.get_docstring(made)):
         yield from ("", *_text(text))
+    if made is not None:
+        yield from _argument_table(made, source)
     if issubclass(member, Enum):
         yield from ("", "| member | meaning |", "|---|---|")
         yield from (f"| `{one.name}` | {_cell(comments.get(one.name, ''))} |" for one in member)
@@ -116,7 +189,7 @@ def _described(member: Any) -> Iterator[str]:
         yield from (_field(one, comments) for one in fields)
     for one in (*tree.body, *(one for base in _unnamed(member) for one in _properties(base))):
         if isinstance(one, _FUNCTIONS) and _is_public(one.name) and not _is_for_the_product(one):
-            yield from ("", *_method(one))
+            yield from ("", *_method(one), *_argument_table(one, source))
 
 
 def _unnamed(member: type) -> list[type]:
@@ -170,6 +243,23 @@ def _signature(one: Function, name: str = "") -> Iterator[str]:
     yield "```"
 
 
+def _argument_table(one: Function, source: str) -> Iterator[str]:
+    """Arguments whose meaning a comment gives. `source` is what `one` was read from."""
+    meanings = _comments("\n".join(source.splitlines()[one.lineno - 1 : one.body[0].lineno - 1]))
+    found = one.args
+    plain = [*found.posonlyargs, *found.args]
+    defaults = [*[None] * (len(plain) - len(found.defaults)), *found.defaults, *found.kw_defaults]
+    rows = [
+        f"| `{argument.arg}` | {'required' if default is None else f'`{ast.unparse(default)}`'} | {_cell(meanings[argument.arg])} |"
+        for argument, default in zip((*plain, *found.kwonlyargs), defaults, strict=True)
+        if argument.arg in meanings
+    ]
+    if found.vararg and found.vararg.arg in meanings:
+        rows.insert(len(plain), f"| `*{found.vararg.arg}` | none | {_cell(meanings[found.vararg.arg])} |")
+    if rows:
+        yield from ("", "| argument | default | meaning |", "|---|---|---|", *rows)
+
+
 def _arguments(found: ast.arguments) -> list[str]:
     plain = [*found.posonlyargs, *found.args]
     defaults = [None] * (len(plain) - len(found.defaults)) + list(found.defaults)
@@ -193,15 +283,15 @@ def _field(one: ast.AnnAssign, comments: dict[str, str]) -> str:
     return f"| `{name}` | `{_cell(ast.unparse(one.annotation))}` | {_cell(default)} | {_cell(comments.get(name, ''))} |"
 
 
-def _comments(member: type) -> dict[str, str]:
+def _comments(source: str) -> dict[str, str]:
     """Name -> the comment `#:` above it."""
     found: dict[str, str] = {}
     above: list[str] = []
-    for line in inspect.getsource(member).splitlines():
+    for line in source.splitlines():
         if comment := re.match(r"\s*#: (.*)", line):
             above.append(comment[1])
             continue
-        if above and (name := re.match(r"\s*(?:self\.)?(\w+)(?::| =)", line)):
+        if above and (name := re.match(r"\s*(?:self\.)?\**(\w+)(?::| =)", line)):
             found[name[1]] = " ".join(above)
         above = []
     return found

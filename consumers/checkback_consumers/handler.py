@@ -405,36 +405,41 @@ def _loop_for(database: object, running_max: int | None) -> HandlersLoop:
 
 
 def transactional_handler(
+    #: An Engine; a sessionmaker, or a function that returns a Session, a Connection or a DB-API connection not in
+    #: autocommit; a `RedisInbox` (weaker); or a function of the message that returns one of the first three.
     database: sa.Engine | AsyncEngine | Inbox | Callable[[], Any] | DatabaseOf,
     *,
+    #: Consumer group.
     group: str,
+    #: Topics that the handler takes. None: all that its consumer subscribes to.
     topics: str | Iterable[str] | None = None,
+    #: Records consumed keys in Redis. None: the reconciler finds effects in the inbox alone.
     recorder: KeyRecorder | None = None,
+    #: Gives a message's business id (`checkback_consumers.business_id`): two keys with one business id have one effect
+    #: per database. None: keys are compared.
     dedupe_by: DedupeBy | None = None,
+    #: True: messages that are delivered together (`PushSettings.batch_size`) share one transaction.
     is_batched: bool = False,
+    #: Calls of an `async def` handler that run at a time. None: as many as the pool of an engine gives connections,
+    #: else 20.
     running_max: int | None = None,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
-    `database`: an Engine, a sessionmaker or a function that returns a Session, a Connection or a DB-API connection not
-    in autocommit, or a RedisInbox (weaker). Each message gets a connection of its own, closed afterwards. Several
-    databases: a function of the message that returns one of the first three. It must give every delivery of a message
-    the same database, or the message takes effect twice; where it raises, nothing is applied and the message comes
-    again. Engines belong to the caller.
+    The handler writes through the connection that it gets, which is that of the inbox's transaction. It neither commits
+    nor rolls back. To have the message again, it raises, or answers False or RECONSUME_LATER. Each message gets a
+    connection of its own, closed afterwards; engines belong to the caller.
 
-    The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor rolls back;
-    it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others. `dedupe_by`
-    takes a message to its business id (``checkback_consumers.business_id``): two keys with one business id have
-    one effect in one database, the second is recorded and acknowledged.
+    A function of the message must give every delivery of a message the same database, or the message takes effect
+    twice. If the function raises, nothing is applied and the message comes again.
 
-    `is_batched`: messages that the consumer delivers together (`PushSettings.batch_size`) share one transaction, which
-    saves a commit for each. The handler still gets one message at a time. If one of them fails, all are rolled back
-    and run again, each in a transaction of its own: what a handler does outside the database is then done twice.
+    `is_batched` saves a commit per message. The handler still gets one message at a time. If one of them fails, all are
+    rolled back and run again, each in a transaction of its own: what a handler does outside the database is then done
+    twice.
 
     An `async def` needs an asynchronous database: an AsyncEngine, an async_sessionmaker, or a function that returns an
     AsyncSession, an AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or what gives one by
-    `await` or `async with`. `running_max` of its calls run at a time; without it as many as the pool of an engine gives
-    connections, else 20.
+    `await` or `async with`.
     """
     wanted = (topics,) if isinstance(topics, str) else topics
 

@@ -26,22 +26,31 @@ class TransactionalConsumer:
     both on a thread.
 
     One handler for each topic, all of one group (one PushConsumer has one listener, this one dispatches by topic).
-    `subscriptions` maps a topic to its tags ("a || b", "*"); without it every topic that a handler names is
-    subscribed with "*". Offsets of every assigned queue are committed at the broker, also of empty ones: the
-    reconciler's watermark rests on them. `acl` (keys of a user of the brokers) and `tls` go with `name_servers`.
+    Offsets of every assigned queue are committed at the broker, also of empty ones: the reconciler's watermark rests on
+    them.
     """
 
     def __init__(
         self,
+        #: Handlers of one consumer group.
         *handlers: TransactionalHandler,
+        #: "a:9876;b:9876": the consumer has a client instance of its own. Give this or `instance`.
         name_servers: str | None = None,
+        #: A client instance that others share. The caller closes it.
         instance: ClientInstance | None = None,
+        #: Keys of a user of the brokers, with `name_servers`.
         acl: AclCredentials | None = None,
+        #: With `name_servers`; None: connections are not encrypted.
         tls: TlsSettings | None = None,
+        #: Topic -> its tags ("a || b", "*"). None: the topics that the handlers name, with "*".
         subscriptions: Mapping[str, str] | None = None,
+        #: True: the messages of a queue are handled in their order, one at a time.
         orderly: bool = False,
+        #: Threads, batches and bounds.
         settings: PushSettings | None = None,
+        #: In place of the one in `settings`.
         offset_commit_interval_seconds: float | None = None,
+        #: For tests.
         clock: Clock | None = None,
     ) -> None:
         """Raises InvalidValue if handlers and subscriptions do not fit together."""

@@ -191,19 +191,28 @@ class CommitRecorder:
     @classmethod
     def open(
         cls,
+        #: URL of the reconciler's Redis.
         redis_url: Secret,
         *,
+        #: Environment of the reconciler's settings.
         environment: str,
+        #: Consumer group, the one of the handlers.
         group: str,
+        #: Topics whose number of shards is checked now.
         topics: Iterable[str] = (),
+        #: unique_key_topic.queues of the reconciler's settings.
         shards: int = SHARDS_DEFAULT,
+        #: Called with a topic and its keys that Redis did not take in time.
         on_missed: OnMissed | None = None,
+        #: For each call of Redis.
         timeout_seconds: float = REDIS_TIMEOUT_SECONDS,
+        #: How long an acknowledgement waits for Redis.
         wait_seconds: float = WAIT_SECONDS,
+        #: How long keys that Redis did not take are tried again.
         keep_seconds: float = KEEP_SECONDS,
     ) -> CommitRecorder:
-        """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
-        for one of the topics; a Redis that is away now is checked later and holds up nothing."""
+        """A recorder with a client of its own. If Redis is unreachable now, the shards are checked later. Raises
+        InvalidValue if the reconciler knows another number of shards for one of the topics."""
         from reconciler.shards.access import open_client  # redis-py, which a sink of another kind does without
         from reconciler.shards.sets import RedisCommitSets
 

@@ -41,13 +41,16 @@ class RedisInbox:
 
     def __init__(
         self,
+        #: A client of redis-py, which the caller closes.
         client: RedisClient,
         *,
+        #: Environment of the reconciler's settings.
         environment: str,
+        #: How long a mark is kept. A message that comes later takes effect again.
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
+        #: More than the longest handler takes, or two may run at once. A crash keeps its key for as long.
         lease_seconds: float = 300.0,
     ) -> None:
-        """`lease_seconds` exceeds the longest handler, or two may run at once; a crash keeps its key for as long."""
         self._client = client
         self._environment = environment
         self._keep_ms = int(keep_seconds * 1000)

@@ -111,25 +111,34 @@ class ReplayWorker:
 
     def __init__(
         self,
+        #: What `@transactional_handler` made. The worker takes the rows of its group.
         handler: TransactionalHandler,
         *,
+        #: Environment of the reconciler's settings.
         environment: str,
+        #: Topics whose rows the worker takes.
         topics: str | Iterable[str],
+        #: URL of the ledger. Its login needs the rights of replay. Give this or `queue`.
         ledger_url: Secret | None = None,
+        #: Rows that are reached in another way, for tests.
         queue: HandOverQueue | None = None,
+        #: For how long a row belongs to the worker that claimed it.
         lease_seconds: float = LEASE_SECONDS,
+        #: Pause while no row is due.
         poll_seconds: float = POLL_SECONDS,
+        #: Tries of a row, then it is given up.
         attempts_max: int = ATTEMPTS_MAX,
+        #: Age at which you delete inbox rows. Rows for older messages are given up. None: you delete none.
         inbox_keep_days: float | None = None,
+        #: unique_key_topic.signature_secret of the settings: a row without its signature is refused. None: signatures
+        #: are not checked.
         signature_secret: str | Callable[[], Sequence[bytes]] | None = None,
+        #: For tests.
         clock: Clock | None = None,
+        #: For tests.
         jitter: random.Random | None = None,
     ) -> None:
-        """`handler` is what @transactional_handler made; its group is the rows' scope. The ledger is reached by
-        `ledger_url` (its login needs SELECT and UPDATE on reconciler_repair, SELECT on reconciler_hold) or through
-        `queue`. `inbox_keep_days`: the age at which you delete inbox rows; what is older is given up, None: you never
-        do. `signature_secret`: the service's unique_key_topic.signature_secret; with it a row without its signature is
-        refused, None: signatures are not looked at."""
+        """Raises InvalidValue."""
         if not isinstance(handler, TransactionalHandler):
             raise InvalidValue("handler", handler, "decorate it with @transactional_handler")
         if (ledger_url is None) == (queue is None):

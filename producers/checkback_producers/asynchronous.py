@@ -118,20 +118,23 @@ class AsyncTransaction(Block):
 class AsyncTransactionalProducer:
     """A TransactionalProducer for asyncio: opened with `async with`, which starts it, and shuts it down.
 
-    Belongs to the loop and process that open it. `blocks_max` blocks are open at a time; others wait `wait_seconds`
-    for a place, before anything of them is sent. So no half waits for a connection, where `blocks_max` is what the
-    service's pool gives: `database`, its engine, says so.
+    Belongs to the loop and process that open it. A block that finds no place waits before anything of it is sent. So no
+    half waits for a connection, if there are as many places as the service's pool has connections.
     """
 
     def __init__(
         self,
+        #: As `open_producer` made it, not started yet.
         producer: TransactionalProducer,
         *,
+        #: The engine that the blocks use. Its pool and overflow give `blocks_max`.
         database: AsyncEngine | None = None,
+        #: Blocks that are open at a time. None: what `database` says, else 20.
         blocks_max: int | None = None,
+        #: How long a block waits for a place; then it raises TransientError.
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Takes the producer over, not started yet. Raises InvalidValue, and MissingDependency without greenlet."""
+        """Takes the producer over. Raises InvalidValue, and MissingDependency without greenlet."""
         if isinstance(producer, NativeProducer):
             raise InvalidValue("producer", type(producer).__qualname__, "rocketmq-client-python has threads only")
         if find_spec("greenlet") is None:

@@ -188,33 +188,45 @@ class _RemotingProducer(TransactionalProducer):
 
 def open_producer(
     *,
+    #: Producer group. One producer per group and process.
     group: str,
+    #: Environment of the reconciler's settings.
     environment: str,
+    #: "a:9876;b:9876": the producer has a client instance of its own. Give this or `instance`.
     name_servers: str | None = None,
+    #: A client instance that others share. The caller closes it.
     instance: ClientInstance | None = None,
+    #: Keys of a user of the brokers, with `name_servers`.
     acl: AclCredentials | None = None,
+    #: With `name_servers`; None: connections are not encrypted.
     tls: TlsSettings | None = None,
+    #: URL of the database that the blocks write to; its outbox is there.
     outbox_url: Secret | None = None,
+    #: True: there is no outbox, and no commit is proved.
     without_outbox: bool = False,
+    #: Where and how announcements travel, as in the reconciler's settings; None: the default topic.
     announcements: AnnouncementRoute | None = None,
+    #: "end": a block sends END_TRANSACTION. "check": the broker's check-back ends it, and the sweeper announces it.
     completion: Completion = "end",
+    #: True: the outbox row keeps the body, so that a message without its half can be sent anew.
     keep_bodies: bool = False,
+    #: More than the longest local transaction takes.
     local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
+    #: The brokers' transactionCheckMax.
     check_maximum: int = CHECK_MAXIMUM_DEFAULT,
+    #: Connections to the outbox that the producer keeps for its own reads.
     pool_size: int = 5,
+    #: Until the half is stored.
     send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
+    #: How long a block waits for the answer to its END_TRANSACTION, which may never come.
     end_timeout_seconds: float = END_TIMEOUT_SECONDS,
+    #: Announcements follow their blocks within this time, many keys per message. None: each block sends its own, as
+    #: always without an outbox.
     announce_every_seconds: float | None = INTERVAL_SECONDS_DEFAULT,
 ) -> TransactionalProducer:
     """A producer over the remoting client; start it, or use it as a context manager.
 
-    `name_servers` ("a:9876;b:9876") makes a client instance of its own, `instance` shares one; `acl` (keys of a user of
-    the brokers) and `tls` are for the former. `environment` and `announcements` must equal the service's settings.
-    `send_timeout_seconds`: until the half is stored; `end_timeout_seconds`: how long a block waits for the answer to
-    its END_TRANSACTION, which may never come.
-    Announcements follow their blocks within `announce_every_seconds`, many keys in a message; None: each is sent in its
-    block, as always without an outbox.
-    Raises ConfigurationError, InvalidValue, MissingDependency.
+    Raises ConfigurationError, InvalidValue, MissingDependency, UsageError.
     """
     if (name_servers is None) == (instance is None):
         raise UsageError("give either name_servers or instance")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import python_api
 from docs.python_api import MODULES
 from reconciler.errors import FormerPath
 
@@ -104,6 +105,31 @@ def test_every_public_name_is_on_its_page(module: str) -> None:
     section = page.split("\n## Names\n", 1)[1]
     assert f"`from {module} import`" in section
     assert not [name for name in PUBLIC[module] if not re.search(rf"`{name}`", section)]
+
+
+@pytest.mark.parametrize("file", python_api.PAGES)
+def test_a_table_of_arguments_has_all_of_them(file: str) -> None:
+    page = (ROOT / "docs/reference" / file).read_text(encoding="utf-8")
+    for called in page.split("```python\n")[1:]:
+        signature, _, behind = called.partition("```")
+        text = behind.split("\n#")[0]
+        if "| argument |" not in text:
+            continue
+        header = (signature.rpartition(" -> ")[0] or signature).strip()
+        tree = ast.parse(f"async def {header.removeprefix('async ')}: ...")
+        made = tree.body[0]
+        assert isinstance(made, ast.AsyncFunctionDef)
+        found = made.args
+        names = [one.arg for one in (*found.args, *([found.vararg] if found.vararg else []), *found.kwonlyargs)]
+        assert re.findall(r"^\| `\*?(\w+)` ", text, re.MULTILINE) == names
+
+
+def test_calls_that_services_make_have_a_table_of_arguments_and_an_example() -> None:
+    pages = "\n".join((ROOT / "docs/reference" / file).read_text(encoding="utf-8") for file in python_api.PAGES)
+    sections = {section.split("\n", 1)[0]: section for section in pages.split("\n### ")}
+    for name in python_api.EXAMPLES:
+        assert "An example, from" in sections[name]
+        assert name == "Transaction" or "| argument |" in sections[name]
 
 
 @pytest.mark.parametrize("path", WRITTEN_BY_READERS, ids=lambda path: str(path.relative_to(ROOT)))
