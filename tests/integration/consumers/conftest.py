@@ -16,7 +16,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The asynchronous face shows on PostgreSQL in CI, on the other databases by night."""
     for item in items:
         given = getattr(getattr(item, "callspec", None), "params", {})
-        if given.get("handling") == "asyncio" and given.get("new_database_url") in ("sqlite", "mariadb"):
+        of = given.get("new_database_url") or given.get("url")
+        by_night = given.get("handling") == "asyncio" and of in ("sqlite", "mariadb")
+        if by_night or given.get("box") == "asyncio":  # of MariaDB alone
             item.add_marker(pytest.mark.nightly)
 
 

@@ -11,7 +11,6 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_consumers import business_id
-from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.push import TransactionalConsumer
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -19,6 +18,7 @@ from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
+from tests.integration.consumers.faces import Decorator, pool_of, waits_for
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.patient_instance import patient_instance
@@ -44,8 +44,14 @@ def topic(broker: EmbeddedBroker) -> str:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
+def database_url(tmp_path: Path) -> str:
+    """Every case of this file holds on both faces: the client does not know which one the handler has."""
+    return sqlite_url(tmp_path)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    with inbox_engine(database_url) as opened:
         yield opened
 
 
@@ -69,21 +75,21 @@ def consumed_directly(
 
 
 def test_a_dashboard_that_has_a_message_consumed_directly_adds_no_effect(
-    broker: EmbeddedBroker, instance: ClientInstance, topic: str, engine: sa.Engine
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, engine: sa.Engine, handling: Decorator
 ) -> None:
     """In the middle of its delivery, and when all is over."""
     seen: list[ConsumedMessage] = []
     begun: list[object] = []
     may_end = threading.Event()
-    sa.event.listen(engine, "checkout", lambda *about: begun.append(about))
 
     def handler(received: ConsumedMessage, connection: sa.Connection) -> None:
         seen.append(received)
         pay(received, connection)
-        assert len(seen) > 1 or may_end.wait(60)
+        assert len(seen) > 1 or waits_for(may_end)
 
     recorder = KeptRecorder()
-    wrapped = transactional_handler(engine, group=topic_name("billing"), topics=topic, recorder=recorder)(handler)
+    wrapped = handling(engine, group=topic_name("billing"), topics=topic, recorder=recorder)(handler)
+    sa.event.listen(pool_of(wrapped), "checkout", lambda *about: begun.append(about))
     key = instance.sender("order-service").send(Message(topic=topic, body=b"1")).unique_key
     with TransactionalConsumer(wrapped, name_servers=broker.name_servers) as consumer:
         eventually(lambda: seen, within_seconds=60)
@@ -105,10 +111,10 @@ def test_a_dashboard_that_has_a_message_consumed_directly_adds_no_effect(
 
 
 def test_a_copy_under_the_same_key_adds_no_effect(
-    broker: EmbeddedBroker, instance: ClientInstance, topic: str, engine: sa.Engine
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, engine: sa.Engine, handling: Decorator
 ) -> None:
     recorder = KeptRecorder()
-    wrapped = transactional_handler(engine, group=topic_name("billing"), topics=topic, recorder=recorder)(pay)
+    wrapped = handling(engine, group=topic_name("billing"), topics=topic, recorder=recorder)(pay)
     sender = instance.sender("order-service")
     key = sender.send(Message(topic=topic, body=b"1", tags="paid")).unique_key
     copies = [sender.send(Message(topic=topic, body=b"1", tags="paid", unique_key=key)).unique_key for _ in range(3)]
@@ -120,12 +126,12 @@ def test_a_copy_under_the_same_key_adds_no_effect(
 
 @pytest.mark.parametrize("dedupes", [True, False])
 def test_a_message_that_is_sent_again_under_a_new_key_has_one_effect_only_with_dedupe_by(
-    broker: EmbeddedBroker, instance: ClientInstance, topic: str, engine: sa.Engine, dedupes: bool
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, engine: sa.Engine, dedupes: bool, handling: Decorator
 ) -> None:
     recorder = KeptRecorder()
     by = business_id if dedupes else None
     group = topic_name("billing")
-    wrapped = transactional_handler(engine, group=group, topics=topic, recorder=recorder, dedupe_by=by)(pay)
+    wrapped = handling(engine, group=group, topics=topic, recorder=recorder, dedupe_by=by)(pay)
     sender = instance.sender("order-service")
     again = {"BUSINESS_ID": "order-1"}
     keys = {sender.send(Message(topic=topic, body=b"1", properties=again)).unique_key for _ in range(2)}

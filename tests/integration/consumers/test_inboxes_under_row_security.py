@@ -10,11 +10,12 @@ import sqlalchemy as sa
 
 from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
-from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.replay_worker import ATTEMPTS_MAX, ReplayWorker
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
+from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.messages import business, effect_count, message, new_key, sqlite_url
 from tests.unit.consumers.test_replay_worker import insert_row, make_due, pay, row_of
 
@@ -30,6 +31,12 @@ REFUSES = (
     "CREATE POLICY sees ON reconciler_inbox FOR SELECT USING (true)",
     "CREATE POLICY writes ON reconciler_inbox FOR INSERT WITH CHECK (topic = 'REFUNDS')",
 )
+
+
+@pytest.fixture
+def database_url(postgres_url: str) -> str:
+    """The only one of these databases that has row security. Every case of this file holds on both faces."""
+    return postgres_url
 
 
 @pytest.fixture
@@ -86,12 +93,12 @@ def unreached_until_it_sees_all(
     return worker
 
 
-def test_a_row_that_is_hidden_gives_no_hand_over_up(owner: sa.Engine, ledger: sa.Engine) -> None:
+def test_a_row_that_is_hidden_gives_no_hand_over_up(owner: sa.Engine, ledger: sa.Engine, handling: Decorator) -> None:
     engine, key = service(owner, HIDES), new_key()
     with owner.begin() as connection:
         row = {"consumer_group": "billing", "unique_key": key, "topic": "ORDERS", "source": "consumer"}
         connection.execute(sa.insert(inbox).values(applied_at_ms=1, **row))
-    handler = transactional_handler(engine, group="billing")(pay)
+    handler = handling(engine, group="billing")(pay)
     with pytest.raises(InboxNotReached, match=r"hidden by row security: .*BYPASSRLS"):
         handler.apply(message(key))
     worker = unreached_until_it_sees_all(handler, owner, ledger, key)
@@ -100,9 +107,11 @@ def test_a_row_that_is_hidden_gives_no_hand_over_up(owner: sa.Engine, ledger: sa
     engine.dispose()
 
 
-def test_a_row_that_a_policy_refuses_gives_no_hand_over_up(owner: sa.Engine, ledger: sa.Engine) -> None:
+def test_a_row_that_a_policy_refuses_gives_no_hand_over_up(
+    owner: sa.Engine, ledger: sa.Engine, handling: Decorator
+) -> None:
     engine, key = service(owner, REFUSES), new_key()
-    handler = transactional_handler(engine, group="billing")(pay)
+    handler = handling(engine, group="billing")(pay)
     worker = unreached_until_it_sees_all(handler, owner, ledger, key)
     assert worker.run_once().applied == 1
     assert (row_of(ledger, key).state, effect_count(owner)) == ("DONE", 1)

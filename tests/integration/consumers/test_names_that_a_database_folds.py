@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -25,6 +25,7 @@ from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import inbox
 from reconciler.sql.tables import outbox as outbox_table
 from reconciler.words import said
+from tests.integration.consumers.faces import Decorator
 from tests.integration.producers.test_texts_that_are_changed import entry_of_key
 from tests.unit.consumers.messages import (
     KeptRecorder,
@@ -57,6 +58,12 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def database_url(url: str) -> str:
+    """Of `handling`."""
+    return url
+
+
+@pytest.fixture
 def engine(url: str) -> Iterator[sa.Engine]:
     """An inbox that takes `Billing` for `billing`."""
     schema.upgrade(url, "inbox")
@@ -76,40 +83,43 @@ def key_of_a_go_client() -> str:
     return f"c0a8{new_key()[4:]}".lower()
 
 
-def test_a_second_group_of_the_same_name_is_refused_and_not_recorded(engine: sa.Engine) -> None:
+def test_a_second_group_of_the_same_name_is_refused_and_not_recorded(engine: sa.Engine, handling: Decorator) -> None:
     received, recorder = message(), KeptRecorder()
-    assert transactional_handler(engine, group="billing")(pays).apply(received) is InboxAnswer.NEW
-    other = transactional_handler(engine, group="Billing", recorder=recorder)(pays)
+    assert handling(engine, group="billing")(pays).apply(received) is InboxAnswer.NEW
+    other = handling(engine, group="Billing", recorder=recorder)(pays)
     with pytest.raises(Collision, match=f"group Billing has met the row of key {received.unique_key} of group billing"):
         other.apply(received)
     assert other(received) is ConsumeStatus.RECONSUME_LATER
     assert (effect_count(engine), recorder.recorded) == (1, [])
 
 
-def test_a_key_that_differs_in_case_is_no_duplicate(engine: sa.Engine) -> None:
+def test_a_key_that_differs_in_case_is_no_duplicate(engine: sa.Engine, handling: Decorator) -> None:
     key = key_of_a_go_client()
-    handler = transactional_handler(engine, group="billing")(pays)
+    handler = handling(engine, group="billing")(pays)
     assert handler.apply(message(key)) is InboxAnswer.NEW
     assert handler.apply(message(key)) is InboxAnswer.DUPLICATE
     with pytest.raises(Collision, match=f"has met the row of key {key} of group billing"):
         handler.apply(message(key.upper()))
 
 
-def test_a_business_id_of_another_group_is_no_duplicate(engine: sa.Engine) -> None:
+def test_a_business_id_of_another_group_is_no_duplicate(engine: sa.Engine, handling: Decorator) -> None:
     for group, expected in (("billing", InboxAnswer.NEW), ("billing", InboxAnswer.DUPLICATE_BUSINESS)):
-        handler = transactional_handler(engine, group=group, dedupe_by=business_id)(pays)
+        handler = handling(engine, group=group, dedupe_by=business_id)(pays)
         assert handler.apply(message(BUSINESS_ID="order-7")) is expected
-    other = transactional_handler(engine, group="Billing", dedupe_by=business_id)(pays)
+    other = handling(engine, group="Billing", dedupe_by=business_id)(pays)
     with pytest.raises(Collision, match="of group billing"):
         other.apply(message(BUSINESS_ID="order-7"))
 
 
-def test_of_a_batch_only_the_message_that_meets_another_row_comes_again(engine: sa.Engine) -> None:
+def test_of_a_batch_only_the_message_that_meets_another_row_comes_again(engine: sa.Engine, handling: Decorator) -> None:
     met, new = message(), message()
-    assert transactional_handler(engine, group="billing")(pays).apply(met) is InboxAnswer.NEW
-    batched = transactional_handler(engine, group="Billing", is_batched=True)(pays)
+    assert handling(engine, group="billing")(pays).apply(met) is InboxAnswer.NEW
+    batched = handling(engine, group="Billing", is_batched=True)(pays)
     assert batched.listener([new, met]) == FailedAt(1)
     assert (effect_count(engine, new.unique_key), effect_count(engine, met.unique_key)) == (1, 1)
+
+
+# From here on rows are read, whichever face has written them: these cases have one.
 
 
 def test_the_row_of_another_name_is_neither_the_effect_nor_its_absence(engine: sa.Engine) -> None:
@@ -165,7 +175,8 @@ def test_every_folded_column_is_named(engine: sa.Engine) -> None:
     assert found == [f"reconciler_inbox.{name}" for name in columns]
 
 
-def test_no_column_of_sound_tables_is_named(database_url: str) -> None:
+def test_no_column_of_sound_tables_is_named(new_database_url: Callable[[], str]) -> None:
+    database_url = new_database_url()
     sound = open_engine(database_url)
     for tree in schema.TREES:
         schema.upgrade(database_url, tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pymysql
@@ -10,13 +11,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from checkback_consumers.effect import SqlInbox
+from checkback_consumers.effect import Inbox, SqlInbox
 from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.inbox import InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, business_id
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.tables import inbox
+from tests.integration.consumers.faces import InboxInLoop
+from tests.integration.producers.faces import async_engine
 from tests.services.mariadb import MariaDBServer
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
 
@@ -48,9 +51,22 @@ def lenient(engine: sa.Engine) -> Callable[[], Any]:
     return connect
 
 
+@pytest.fixture(params=["threads", "asyncio"])
+def box(request: pytest.FixtureRequest, engine: sa.Engine) -> Iterator[Inbox]:
+    """The inbox of such a service: cases with it hold on both faces."""
+    if request.param == "threads":
+        yield SqlInbox(lenient(engine))
+        return
+    legacy = engine.url.update_query_dict({"init_command": "SET SESSION sql_mode = ''"})
+    made = InboxInLoop(request.getfixturevalue("loop"), async_engine(legacy.render_as_string(hide_password=False)))
+    yield made
+    made.close()
+
+
 def pay(unique_key: str) -> Callable[[Any], object]:
     def effect(connection: Any) -> None:
-        with connection.cursor() as cursor:
+        raw = connection.connection if isinstance(connection, sa.Connection) else connection
+        with closing(raw.cursor()) as cursor:
             cursor.execute("INSERT INTO effects (unique_key, amount) VALUES (%s, 1)", (unique_key,))
 
     return effect
@@ -60,35 +76,34 @@ def entry(**changes: Any) -> InboxEntry:
     return InboxEntry(group="billing", unique_key=new_key(), topic="ORDERS", **changes)
 
 
-def test_a_business_id_that_would_become_question_marks_has_no_effect(engine: sa.Engine) -> None:
+def test_a_business_id_that_would_become_question_marks_has_no_effect(engine: sa.Engine, box: Inbox) -> None:
     asked = entry(dedupe_key=f"order {MONEY_BAG}")
     with pytest.raises(InvalidValue, match=r"reconciler_inbox\.dedupe_key = .*utf8mb4"):
-        SqlInbox(lenient(engine)).apply_once(asked, pay(asked.unique_key))
+        box.apply_once(asked, pay(asked.unique_key))
     assert effect_count(engine) == 0
     with engine.connect() as connection:
         assert connection.execute(sa.select(inbox.c.unique_key)).all() == []
 
 
-def test_a_business_id_that_the_column_can_hold_has_its_effect_once(engine: sa.Engine) -> None:
+def test_a_business_id_that_the_column_can_hold_has_its_effect_once(engine: sa.Engine, box: Inbox) -> None:
     one, again = entry(dedupe_key="订单 1"), entry(dedupe_key="订单 1")
-    box = SqlInbox(lenient(engine))
     assert box.apply_once(one, pay(one.unique_key)) is InboxAnswer.NEW
     assert box.apply_once(again, pay(again.unique_key)) is InboxAnswer.DUPLICATE_BUSINESS
     assert effect_count(engine) == 1
 
 
-def test_a_group_that_is_cut_has_no_effect(engine: sa.Engine) -> None:
+def test_a_group_that_is_cut_has_no_effect(engine: sa.Engine, box: Inbox) -> None:
     asked = InboxEntry(group="g" * 161, unique_key=new_key(), topic="ORDERS")
     with pytest.raises(InvalidValue, match=r"reconciler_inbox\.consumer_group"):
-        SqlInbox(lenient(engine)).apply_once(asked, pay(asked.unique_key))
+        box.apply_once(asked, pay(asked.unique_key))
     assert effect_count(engine) == 0
 
 
-def test_the_message_comes_again_until_the_column_can_hold_its_business_id(engine: sa.Engine) -> None:
+def test_the_message_comes_again_until_the_column_can_hold_its_business_id(engine: sa.Engine, box: Inbox) -> None:
     def handle(received: ConsumedMessage, connection: Any) -> None:
         pay(received.unique_key or "")(connection)
 
-    handler = TransactionalHandler(handle, group="billing", inbox=SqlInbox(lenient(engine)), dedupe_by=business_id)
+    handler = TransactionalHandler(handle, group="billing", inbox=box, dedupe_by=business_id)
     received = message(BUSINESS_ID=f"order {MONEY_BAG}")
     assert handler(received) is ConsumeStatus.RECONSUME_LATER
     with engine.begin() as connection:
@@ -99,6 +114,7 @@ def test_the_message_comes_again_until_the_column_can_hold_its_business_id(engin
 
 
 def test_plain_texts_of_fitting_length_cost_no_statement(engine: sa.Engine) -> None:
+    """On one face: both send what one procedure makes, and here its statements are counted."""
     counts: dict[str, int] = {}
     for dedupe_key in ("order 0", "order 1", "订单 2"):  # with the first one the inbox is asked for its columns
         sent: list[str] = []

@@ -20,10 +20,12 @@ def world(database_url: str) -> Iterator[World]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The asynchronous face shows on PostgreSQL in CI, on the other databases by night."""
+    """The asynchronous face shows on PostgreSQL in CI, on the other databases by night; so do cases that stop a server
+    of their own."""
     for item in items:
         given = getattr(getattr(item, "callspec", None), "params", {})
-        if given.get("face") == "asyncio" and given.get("new_database_url") in ("sqlite", "mariadb"):
+        by_night = given.get("new_database_url") in ("sqlite", "mariadb") or "server" in given
+        if given.get("face") == "asyncio" and (by_night or "mariadb_server" in getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.nightly)
 
 

@@ -15,6 +15,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from checkback_producers import AsyncTransactionalProducer
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import OutboxEntry
 from tests.unit.producers.world import World
 
 #: As services name them.
@@ -97,6 +99,9 @@ class AsyncWorld(World):
 
     def session(self) -> Any:
         return OnLoop(self.runner, AsyncSession(self.async_engine))
+
+    def record(self, rows: SqlOutbox, connection: Any, entry: OutboxEntry) -> None:
+        self.runner.run(rows.record_awaited(connection._target, entry, asyncio.to_thread))
 
     def other_database(self, url: str | None = None, **options: Any) -> Any:
         return OnLoop(self.runner, async_engine(url or self.url, **options))

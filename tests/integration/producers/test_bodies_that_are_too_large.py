@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from reconciler.errors import InvalidValue
+from tests.integration.producers.faces import FACES
 from tests.services.mariadb import MariaDBServer
-from tests.unit.producers.world import World, message
+from tests.unit.producers.world import message
 
 pytestmark = pytest.mark.sql("mariadb")
 
@@ -40,13 +41,13 @@ def url(mariadb_server: MariaDBServer) -> Iterator[str]:
     [b"x" * (PACKET_BYTES + 1), b"'" * (PACKET_BYTES * 3 // 4), b"x" * (PACKET_BYTES * 4)],
     ids=["a little", "quotes, which are sent twice", "more than a socket holds"],
 )
-def test_a_body_above_the_packet_is_refused_by_name_and_remedy(url: str, body: bytes) -> None:
-    world = World(url)
+def test_a_body_above_the_packet_is_refused_by_name_and_remedy(url: str, body: bytes, face: str) -> None:
+    world = FACES[face](url)
 
     def block() -> None:
         with (
             world.producer(keep_bodies=True).transaction(message(body=body)) as tx,
-            world.engine.connect() as connection,
+            world.database.connect() as connection,
         ):
             try:
                 tx.record(connection)
@@ -62,12 +63,12 @@ def test_a_body_above_the_packet_is_refused_by_name_and_remedy(url: str, body: b
         world.close()
 
 
-def test_a_body_below_it_is_kept(url: str) -> None:
-    world = World(url)
+def test_a_body_below_it_is_kept(url: str, face: str) -> None:
+    world = FACES[face](url)
     try:
         with (
             world.producer(keep_bodies=True).transaction(message(body=b"x" * (PACKET_BYTES // 4))) as tx,
-            world.engine.begin() as connection,
+            world.database.begin() as connection,
         ):
             world.do_business(connection, "order 1")
             tx.record(connection)

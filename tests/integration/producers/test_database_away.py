@@ -1,4 +1,4 @@
-"""The producer's database goes away at the worst moments."""
+"""The producer's database goes away at the worst moments, on both faces."""
 
 # ruff: noqa: PT012, SIM117  # the block is what is tested, nested as services nest it
 
@@ -10,10 +10,11 @@ import pytest
 
 from checkback_producers import Outcome
 from reconciler.errors import DatabaseAway
+from tests.integration.producers.faces import FACES
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import mariadb_missing, postgres_missing, require
-from tests.unit.producers.world import World, message
+from tests.unit.producers.world import message
 
 pytestmark = pytest.mark.sql
 
@@ -27,12 +28,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer | MariaDBS
 
 
 def test_a_database_that_goes_away_between_commit_and_end_leaves_it_to_check_back(
-    server: PostgresServer | MariaDBServer,
+    server: PostgresServer | MariaDBServer, face: str
 ) -> None:
-    world = World(server.create_database())
+    world = FACES[face](server.create_database())
     producer = world.producer()
     with producer.transaction(message()) as tx:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             tx.record(connection)
             world.do_business(connection, "committed")
         server.stop()
@@ -47,12 +48,12 @@ def test_a_database_that_goes_away_between_commit_and_end_leaves_it_to_check_bac
 
 
 def test_a_database_that_goes_away_before_the_commit_ends_in_the_callers_error_and_a_rollback(
-    server: PostgresServer | MariaDBServer,
+    server: PostgresServer | MariaDBServer, face: str
 ) -> None:
-    world = World(server.create_database())
+    world = FACES[face](server.create_database())
     producer = world.producer()
     with pytest.raises(Exception, match=r".") as raised, producer.transaction(message()) as tx:
-        with world.engine.begin() as connection:
+        with world.database.begin() as connection:
             tx.record(connection)
             server.stop()
             world.do_business(connection, "never")
@@ -64,10 +65,10 @@ def test_a_database_that_goes_away_before_the_commit_ends_in_the_callers_error_a
     world.close()
 
 
-def test_record_translates_a_lost_connection(server: PostgresServer | MariaDBServer) -> None:
-    world = World(server.create_database())
+def test_record_translates_a_lost_connection(server: PostgresServer | MariaDBServer, face: str) -> None:
+    world = FACES[face](server.create_database())
     producer = world.producer()
-    with pytest.raises(DatabaseAway), producer.transaction(message()) as tx, world.engine.connect() as connection:
+    with pytest.raises(DatabaseAway), producer.transaction(message()) as tx, world.database.connect() as connection:
         world.do_business(connection, "first")
         server.stop()
         tx.record(connection)

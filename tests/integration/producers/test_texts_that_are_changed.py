@@ -17,8 +17,8 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import OutboxEntry, Outcome
 from reconciler.errors import InvalidValue
 from reconciler.sql import kept_texts
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import outbox
+from tests.integration.producers.faces import FACES
 from tests.services.mariadb import MariaDBServer
 from tests.unit.producers.world import GROUP, TOPIC, World, message, new_key
 
@@ -30,9 +30,9 @@ THREE_BYTES = ("tag", "business_id", "message_keys", "producer_group")
 
 
 @pytest.fixture
-def world(mariadb_server: MariaDBServer) -> Iterator[World]:
-    """An outbox whose texts have three bytes a character."""
-    made = World(mariadb_server.create_database())
+def world(mariadb_server: MariaDBServer, face: str) -> Iterator[World]:
+    """An outbox whose texts have three bytes a character. A case holds on both faces, unless it says why not."""
+    made = FACES[face](mariadb_server.create_database())
     with made.engine.begin() as connection:
         for name in THREE_BYTES:
             change = f"MODIFY {name} VARCHAR(160) CHARACTER SET utf8 COLLATE utf8_bin"
@@ -44,7 +44,7 @@ def world(mariadb_server: MariaDBServer) -> Iterator[World]:
 @contextmanager
 def lenient(world: World, *, also: str = "") -> Iterator[sa.Connection]:
     """A transaction of a service in a legacy mode."""
-    with world.engine.connect() as connection:
+    with world.database.connect() as connection:
         connection.exec_driver_sql("SET SESSION sql_mode = ''")
         if also:
             connection.exec_driver_sql(also)
@@ -114,7 +114,7 @@ def test_a_text_that_is_cut_refuses_its_message(world: World) -> None:
         lenient(world) as connection,
         pytest.raises(InvalidValue, match=r"reconciler_outbox\.half_broker"),
     ):
-        rows.record(connection, entry)
+        world.record(rows, connection, entry)
 
 
 def test_texts_that_the_columns_can_hold_are_recorded(world: World) -> None:
@@ -130,9 +130,10 @@ def test_a_connection_whose_server_takes_it_for_another_encoding_is_no_witness_o
         lenient(world, also="SET NAMES latin1") as connection,
         pytest.raises(InvalidValue, match=r"reconciler_outbox\.tag"),
     ):
-        rows.record(connection, entry)
+        world.record(rows, connection, entry)
 
 
+@pytest.mark.parametrize("face", ["threads"])  # both send what one procedure makes; here its statements are counted
 @pytest.mark.parametrize(("tag", "statements"), [("paid", 1), ("p" * 160, 1), ("支付", 4)])
 def test_plain_texts_of_fitting_length_cost_no_statement(world: World, tag: str, statements: int) -> None:
     with closing(SqlOutbox(world.url)) as rows, world.engine.connect() as connection, connection.begin():
@@ -145,9 +146,9 @@ def test_plain_texts_of_fitting_length_cost_no_statement(world: World, tag: str,
 
 def test_reading_back_takes_no_snapshot_for_the_service(world: World) -> None:
     """It locked a row, and reads what the one before it has committed."""
-    with closing(SqlOutbox(world.url)) as rows, world.engine.connect() as connection, connection.begin():
-        rows.record(connection, replace(entry_of_key(new_key()), tag="支付"))
-        with world.engine.begin() as another:
+    with closing(SqlOutbox(world.url)) as rows, world.database.connect() as connection, connection.begin():
+        world.record(rows, connection, replace(entry_of_key(new_key()), tag="支付"))
+        with world.database.begin() as another:
             world.do_business(another, "meanwhile")
         assert connection.execute(sa.select(world.business.c.name)).scalars().all() == ["meanwhile"]
 
@@ -162,12 +163,12 @@ def test_a_login_that_may_not_read_the_outbox_records_as_before_and_is_told_once
             connection.exec_driver_sql(f"GRANT {right.format(database)} TO 'writer_{database}'@'%%'")
     kept_texts._tell_once.cache_clear()
     url = make_url(mariadb_server.url(database or "")).set(username=f"writer_{database}", password="w")
-    writer = open_engine(url.render_as_string(hide_password=False))
+    writer = world.other_database(url.render_as_string(hide_password=False))
     unique_keys = [new_key(), new_key()]
     with caplog.at_level(logging.WARNING), closing(SqlOutbox(world.url)) as rows:
         for key in unique_keys:
             with writer.begin() as connection:
-                rows.record(connection, replace(entry_of_key(key), tag="支付"))
+                world.record(rows, connection, replace(entry_of_key(key), tag="支付"))
     writer.dispose()
     assert sorted(keys(world)) == unique_keys
     assert [record.message.partition(":")[0] for record in caplog.records] == ["texts_not_compared"]

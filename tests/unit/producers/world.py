@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.errors import HalfNotSafe
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
+from checkback_producers.ports import AnnouncementMessage, Answer, CheckedHalf, OutboxEntry, Outcome, SentHalf
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.transaction import Completion
 from reconciler.clock import Clock, ManualClock
@@ -188,6 +188,10 @@ class World:
     def session(self) -> Any:
         """A session of the service's own."""
         return Session(self.engine)
+
+    def record(self, rows: SqlOutbox, connection: Any, entry: OutboxEntry) -> None:
+        """As a block of this face does it."""
+        rows.record(connection, entry)
 
     def other_database(self, url: str | None = None, **options: Any) -> Any:
         """Another engine of the service's own."""
