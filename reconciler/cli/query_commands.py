@@ -14,7 +14,7 @@ from reconciler.cli.setup_commands import print_diagnoses
 from reconciler.instrumentation.console import say
 from reconciler.words import said
 
-query_app = typer.Typer(help="Commit queries: accept one.", no_args_is_help=True)
+query_app = typer.Typer(help="Commit queries: accept one, or take that back.", no_args_is_help=True)
 
 
 @query_app.command("accept")
@@ -61,6 +61,31 @@ def accept(
             print_diagnoses("Commit query", found.findings)
         say(said(found.told))
     raise typer.Exit(0 if found.is_accepted else 1)
+
+
+@query_app.command("withdraw")
+def withdraw(
+    topic: Annotated[str, typer.Argument(help="Topic of the query.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is no longer accepted.")] = "",
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Take back that a commit query of the topic is accepted, on record in the ledger.
+
+    It holds from now on in every process, for whichever query of the topic was accepted, until one is accepted again.
+    Exit code 1: one is accepted all the same.
+    """
+    from reconciler.commands.acts.operator_actions import operator
+    from reconciler.commands.doctor.query_acceptance import withdraw_query
+    from reconciler.wiring.connections import Connections
+
+    with Connections.for_one_answer(read_settings(config)) as connections:
+        found = withdraw_query(connections, topic, reason=reason.strip(), by=operator())
+    if output is Output.JSON:
+        print_json({"withdrawn": found.is_withdrawn, "told": said(found.told)})
+    else:
+        say(said(found.told))
+    raise typer.Exit(0 if found.is_withdrawn else 1)
 
 
 def register(app: typer.Typer) -> None:

@@ -93,5 +93,7 @@ TOO_ABSENT = Code("hold.too-absent", found_nowhere=Field.NUMBER, half_asked=Fiel
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
 #: A person has accepted a commit query: that of the digest, although these aspects of it are not proved.
 ACT_QUERY_ACCEPTED = Code("act.query-accepted", topic=Field.NAME, digest=Field.NAME, unproved=Field.NAMES)
+#: A person has taken back that a commit query of the topic is accepted: that of the digest was.
+ACT_QUERY_WITHDRAWN = Code("act.query-withdrawn", topic=Field.NAME, digest=Field.NAME)
 #: An error has ended it, and what it had changed was given back.
 ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

@@ -218,8 +218,8 @@ CONSUMING_SERVICE = Role(
 RUN = Role(
     name="run",
     does="`reconciler run`, `once`, and the changes by hand: `repair`, `hold`, `resume`, `dismiss`, `rebuild`, "
-    "`jobs cancel`, and `query accept`, which reads halves as `scan` does; `reconciler web` where it has users, who "
-    "act",
+    "`jobs cancel`, `query withdraw`, and `query accept`, which reads halves as `scan` does; `reconciler web` where it "
+    "has users, who act",
     brokers=broker_rights.OF_RUN,
     redis=RECONCILER,
     outbox=_EVIDENCE_OF_OUTBOX,

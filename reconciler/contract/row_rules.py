@@ -17,6 +17,8 @@ FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 GROUP_RENAME = "group rename"
 #: The command of an act that accepted a commit query: retention keeps it.
 QUERY_ACCEPTANCE = "query accept"
+#: The command of an act that took back what was accepted of a topic: retention keeps it.
+QUERY_WITHDRAWAL = "query withdraw"
 
 #: Bytes of a refused announcement that are kept (contract/tables.py, reconciler_quarantine.body).
 QUARANTINE_BODY_BYTES = 4096

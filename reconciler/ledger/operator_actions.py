@@ -28,7 +28,7 @@ class SqlOperatorActions:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        self._facts = NewerColumn(_FACT, without="a group cannot be renamed, and no commit query accepted")
+        self._facts = NewerColumn(_FACT, without="a group cannot be renamed, and no commit query accepted or withdrawn")
 
     def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
         """Of a row for action_of()."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import NamedFromClause
 
-from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE
+from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
@@ -28,7 +28,7 @@ from reconciler.telling.ports.jobs import ENDED_JOBS
 ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200
 #: Commands of acts that stay.
-_KEPT_ACTS = (GROUP_RENAME, QUERY_ACCEPTANCE)
+_KEPT_ACTS = (GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL)
 #: How long a request is answered from its idempotency key.
 IDEMPOTENCY_KEEP_MS = 86_400_000
 
@@ -68,8 +68,8 @@ class SqlRetention:
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
     are announced again and again, and without the dismissal the key would be sent. Renames of groups stay: a deployment
-    of any age may start the old name again. So do acceptances of commit queries. The newest round of each shard stays.
-    Old is what is old by the ledger's clock and by the host's.
+    of any age may start the old name again. So do acceptances of commit queries, and what takes them back. The newest
+    round of each shard stays. Old is what is old by the ledger's clock and by the host's.
     Shared by threads. Raises DatabaseAway.
     """
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED
-from reconciler.contract.row_rules import QUERY_ACCEPTANCE
+from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
 from reconciler.contract.urls import HIDDEN, read_database_url, shown_url
@@ -97,12 +97,27 @@ def accepted_query(connections: Connections, one: ConfiguredQuery) -> OperatorAc
 
     Raises DatabaseAway.
     """
-    only = LedgerFilter(command=QUERY_ACCEPTANCE, topic=one.query.topic)
+    standing = standing_acceptance(connections, one.query.topic)
+    return standing if standing is not None and accepted_digest(standing) == one.digest else None
+
+
+def standing_acceptance(connections: Connections, topic: str) -> OperatorAction | None:
+    """The newest acceptance of a query of the topic, unless a later act took it back. Raises DatabaseAway."""
+    accepted, withdrawn = (_newest_act(connections, of, topic) for of in (QUERY_ACCEPTANCE, QUERY_WITHDRAWAL))
+    # Of two acts at one time nothing tells which came first: then nothing is accepted.
+    is_over = accepted is None or (withdrawn is not None and withdrawn.started_at_ms >= accepted.started_at_ms)
+    return None if is_over else accepted
+
+
+def accepted_digest(act: OperatorAction) -> str:
+    """What the act accepts; empty: it cannot be read."""
+    return str(act.fact.fields["digest"]) if act.fact is not None and act.fact.code is ACT_QUERY_ACCEPTED else ""
+
+
+def _newest_act(connections: Connections, command: str, topic: str) -> OperatorAction | None:
+    only = LedgerFilter(command=command, topic=topic)
     listing = partial(connections.ledger.reports.actions, connections.settings.environment, only=only)
-    newest = next(all_rows(listing, limit=1), None)
-    fact = None if newest is None else newest.fact
-    is_same = fact is not None and fact.code is ACT_QUERY_ACCEPTED and fact.fields["digest"] == one.digest
-    return newest if is_same else None
+    return next(all_rows(listing, limit=1), None)
 
 
 def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:

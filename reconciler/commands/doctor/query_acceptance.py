@@ -1,4 +1,5 @@
-"""`reconciler query accept`: a person takes a commit query for what it says, on record in the ledger.
+"""`reconciler query accept` and `query withdraw`: a person takes a commit query for what it says, or no longer does, on
+record in the ledger.
 
 The query is tried first, as `doctor --commit-query` tries it. What is not proved a person accepts with a reason; what
 is disproved nobody can.
@@ -13,12 +14,12 @@ from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.commit_queries import examine_queries, trust_of
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED
-from reconciler.contract.row_rules import QUERY_ACCEPTANCE
+from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED, ACT_QUERY_WITHDRAWN
+from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.errors import InvalidValue
 from reconciler.policy.commit_query_dry_run import PERSON_ACCEPTS
 from reconciler.telling.ports.actions import OperatorAction
-from reconciler.wiring.commit_queries import ConfiguredQuery, accepted_query
+from reconciler.wiring.commit_queries import ConfiguredQuery, accepted_digest, accepted_query, standing_acceptance
 from reconciler.wiring.connections import Connections, credentials, tls_settings
 from reconciler.wiring.half_scan import Progress, ScanRequest
 from reconciler.wiring.subscriptions import require_topic
@@ -27,6 +28,9 @@ ACCEPTED = Code("query.accepted", topic=Field.NAME, by=Field.NAME, at_ms=Field.T
 ACCEPTED_NOW = Code("query.accepted-now", topic=Field.NAME)
 REASON_WANTED = Code("query.reason-wanted", topic=Field.NAME)
 NOT_ACCEPTED = Code("query.not-accepted", topic=Field.NAME)
+WITHDRAWN_NOW = Code("query.withdrawn-now", topic=Field.NAME, by=Field.NAME, at_ms=Field.TIME)
+NONE_STANDS = Code("query.none-stands", topic=Field.NAME)
+STILL_ACCEPTED = Code("query.still-accepted", topic=Field.NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,32 @@ def accept_query(
     with recorded(connections, QUERY_ACCEPTANCE, by=by, topic=topic, detail=reason, fact=fact) as outcome:
         outcome.result = "accepted"
     return QueryAcceptance(is_accepted=True, told=ACCEPTED_NOW(topic=topic), findings=findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryWithdrawal:
+    """Whether no query of the topic is accepted now, and what came of it."""
+
+    is_withdrawn: bool
+    told: Fact
+
+
+def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str) -> QueryWithdrawal:
+    """Writes down that no query of the topic is accepted any more, whichever was; it asks no broker and no query.
+
+    Raises InvalidValue for a topic that the settings lack, DatabaseAway: what cannot be written down is not withdrawn.
+    """
+    require_topic(connections.settings, topic)
+    before = standing_acceptance(connections, topic)
+    if before is None:
+        return QueryWithdrawal(is_withdrawn=True, told=NONE_STANDS(topic=topic))
+    fact = ACT_QUERY_WITHDRAWN(topic=topic, digest=accepted_digest(before))
+    with recorded(connections, QUERY_WITHDRAWAL, by=by, topic=topic, detail=reason, fact=fact) as outcome:
+        outcome.result = "withdrawn"
+    if standing_acceptance(connections, topic) is not None:  # accepted meanwhile, or the ledger's clock was set back
+        return QueryWithdrawal(is_withdrawn=False, told=STILL_ACCEPTED(topic=topic))
+    told = WITHDRAWN_NOW(topic=topic, by=before.intent.by, at_ms=before.started_at_ms)
+    return QueryWithdrawal(is_withdrawn=True, told=told)
 
 
 def told_of(act: OperatorAction) -> Fact:

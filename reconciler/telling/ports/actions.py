@@ -14,7 +14,7 @@ class Intent:
 
     by: str
     #: hold, resume, repair, dismiss, rebuild, job (one is asked for), cancel, body (one is opened), acknowledge, group
-    #: rename or query accept.
+    #: rename, query accept or query withdraw.
     command: str
     topic: str | None = None
     group: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from reconciler.cli.app import run
 from reconciler.commands.diagnosis import run_checks
 from reconciler.commands.doctor.commit_queries import query_checks
 from reconciler.commands.doctor.databases import database_checks
-from reconciler.contract.row_rules import QUERY_ACCEPTANCE
+from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql.schema import upgrade
@@ -73,9 +74,9 @@ def accept(tmp_path: Path, settings: Settings, capsys: pytest.CaptureFixture[str
     return accepted
 
 
-def on_record(settings: Settings) -> list[OperatorAction]:
+def on_record(settings: Settings, command: str = QUERY_ACCEPTANCE) -> list[OperatorAction]:
     with Connections(settings) as connections:
-        only = LedgerFilter(command=QUERY_ACCEPTANCE)
+        only = LedgerFilter(command=command)
         return list(connections.ledger.reports.actions("test", only=only, limit=9).rows)
 
 
@@ -191,3 +192,56 @@ def test_the_query_of_the_settings_is_accepted_without_naming_its_file_and_docto
     assert run(["query", "accept", TOPIC, "--config", str(named)]) == 0
     assert "is accepted from now on" in capsys.readouterr().out
     assert told()["doctor.query-acceptance"] == ("ok", "doctor.accepted-by")
+
+
+def withdraw(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    """Exit code, and what was told."""
+    config = str(tmp_path / "reconciler.toml")
+    code = run(["query", "withdraw", TOPIC, "--config", config, "--output", "json", *options])
+    document = json.loads(capsys.readouterr().out)
+    assert document["withdrawn"] is (code == 0)
+    return code, document["told"]
+
+
+def test_what_was_accepted_is_taken_back_on_record_until_it_is_accepted_again(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    file = declared(tmp_path)
+    assert withdraw(tmp_path, capsys) == (
+        0,
+        f"no commit query of {TOPIC} is accepted: there is nothing to withdraw",
+    )
+    accept(file)
+    code, told = withdraw(tmp_path, capsys, "--reason", "orders may be cancelled now")
+    assert (code, is_accepted(settings, file)) == (0, False)
+    assert told.startswith(f"no commit query of {TOPIC} is accepted any more; ")
+    (act,) = on_record(settings, QUERY_WITHDRAWAL)
+    assert (act.intent.topic, act.intent.detail, act.result) == (TOPIC, "orders may be cancelled now", "withdrawn")
+    assert accept(file)[0] == 0
+    assert is_accepted(settings, file)
+    assert len(on_record(settings)) == 2
+
+
+def test_a_query_that_is_accepted_in_the_millisecond_of_a_withdrawal_is_not_accepted(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    file = declared(tmp_path)
+    accept(file)
+    withdraw(tmp_path, capsys)
+    with sqlite3.connect(tmp_path / "ledger.db") as ledger:
+        ledger.execute("UPDATE reconciler_operator_action SET started_at_ms = 1000")
+    assert not is_accepted(settings, file)
+
+
+def test_a_withdrawal_that_a_clock_set_back_leaves_without_effect_says_so(
+    tmp_path: Path, play: Stage, settings: Settings, accept: Accept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop_of(tmp_path, play, halves=20)
+    file = declared(tmp_path)
+    accept(file)
+    with sqlite3.connect(tmp_path / "ledger.db") as ledger:
+        ledger.execute("UPDATE reconciler_operator_action SET started_at_ms = started_at_ms + 3600000")
+    assert withdraw(tmp_path, capsys)[0] == 1
+    assert is_accepted(settings, file)

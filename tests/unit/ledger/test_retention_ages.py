@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
 from reconciler.contract.earlier_words import BEGINS_DISMISSED
-from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE
+from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.contract.tables import CandidateState, JobState, PostState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase
@@ -115,7 +115,7 @@ def test_a_row_is_deleted_before_its_time_or_kept_behind_it(
     assert times(engine, table.c[column]) == [LIMIT_MS, LIMIT_MS + 1]
 
 
-@pytest.mark.parametrize("command", [GROUP_RENAME, QUERY_ACCEPTANCE])
+@pytest.mark.parametrize("command", [GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL])
 def test_the_rename_of_a_group_and_an_accepted_query_are_known_at_any_age(engine: sa.Engine, command: str) -> None:
     insert(engine, operator_action, 1, started_at_ms=0, command=command)
     insert(engine, operator_action, 2, started_at_ms=0, command="hold")
