@@ -56,7 +56,6 @@ NO_SENTENCE = {
     "reconciler/instrumentation/metrics/events.py emit": "an outage's reason is a closed word",
     "reconciler/instrumentation/metrics/readiness.py readiness_answer": "a closed word",
     "reconciler/ledger/holds.py _as_seen": "the row is the one that a person saw",
-    "reconciler/wiring/commit_queries.py accepted_query": "a digest is the accepted one or not",
     "reconciler/policy/commit_query.py judge_rows": "what two rows of a key say is the same or not",
     "reconciler/policy/dismissal.py dismiss": "outcomes are closed words",
     "reconciler/policy/environment.py _known_brokers": "names of brokers",
