@@ -566,6 +566,7 @@ def tables_of_plug_ins(dialect: str) -> str:
 
 #: Tables for the migrations of the examples, and their dialect.
 TABLES_OF_EXAMPLES = {
+    "celery_shop/migrations/checkback.sql": "postgresql",
     "django_shop/shop/migrations/checkback.sql": "postgresql",
     "fastapi_async/migrations/checkback.sql": "postgresql",
     "fastapi_threads/migrations/checkback.sql": "postgresql",

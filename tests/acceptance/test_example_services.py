@@ -17,13 +17,15 @@ from tests.unit.testing.inner_pytest import PATHS, paths_with, run_python
 pytestmark = [pytest.mark.acceptance, pytest.mark.nightly, pytest.mark.timeout(900)]
 #: Folder -> its page.
 SERVICES = {
+    "celery_shop": "how-to/celery.md",
     "django_shop": "how-to/django.md",
     "fastapi_async": "how-to/fastapi.md",
     "fastapi_threads": "how-to/fastapi-threads.md",
     "flask_shop": "how-to/flask.md",
 }
-#: Django has no types of its own.
+#: Django has no types of its own, and neither has Celery.
 TYPED = [service for service in SERVICES if service != "django_shop"]
+UNTYPED = ("tasks.py", "test_tasks.py")
 
 
 @pytest.mark.redis
@@ -37,8 +39,9 @@ def test_a_service_works_in_a_fresh_environment_as_its_page_says(
 
 
 def copied(service: str, folder: Path) -> Path:
-    """Without migrations: each is a script that Alembic or Django runs."""
-    return Path(shutil.copytree(ROOT / "docs/examples" / service, folder, ignore=shutil.ignore_patterns("migrations")))
+    """Without migrations, each a script that Alembic or Django runs, and without what is Celery's."""
+    left_out = shutil.ignore_patterns("migrations", *UNTYPED)
+    return Path(shutil.copytree(ROOT / "docs/examples" / service, folder, ignore=left_out))
 
 
 @pytest.mark.parametrize("service", TYPED)

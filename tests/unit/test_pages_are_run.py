@@ -36,6 +36,8 @@ def test_each_page_has_the_test_that_runs_it() -> None:
         ("```\nit says this\n```\n", "no block that runs"),
         ("<!-- not run: needs a cluster -->\n```bash\nkubectl\n```\n```\nit says this\n```\n", "no block that runs"),
         ("```yaml\na: b\n```\n", "nothing runs 'yaml'"),
+        ("<!-- not run: by night -->\n<!-- shows: x -->\n```bash\ntrue\n```\n", ""),
+        ("<!-- not run: needs a cluster -->\n<!-- shows: x -->\n```bash\ntrue\n```\n", "no mark 'shows'"),
         ("<!-- not run -->\n```bash\ntrue\n```\n", "say why"),
         ("<!-- nor run: needs a cluster -->\n```bash\ntrue\n```\n", "no mark 'nor run'"),
         ("<!-- soon: x -->\n```bash\nreconciler status\n```\n", "needs one `sleep"),
