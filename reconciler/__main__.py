@@ -8,6 +8,7 @@ import sys
 
 from reconciler.commands import docs
 from reconciler.contract.extras import install
+from reconciler.contract.late_names import without_collector
 from reconciler.contract.release import version_line
 from reconciler.errors import UsageError
 from reconciler.instrumentation.console import StandardStreams, remark, say
@@ -19,7 +20,8 @@ def main() -> None:
         say(version_line())
         sys.exit(0)
     try:
-        from reconciler.cli.app import run  # the plug-ins install this command without its libraries
+        with without_collector():
+            from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in {"reconciler", "checkback_producers", "checkback_consumers"}:
             raise

@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 import traceback
 from collections.abc import Sequence
+from copy import copy
 from typing import Annotated
 
 import typer
 from typer.exceptions import Abort, TyperException
-from typer.main import get_command
+from typer.main import get_command, get_command_name
+from typer.models import CommandInfo
 
 from reconciler.cli import (
     act_commands,
@@ -80,7 +82,7 @@ web_command.register(app)
 def run(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code; raises SystemExit only."""
     try:
-        code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
+        code = get_command(_only(arguments)).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
         remark(*_lines_of(error))
         return 2
@@ -96,6 +98,19 @@ def run(arguments: Sequence[str]) -> int:
         remark(traceback.format_exc(), "reconciler: this is a bug; please report it with the lines above")
         return 70
     return code if isinstance(code, int) else 0
+
+
+def _only(arguments: Sequence[str]) -> typer.Typer:
+    """The command that is named first, without the others: typer reads the options of all that it has."""
+    name = arguments[0] if arguments else ""
+    only = copy(app)
+    only.registered_commands = [one for one in app.registered_commands if _name_of(one) == name]
+    only.registered_groups = [one for one in app.registered_groups if one.name == name]
+    return only if only.registered_commands or only.registered_groups else app
+
+
+def _name_of(command: CommandInfo) -> str:
+    return command.name or get_command_name(getattr(command.callback, "__name__", ""))
 
 
 def _lines_of(error: TyperException) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconciler.cli.output import Output
+from reconciler.contract.late_names import without_collector
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, require_unique_key
 from reconciler.contract.urls import holds_password, shown_value
 from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
@@ -60,14 +61,15 @@ def start_service(config: Path | None) -> tuple[Settings, StopSignals]:
 
 
 def _set_up_logging(settings: Settings, level: str) -> None:
-    from reconciler.instrumentation.log import configure_logging  # structlog is slow to load
+    from reconciler.instrumentation.log import configure_logging
 
     configure_logging(level, settings.logging.format)
 
 
 def settings_of(config: Path | None) -> Settings:
     """The settings only."""
-    from reconciler.settings.file import load_settings, settings_path  # pydantic is slow to load
+    with without_collector():
+        from reconciler.settings.file import load_settings, settings_path  # pydantic is slow to load
 
     path = settings_path(config)
     if path is None and not any(name.startswith("RECONCILER_") for name in os.environ):

@@ -13,6 +13,7 @@ from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, Topi
 from reconciler.cli.output import Output, print_json, print_table, time_text, with_business_ids
 from reconciler.commands.docs import INDEX, find, ways_to
 from reconciler.commands.listings import LISTINGS, ListingFilter
+from reconciler.contract.late_names import without_collector
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
@@ -60,9 +61,10 @@ def status(
     Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged
     values need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
-    from reconciler.commands.status.report import read_status
-    from reconciler.wiring.connections import Connections
-    from reconciler.words import said
+    with without_collector():
+        from reconciler.commands.status.report import read_status
+        from reconciler.wiring.connections import Connections
+        from reconciler.words import said
 
     with Connections.for_one_answer(read_settings(config)) as connections:
         report = read_status(connections, rounds_within_seconds=rounds_within)
@@ -103,11 +105,12 @@ def list_rows(
 
     Exit code 3: nothing ever ran with the environment of the settings.
     """
-    from reconciler.commands.asking.business_ids import business_ids_of
-    from reconciler.commands.list import list_rows
-    from reconciler.telling.ports.paging import LedgerFilter  # slow to load
-    from reconciler.wiring.connections import Connections
-    from reconciler.words import said
+    with without_collector():
+        from reconciler.commands.asking.business_ids import business_ids_of
+        from reconciler.commands.list import list_rows
+        from reconciler.telling.ports.paging import LedgerFilter  # slow to load
+        from reconciler.wiring.connections import Connections
+        from reconciler.words import said
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
     listing = LISTINGS[what.value]
@@ -149,9 +152,10 @@ def explain(
     Exit code 2: it is unknown; 3: a dependency is away that might know more, or nothing ever ran with the environment
     of the settings.
     """
-    from reconciler.commands.explain import life_stories
-    from reconciler.wiring.connections import Connections
-    from reconciler.words import said
+    with without_collector():
+        from reconciler.commands.explain import life_stories
+        from reconciler.wiring.connections import Connections
+        from reconciler.words import said
 
     with Connections.for_one_answer(read_settings(config)) as connections:
         explanation = life_stories(connections, key)

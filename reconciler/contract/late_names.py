@@ -15,14 +15,14 @@ def imported_when_used(package: str, places: Mapping[str, str]) -> Callable[[str
     def find(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with _without_collector():
+        with without_collector():
             return getattr(import_module(places[name]), name)
 
     return find
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """What modules are made of lives to the end: walking through it again and again is a fifth of an import."""
     was_enabled = gc.isenabled()
     gc.disable()

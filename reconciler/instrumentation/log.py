@@ -6,12 +6,12 @@ import json
 import logging
 import re
 import sys
-from typing import Any, Literal
-
-import structlog
-from structlog.typing import EventDict, WrappedLogger
+from typing import TYPE_CHECKING, Any, Literal
 
 from reconciler.contract.visible_text import visible, visible_json
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, WrappedLogger
 
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 #: Packages whose records begin with a word, or are one: the test of all log calls looks at it.
@@ -25,7 +25,32 @@ _NEVER = frozenset({"body", "password", "secret", "token", "signature"})
 
 def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> None:
     """Sends all records of the process (ours, APScheduler's, redis') through one formatter."""
-    console = style == "console" or (style == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LateFormatter(is_for_people=style == "console" or (style == "auto" and sys.stderr.isatty())))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("apscheduler").setLevel(max(logging.WARNING, root.level))
+
+
+class _LateFormatter(logging.Formatter):
+    """Made with the first record: most commands that give one answer have none, and structlog is slow to load."""
+
+    def __init__(self, *, is_for_people: bool) -> None:
+        super().__init__()
+        self._is_for_people = is_for_people
+        self._formatter: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        if self._formatter is None:
+            self._formatter = _formatter(is_for_people=self._is_for_people)
+        return self._formatter.format(record)
+
+
+def _formatter(*, is_for_people: bool) -> logging.Formatter:
+    import structlog
+
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -35,9 +60,9 @@ def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> 
         _without_secrets,
     ]
     rendered: list[Any] = [structlog.processors.JSONRenderer(_visible_document, default=str)]
-    if console:
+    if is_for_people:
         rendered = [_made_visible, structlog.dev.ConsoleRenderer()]
-    formatter = structlog.stdlib.ProcessorFormatter(
+    return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -45,12 +70,6 @@ def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> 
             *rendered,
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    logging.getLogger("apscheduler").setLevel(max(logging.WARNING, root.level))
 
 
 def _word_first(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:

@@ -11,7 +11,7 @@ from typing import Literal
 from reconciler.clock import utc_text
 from reconciler.contract.facts import COUNTED_MAX, Fact, Field, FieldValue
 from reconciler.contract.stored_facts import FACTS, fact_in
-from reconciler.words.catalogue import ENGLISH, sentences
+from reconciler.words.catalogue import ENGLISH, sentence
 
 #: Kinds of fields that are times -> how exactly they are shown.
 TIMES: Mapping[Field, Literal["seconds", "milliseconds"]] = {
@@ -60,7 +60,7 @@ def said_and_coded(
 def pieces(fact: Fact, language: str = ENGLISH) -> Iterator[Piece]:
     """The fact as its pieces, in order, those of facts within it included."""
     kinds, values = fact.code.fields, fact.fields
-    for text, place in _parts(sentences(language)[fact.code.name]):
+    for text, place in _parts(sentence(fact.code.name, language)):
         if text:
             yield Piece(text)
         if place is not None:
@@ -79,7 +79,7 @@ def _filled(kind: Field, value: FieldValue, language: str) -> Iterator[Piece]:
     elif isinstance(value, tuple):
         for number, one in enumerate(value):
             if number:
-                yield Piece(sentences(language)[f"words.between-{kind}"])
+                yield Piece(sentence(f"words.between-{kind}", language))
             yield from pieces(one, language) if isinstance(one, Fact) else (_piece(kind, one),)
     elif kind is Field.COUNT and isinstance(value, int):
         yield Piece(counted(value, language), kind)
@@ -97,4 +97,4 @@ def counted(count: int, language: str = ENGLISH) -> str:
     """A count of rows, or a sum of such counts."""
     if count <= COUNTED_MAX:
         return str(count)
-    return sentences(language)["words.more-than"].format(number=COUNTED_MAX)
+    return sentence("words.more-than", language).format(number=COUNTED_MAX)

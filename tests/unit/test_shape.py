@@ -214,8 +214,10 @@ def test_exported_names_exist(package: str) -> None:
             "sqlalchemy redis pydantic apscheduler structlog pyarrow jinja2",
         ),
         (
-            "reconciler.commands.status.report",
-            "apscheduler checkback_consumers checkback_producers sqlalchemy.orm pyarrow",
+            "reconciler.cli.app, reconciler.instrumentation.log, reconciler.commands.status.report",
+            "apscheduler checkback_consumers checkback_producers sqlalchemy.orm pyarrow structlog alembic jinja2 "
+            "reconciler.rocketmq.consumer.push_consumer reconciler.rocketmq.producer.transaction_producer "
+            "reconciler.channels reconciler.embedded",
         ),
     ],
 )

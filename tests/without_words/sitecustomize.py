@@ -29,6 +29,7 @@ def without_words() -> Iterator[None]:
 def _say(entries: Callable[..., Iterator[tuple[str, str]]]) -> None:
     catalogue._of = entries
     catalogue.sentences.cache_clear()
+    catalogue.sentence.cache_clear()
     stored_facts._told.cache_clear()  # it keeps the texts of facts
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from typer import Abort
+from typer.main import get_command
 
+from reconciler.cli import app as command_line
 from reconciler.cli.app import run
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
@@ -206,6 +208,17 @@ def test_help_loads_no_driver_and_no_scheduler() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True
     )
     assert ended.stderr == "\n"
+
+
+def test_options_are_read_of_the_command_that_is_named_and_of_all_where_none_is() -> None:
+    def names(*arguments: str) -> set[str]:
+        return set(getattr(get_command(command_line._only(arguments)), "commands"))  # noqa: B009 - a group's
+
+    assert names("status", "--help") == {"status"}
+    assert names("jobs", "list") == {"jobs"}
+    everything = names()
+    assert everything == names("stats") == names("--help") > {"status", "jobs", "audit", "once", "dismiss"}
+    assert all(names(name) == {name} for name in everything)
 
 
 # ----------------------------------------------------------------- codes of reports

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from reconciler.contract import facts
-from reconciler.words import LANGUAGES, saying
+from reconciler.words import LANGUAGES, catalogue, saying
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("reconciler", "producers", "consumers")
@@ -315,3 +315,11 @@ def test_the_facts_of_a_dict_of_codes_are_made_in_one_file() -> None:
     assert {
         constant for constant in tables if len({made.partition(":")[0] for made in calls()[constant]}) != 1
     } == set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_sentence_that_is_read_alone_is_that_of_the_whole_catalogue(language: str) -> None:
+    whole = catalogue.sentences(language)
+    assert whole == {code: catalogue.sentence.__wrapped__(code, language) for code in whole}
+    with pytest.raises(KeyError):
+        catalogue.sentence("no.such-code", language)
