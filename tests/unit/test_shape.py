@@ -217,10 +217,6 @@ def test_exported_names_exist(package: str) -> None:
             "reconciler.cli.app, reconciler.instrumentation.log, reconciler.commands.status.report",
             "apscheduler checkback_consumers checkback_producers sqlalchemy.orm pyarrow structlog alembic jinja2",
         ),
-        (
-            "reconciler.commands.status.report, reconciler.commands.explain",
-            "reconciler.rocketmq.consumer.push_consumer reconciler.rocketmq.producer.transaction_producer",
-        ),
     ],
 )
 def test_a_module_loads_nothing_that_it_never_uses(module: str, spared: str) -> None:
