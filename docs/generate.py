@@ -558,9 +558,8 @@ def _whole(example: str, mark: str, language: str) -> str:
 
 
 def tables_of_plug_ins(dialect: str) -> str:
-    """What `reconciler db sql outbox` and `inbox` print, for the one transaction of a service's migration."""
-    printed = "\n".join(schema.ddl(tree, dialect) for tree in ("outbox", "inbox")).splitlines()
-    lines = "\n".join(line for line in printed if line not in {"BEGIN;", "COMMIT;"})
+    """What `reconciler db sql outbox` and `inbox` print for the transaction of a service's migration."""
+    lines = "\n".join(schema.ddl(tree, dialect, in_transaction=True) for tree in ("outbox", "inbox"))
     return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
 
 

@@ -29,7 +29,7 @@ from checkback_consumers.inbox import ENDED, InboxAnswer, InboxEntry
 from checkback_consumers.sql_session import SqlSession
 from reconciler.contract.extras import install
 from reconciler.errors import InvalidValue, MissingDependency, TransientError, UsageError
-from reconciler.sql.awaited_connection import AwaitedConnection, is_async_engine, on_connection, wait_for
+from reconciler.sql.awaited_connection import AwaitedConnection, engine_of, is_async_engine, on_connection, wait_for
 from reconciler.sql.callers_connection import Parameters, UnsafeConnection
 from reconciler.sql.engines import driver_error, sqlstate_of
 
@@ -60,8 +60,10 @@ class HandlersLoop:
     Opened in the loop that it then belongs to. In another loop, or after a fork, it refuses.
     """
 
-    def __init__(self, *, running_max: int) -> None:
+    def __init__(self, *, running_max: int, database: object = None) -> None:
+        """`database`: the handler's."""
         self._running_max = running_max
+        self._database = database
         self._opened: _Opened | None = None
 
     def open(self) -> None:
@@ -107,7 +109,10 @@ class HandlersLoop:
                 logger.warning("handlers_not_cancelled: %d calls of a handler go on after its end", len(left))
 
     def open_apart(self) -> Callable[[], None]:
-        """Opens it in a loop on a thread of its own, for a process that runs none; returns what ends both."""
+        """Opens it in a loop on a thread of its own, for a process that runs none; returns what ends both, and closes
+        the pooled connections of an engine, which are of that loop. Harmless where it is open."""
+        if self._opened is not None:
+            return lambda: None
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="handlers-loop", daemon=True)
         thread.start()
@@ -117,8 +122,13 @@ class HandlersLoop:
 
         asyncio.run_coroutine_threadsafe(open_here(), loop).result()
 
+        async def close_here() -> None:
+            await self.close()
+            if (engine := engine_of(self._database)) is not None:
+                await engine.dispose()
+
         def close() -> None:
-            asyncio.run_coroutine_threadsafe(self.close(), loop).result()
+            asyncio.run_coroutine_threadsafe(close_here(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

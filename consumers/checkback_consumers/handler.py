@@ -204,8 +204,8 @@ class TransactionalHandler:
             self._loop.require_open()
 
     def open_apart(self) -> Callable[[], None]:
-        """Asked by the command `reconciler replay`, which runs no loop: opens an asynchronous handler in one, on a
-        thread of its own. Returns what ends both."""
+        """Asked by the command `reconciler replay` and by the test kit, which run no loop: opens an asynchronous
+        handler in one, on a thread of its own, unless it is open. Returns what ends both."""
         return (lambda: None) if self._loop is None else self._loop.open_apart()
 
     async def __aenter__(self) -> Self:
@@ -401,7 +401,8 @@ def _inbox_in(database: Any, loop: HandlersLoop | None) -> Inbox:
 def _loop_for(database: object, running_max: int | None) -> HandlersLoop:
     if running_max is not None and running_max < 1:
         raise InvalidValue("running_max", running_max, "1 or more")
-    return HandlersLoop(running_max=running_max or connections_max(database) or RUNNING_MAX_DEFAULT)
+    most = running_max or connections_max(database) or RUNNING_MAX_DEFAULT
+    return HandlersLoop(running_max=most, database=database)
 
 
 def transactional_handler(

@@ -200,12 +200,19 @@ def db_upgrade(
 def db_sql(
     tree: Annotated[Tree, typer.Argument(help="Which tables.")],
     dialect: Annotated[Dialect, typer.Option("--dialect", help="Database to write the DDL for.")],
+    in_transaction: Annotated[
+        bool,
+        typer.Option(
+            "--in-transaction",
+            help="For a migration that has a transaction of its own: without BEGIN, COMMIT and CONCURRENTLY.",
+        ),
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the DDL, for installations that run their own migrations."""
     from reconciler.commands.db import database_ddl
 
-    ddl = database_ddl(tree.value, dialect.value)
+    ddl = database_ddl(tree.value, dialect.value, in_transaction=in_transaction)
     if output is Output.JSON:
         print_json({"tree": tree.value, "dialect": dialect.value, "sql": ddl})
     else:

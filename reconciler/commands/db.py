@@ -16,9 +16,9 @@ def upgrade_database(url: Secret, tree: str) -> str:
     return named_database(url, tree).upgrade()
 
 
-def database_ddl(tree: str, dialect: str) -> str:
+def database_ddl(tree: str, dialect: str, *, in_transaction: bool) -> str:
     """The DDL of a tree as text."""
-    return schema.ddl(tree, dialect)
+    return schema.ddl(tree, dialect, in_transaction=in_transaction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

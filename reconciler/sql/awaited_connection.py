@@ -44,11 +44,17 @@ def is_async_engine(given: object) -> bool:
     return _is_of_asyncio(given, "AsyncEngine")
 
 
+def engine_of(database: object) -> Any:
+    """The AsyncEngine that it is, or that an async_sessionmaker has; else None."""
+    engine = database if is_async_engine(database) else getattr(database, "kw", {}).get("bind")
+    return engine if is_async_engine(engine) else None
+
+
 def connections_max(database: object) -> int | None:
     """How many connections the pool of an AsyncEngine, or of an async_sessionmaker's, gives at a time. None: it has no
     bound, or there is no pool."""
-    engine: Any = database if is_async_engine(database) else getattr(database, "kw", {}).get("bind")
-    pool: Any = engine.sync_engine.pool if is_async_engine(engine) else None
+    engine = engine_of(database)
+    pool: Any = None if engine is None else engine.sync_engine.pool
     size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
     return size() + overflow if size is not None and overflow >= 0 else None
 

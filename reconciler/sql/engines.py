@@ -187,6 +187,16 @@ def _existing(url: sa.URL) -> sa.URL:
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
 
 
+class _SqliteBytes(sa.LargeBinary):
+    """Bytes as the driver gives them: SQLAlchemy would make five zero bytes of the number 5, and fail on a text.
+
+    No type of the tables, which a service's own migrations write down.
+    """
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
+        """None: nothing is converted."""
+
+
 def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
     engine = sa.create_engine(
         url,
@@ -194,6 +204,7 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
         pool_size=pool_size,
         execution_options={"reconciler_read_only": read_only},
     )
+    engine.dialect.colspecs = {**engine.dialect.colspecs, sa.LargeBinary: _SqliteBytes}
     event.listen(engine, "connect", _sqlite_connect_read_only if read_only else _sqlite_connect)
     event.listen(engine, "begin", _sqlite_begin)
     return engine

@@ -155,8 +155,11 @@ def _known(tree: str, revision: str | None) -> str:
     return revision
 
 
-def ddl(tree: str, dialect: str) -> str:
-    """The SQL of all migrations of a tree for one dialect, with version table and identity row."""
+def ddl(tree: str, dialect: str, *, in_transaction: bool = False) -> str:
+    """The SQL of all migrations of a tree for one dialect, with version table and identity row.
+
+    `in_transaction`: for a transaction of the caller's; nothing in it begins or commits one, or needs to be outside.
+    """
     config = _config(tree)
     from alembic import command
 
@@ -165,6 +168,7 @@ def ddl(tree: str, dialect: str) -> str:
     output = io.StringIO()
     config.attributes["dialect"] = dialect
     config.attributes["output"] = output
+    config.attributes["in_transaction"] = in_transaction
     command.upgrade(config, "head", sql=True)
     return output.getvalue()
 

@@ -29,15 +29,8 @@ def _text() -> sa.types.TypeEngine[Any]:
     return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
 
 
-class _SqliteBytes(sa.LargeBinary):
-    """Bytes as the driver gives them: SQLAlchemy would make five zero bytes of the number 5, and fail on a text."""
-
-    def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
-        """None: nothing is converted."""
-
-
 def _bytes() -> sa.types.TypeEngine[Any]:
-    return sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb").with_variant(_SqliteBytes(), "sqlite")
+    return sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 
 
 def column_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
@@ -54,8 +47,7 @@ def column_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
         case "bytes":
             return _bytes()
         case "digest":
-            digest = sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
-            return digest.with_variant(_SqliteBytes(32), "sqlite")
+            return sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
         case "integer":
             return sa.Integer()
         case "bigint":

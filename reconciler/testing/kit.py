@@ -377,6 +377,8 @@ class Checkback:
             if isinstance(consumer, TransactionalConsumer):
                 known = self._handlers.setdefault(group, {})
                 for handler in consumer.handlers:  # one of a module has counted in other tests, too
+                    if handler not in known:
+                        self._closing.callback(handler.open_apart())
                     known.setdefault(handler, asdict(handler.counts))
             consumer.start()
             self._consumers[group] = (make, consumer)

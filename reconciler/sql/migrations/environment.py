@@ -18,6 +18,7 @@ def run(tree: str) -> None:
             version_table=VERSION_TABLES[tree],
             output_buffer=attributes["output"],
             transaction_per_migration=True,
+            transactional_ddl=False if attributes["in_transaction"] else None,  # None: as the database has it
         )
     else:
         context.configure(

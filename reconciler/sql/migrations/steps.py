@@ -4,7 +4,7 @@ as the migrations that use them are.
 PostgreSQL builds an index outside of any transaction, and what the migration did before is committed first. An upgrade
 that runs beside the build waits for it; the rest of an interrupted build is invalid, and is dropped. MySQL and MariaDB
 commit every statement. They build an index in place; the short locks at its start and end give up instead of letting
-writers queue behind them.
+writers queue behind them. What is printed for a transaction of a service's own migration builds it in there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def add_columns(table: str, *columns: sa.Column[Any]) -> None:
 def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.TextClause | None = None) -> None:
     """One index. `where`: of these rows, on databases that have such indexes."""
     match op.get_context().dialect.name:
-        case "postgresql":
+        case "postgresql" if not context.config.attributes.get("in_transaction"):
             with op.get_context().autocommit_block():
                 _build_concurrently(name, table, list(columns), where)
         case "mysql" | "mariadb":
@@ -57,7 +57,7 @@ def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.Text
                 op.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
                 op.execute(f"ALTER TABLE {table} ADD INDEX {name} ({', '.join(columns)}), ALGORITHM=INPLACE, LOCK=NONE")
         case _:
-            op.create_index(name, table, list(columns), sqlite_where=where)
+            op.create_index(name, table, list(columns), sqlite_where=where, postgresql_where=where)
 
 
 def _build_concurrently(name: str, table: str, columns: list[str], where: sa.TextClause | None) -> None:
