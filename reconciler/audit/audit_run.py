@@ -25,6 +25,7 @@ from reconciler.audit.result.values import JudgedWindow
 from reconciler.audit.statement.checkpoint import believed_chain
 from reconciler.audit.statement.keys import read_public_key, read_signing_key
 from reconciler.audit.window_run import AskedWindow, audit_window
+from reconciler.contract.history_row import PREFIXES
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
 #: Options that say what to collect; with --evidence all of it is in the folder (and --history: where a copy lies).
@@ -73,11 +74,13 @@ def run_audit(
         out=options.out,
         tables=options.tables,
         signing_key=key,
-        previous=options.previous,
+        previous=lambda: options.previous,
         zone=_zone(options),
         now_ms=now_ms,
     )
-    done = audit_window(asked, partial(opened_engine, options, say), say)
+    done = audit_window(
+        asked, partial(opened_engine, options, say), say, lambda parts: say(f"judged {parts} of {PREFIXES} parts")
+    )
     return AuditRun(judged=done.judged, engine=done.engine, seconds=seconds() - began, run=done.run)
 
 

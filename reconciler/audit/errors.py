@@ -8,8 +8,8 @@ from typing import Literal
 #: usage: wrong arguments; configuration: FILE or an extra; inputs: unreadable, altered or missing evidence;
 #: gap: history lacks rows of the window; window: not closed yet; engine: Spark failed.
 Reason = Literal["usage", "configuration", "inputs", "gap", "window", "engine"]
-#: Those for which a verdict is withheld though the keys were judged.
-ReasonWithheld = Literal["inputs", "gap", "window"]
+#: Those that a result has whose verdict is withheld; the last two only if nothing was judged.
+ReasonWithheld = Literal["inputs", "gap", "window", "configuration", "engine"]
 
 
 class AuditError(Exception):

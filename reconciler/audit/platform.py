@@ -9,26 +9,32 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from reconciler.audit.collect.configuration import audited_subscriptions, read_configuration
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import EffectsSource, Source, Sources, source_at, subscription_key
 from reconciler.audit.collect.window import instant_ms, parse_window
 from reconciler.audit.engines.engine import Engine, engine_on
+from reconciler.audit.engines.spark import end_jobs, tag_jobs, with_properties
 from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.errors import AuditError, Reason, unwritable
 from reconciler.audit.places import place_of
 from reconciler.audit.result.documents import time_text
 from reconciler.audit.result.values import Window
-from reconciler.audit.statement.keys import SigningKey, read_signing_key
-from reconciler.audit.window_run import AskedWindow, audit_window
+from reconciler.audit.statement.keys import read_signing_key
+from reconciler.audit.window_run import AskedWindow, JudgedRun, audit_window, write_unanswered
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 
 if TYPE_CHECKING:
@@ -39,6 +45,14 @@ __all__ = ["Inputs", "WindowAnswer", "audit", "exit_code"]
 #: Columns that no evidence has, by kind: bodies and the like.
 _NOT_STAGED = frozenset({"bytes", "json"})
 _EXPORT = re.compile(r"(?:parquet|delta):")
+
+#: Windows that are audited beside each other: collecting and writing of some while others are judged.
+WINDOWS_AT_ONCE = 4
+#: How long threads get to end before Spark is told again.
+ENDING_SECONDS = 0.5
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +92,14 @@ class WindowAnswer:
     #: Class -> keys, of all subscriptions; empty if nothing was judged.
     classes: Mapping[str, int]
     violations: int
-    #: The folder of the window's result; None if nothing was judged.
+    #: The folder of the window's result, also of one without an answer; None if nothing was written.
     out: Path | None
     #: What the rows of the tables name it; None without tables.
     run: str | None
+    #: What the window took; windows beside each other share the session.
+    seconds: float
+    #: What the copies in `staging` took, once for all windows.
+    staging_seconds: float
 
 
 def audit(
@@ -95,37 +113,38 @@ def audit(
     tables: Path | str | None = None,
     signing_key: Path | str | None = None,
     previous: Path | str | None = None,
+    at_once: int = WINDOWS_AT_ONCE,
+    keep_staged: bool = False,
 ) -> list[WindowAnswer]:
-    """Audits windows, one after the other, as `reconciler audit` does; one answer each, in their order.
+    """Audits windows as `reconciler audit` does, `at_once` of them beside each other; one answer each, in their order.
 
-    `windows`: START/END, each time with offset or zone. `out`: a folder that gets a folder a window. `staging`: a
-    folder that executors see, where DataFrames and tables are copied to once; the copies are removed at the end.
-    `settings`: the reconciler's settings file. `tables`: as --tables. `signing_key`: signs the statements, which follow
-    those of the window before, and the first those of `previous`.
+    `windows`: START/END in the order of their beginnings, each time with offset or zone. `out`: a folder that gets a
+    folder a window. `staging`: a folder that executors see, where DataFrames and tables are copied to once; the copies
+    are removed at the end unless `keep_staged`. `settings`: the reconciler's settings file. `tables`: as --tables.
+    `signing_key`: signs the statements, which follow those of the window before, and the first those of `previous`.
 
-    A window whose inputs cannot be believed is an answer that says so, and the next ones are audited. Raises AuditError
-    for what is wrong before a window is audited: names, windows, settings, a table that cannot be read.
+    A window whose inputs cannot be believed is an answer that says so, as its statements do, and the next ones are
+    audited. If an older answer with its evidence lies in its folder, that one stays. Raises AuditError for what is
+    wrong before a window is audited: names, windows, settings, a table that cannot be read. An interrupt ends the jobs
+    of the audit, and no others.
     """
     asked = [parse_window(window) for window in windows]
-    if len(set(asked)) < len(asked):
-        raise AuditError("usage", "windows: one is named twice")
+    if len(set(asked)) < len(asked) or any(later.start_ms < before.start_ms for before, later in pairwise(asked)):
+        raise AuditError("usage", "windows: name each once, in the order of their beginnings")
+    if at_once < 1:
+        raise AuditError("usage", f"at_once {at_once}: at least 1 window is audited at once")
     now_ms = time.time_ns() // 1_000_000
     loaded_ms = now_ms if inputs.loaded_until is None else min(now_ms, instant_ms(inputs.loaded_until))
     key = None if signing_key is None else read_signing_key(signing_key)
     configuration = read_configuration(Path(settings), os.environ)
-    try:
-        Path(staging).mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="audit-", dir=os.path.abspath(staging)))
-        folder.chmod(0o755)
-    except OSError as error:
-        raise unwritable(f"staging {staging}", error) from error
-    try:
-        sources = _Staging(spark, folder).sources(inputs)
+    with _staging_folder(staging, keep=keep_staged) as folder, _Threads(spark, at_once) as threads:
+        began = time.perf_counter()
+        sources = threads.start(_Staging(spark, folder, threads.go_on).sources, inputs).result()
+        staging_seconds = time.perf_counter() - began
         subscriptions = audited_subscriptions(configuration, sources)
         engine = engine_on(spark)
-        answers: list[WindowAnswer] = []
-        before = None if previous is None else Path(previous)
-        for window in asked:
+        started: list[Future[_Answered]] = []
+        for number, window in enumerate(asked):
             request = Request(
                 environment=configuration.environment,
                 window=window,
@@ -136,12 +155,17 @@ def audit(
                 history=None if inputs.history is None else place_of(inputs.history),
                 collected_at_ms=loaded_ms,
             )
-            answer = _answer(request, engine, Path(out) / folder_name(window), tables, key, before, now_ms)
-            before = answer.out or before
-            answers.append(answer)
-        return answers
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            asked_window = AskedWindow(
+                request=request,
+                out=Path(out) / folder_name(window),
+                tables=None if tables is None else Path(tables),
+                signing_key=key,
+                previous=_before(started[number - 1] if number else None, previous),
+                zone="UTC",
+                now_ms=now_ms,
+            )
+            started.append(threads.start(_answered, asked_window, request, engine, threads.go_on))
+        return [replace(one.result().answer, staging_seconds=staging_seconds) for one in started]
 
 
 def exit_code(answers: Iterable[WindowAnswer]) -> int:
@@ -154,58 +178,138 @@ def folder_name(window: Window) -> str:
     return "_".join(time_text(ms).replace(":", "") for ms in (window.start_ms, window.end_ms))
 
 
-def _answer(
-    request: Request,
-    engine: Engine,
-    out: Path,
-    tables: Path | str | None,
-    key: SigningKey | None,
-    previous: Path | None,
-    now_ms: int,
-) -> WindowAnswer:
-    asked = AskedWindow(
-        request=request,
-        out=out,
-        tables=None if tables is None else Path(tables),
-        signing_key=key,
-        previous=previous,
-        zone="UTC",
-        now_ms=now_ms,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    answer: WindowAnswer
+    #: What the statements of the next window follow.
+    followed: Path | None
+
+
+class _Threads:
+    """Threads of ours that ask Spark, while the caller's thread waits: its properties, tags and active session stay as
+    they are. Leaving the block by an error, or by an interrupt, ends their jobs and waits for them."""
+
+    def __init__(self, spark: SparkSession, windows: int) -> None:
+        self._spark = spark
+        self._tag = f"reconciler-audit-{uuid.uuid4().hex}"
+        self._pool = ThreadPoolExecutor(windows, thread_name_prefix="reconciler-audit")
+        self._started: list[Future[Any]] = []
+        self._is_over = False
+        self._handler: Any = None
+
+    def __enter__(self) -> _Threads:
+        # That of PySpark ends every job of the session, streaming queries of others too.
+        before = signal.getsignal(signal.SIGINT)
+        if (
+            getattr(before, "__module__", "").startswith("pyspark.")
+            and threading.current_thread() is threading.main_thread()
+        ):
+            self._handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._end(is_early=kind is not None)
+        finally:
+            if self._handler is not None:
+                signal.signal(signal.SIGINT, self._handler)
+
+    def _end(self, *, is_early: bool) -> None:
+        if is_early:
+            self._is_over = True
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            while running := [one for one in self._started if not one.done()]:
+                end_jobs(self._spark, self._tag)
+                wait(running, ENDING_SECONDS)  # again: a thread may have been about to begin a job
+        self._pool.shutdown()
+
+    def start(self, function: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> Future[_T]:
+        """Runs it in a thread that has the caller's properties."""
+
+        def tagged() -> _T:
+            tag_jobs(self._spark, self._tag)
+            return function(*given, **named)
+
+        future = self._pool.submit(with_properties(self._spark, tagged))
+        self._started.append(future)
+        return future
+
+    def go_on(self, _step: str = "") -> None:
+        """Asked before each step. Raises CancelledError if the caller is gone."""
+        if self._is_over:
+            raise CancelledError
+
+
+def _before(window: Future[_Answered] | None, previous: Path | str | None) -> Callable[[], Path | None]:
+    """What the statements of a window follow, once the one before has an answer."""
+    if window is None:
+        return lambda: None if previous is None else Path(previous)
+    return lambda: window.result().followed
+
+
+def _answered(asked: AskedWindow, request: Request, engine: Engine, go_on: Callable[[str], None]) -> _Answered:
+    began = time.perf_counter()
     try:
-        done = audit_window(asked, lambda: nullcontext(engine), lambda _line: None)
+        done: JudgedRun | None = audit_window(asked, lambda: nullcontext(engine), go_on)
+        refused = None
     except AuditError as error:
         if error.reason == "usage":
             raise
-        return WindowAnswer(
-            window=request.window,
-            verdict="no answer",
-            reason=error.reason,
-            message=str(error),
-            classes={},
-            violations=0,
-            out=None,
-            run=None,
-        )
-    judged, refused = done.judged, done.judged.no_answer
-    return WindowAnswer(
-        window=judged.window,
-        verdict=judged.verdict,
-        reason=None if refused is None else refused.reason,
-        message=None if refused is None else refused.message,
-        classes=judged.classes,
-        violations=judged.violations,
+        go_on("")
+        refused = error
+        done = _unanswered(asked, request, error, engine)
+    judged = None if done is None else done.judged
+    no_answer = None if judged is None else judged.no_answer
+    out = None if done is None else asked.out
+    answer = WindowAnswer(
+        window=request.window,
+        verdict="no answer" if judged is None else judged.verdict,
+        reason=refused.reason if refused is not None else None if no_answer is None else no_answer.reason,
+        message=str(refused) if refused is not None else None if no_answer is None else no_answer.message,
+        classes={} if judged is None or refused is not None else judged.classes,
+        violations=0 if judged is None else judged.violations,
         out=out,
-        run=done.run,
+        run=None if done is None else done.run,
+        seconds=time.perf_counter() - began,
+        staging_seconds=0.0,
     )
+    # An older answer that stays in its place is the one before the next window's.
+    is_there = (asked.out / "result.json").exists()
+    return _Answered(answer=answer, followed=asked.out if is_there else asked.previous())
+
+
+def _unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: Engine) -> JudgedRun | None:
+    """What was written; None if nothing was: an older answer is there, or the disk is full."""
+    try:
+        return write_unanswered(asked, request, error, engine.kind)
+    except AuditError as again:
+        if again.reason == "usage":
+            raise
+        return None
+
+
+@contextmanager
+def _staging_folder(staging: Path | str, *, keep: bool) -> Iterator[Path]:
+    try:
+        Path(staging).mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="audit-", dir=os.path.abspath(staging)))
+        folder.chmod(0o755)
+    except OSError as error:
+        raise unwritable(f"staging {staging}", error) from error
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Staging:
     """DataFrames and tables as exports that every executor reads, each copied once."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, go_on: Callable[[], None]) -> None:
         self._spark = spark
         self._folder = folder
+        self._go_on = go_on
         self._staged: dict[object, str] = {}
 
     def sources(self, inputs: Inputs) -> Sources:
@@ -255,6 +359,7 @@ class _Staging:
         return Source(kind="parquet", address=self._staged[known], option=option)
 
     def _copied(self, given: DataFrame | str, place: Path, columns: frozenset[str] | None, option: str) -> None:
+        self._go_on()
         try:
             with spark_errors():
                 rows = self._spark.table(given) if isinstance(given, str) else given

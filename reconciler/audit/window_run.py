@@ -12,19 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.request import Request
 from reconciler.audit.engines.engine import Engine
-from reconciler.audit.errors import unwritable
+from reconciler.audit.errors import AuditError, ReasonWithheld, unwritable
 from reconciler.audit.evidence.folder import read_document
 from reconciler.audit.history.chain import HistoryChain
+from reconciler.audit.output.evidence import FOLDER as EVIDENCE
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
 from reconciler.audit.output.judged_tables import ClaimedTables, claim_tables
 from reconciler.audit.output.writing import write_output
-from reconciler.audit.result.values import JudgedWindow
+from reconciler.audit.result.classes import NAMES
+from reconciler.audit.result.values import EngineKind, JudgedSubscription, JudgedWindow, NoAnswer
 from reconciler.audit.statement.keys import SigningKey
-from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.release import release
 
 
@@ -42,8 +44,8 @@ class AskedWindow:
     out: Path
     tables: Path | None
     signing_key: SigningKey | None
-    #: An older OUT that the statements follow.
-    previous: Path | None
+    #: The older OUT that the statements follow, if any. It is asked for when everything was judged.
+    previous: Callable[[], Path | None]
     #: How people meant the window (IANA name).
     zone: str
     now_ms: int
@@ -60,9 +62,13 @@ class JudgedRun:
 
 
 def audit_window(
-    asked: AskedWindow, opened: Callable[[], AbstractContextManager[Engine]], say: Callable[[str], None]
+    asked: AskedWindow,
+    opened: Callable[[], AbstractContextManager[Engine]],
+    say: Callable[[str], None],
+    judged_parts: Callable[[int], None] | None = None,
 ) -> JudgedRun:
-    """Claims OUT, collects evidence unless it is given, judges, writes. `opened`: the engine, once OUT is ours.
+    """Claims OUT, collects evidence unless it is given, judges, writes. `opened`: the engine, once OUT is ours. `say`:
+    hears of each step before it is taken. `judged_parts`: gets the number of finished prefixes, from another thread.
 
     Raises AuditError.
     """
@@ -84,7 +90,7 @@ def audit_window(
                 history=asked.history,
                 after=asked.after,
                 keys=None if tables is None else tables.target,
-                progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
+                progress=judged_parts,
             )
         say("writing the result")
         write_output(
@@ -93,7 +99,7 @@ def audit_window(
             engine=engine.kind,
             zone=asked.zone,
             signing_key=asked.signing_key,
-            previous=asked.previous,
+            previous=asked.previous(),
             evidence=evidence,
             keep_evidence=request is not None,
         )
@@ -101,6 +107,53 @@ def audit_window(
             say("putting rows into the tables")
             tables.replace(judged, asked.out, release=release(), now_ms=asked.now_ms)
     return JudgedRun(judged=judged, engine=engine.name, run=None if tables is None else tables.target.run)
+
+
+def write_unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: EngineKind) -> JudgedRun | None:
+    """A result without keys, with statements that say why, so that the chain has no hole; the tables get the run unless
+    they have an answer. None: an older answer with its evidence lies in OUT, and stays.
+
+    Raises AuditError.
+    """
+    with claim_output(asked.out) as claimed, _claimed_tables(asked) as tables:
+        if (claimed.path / EVIDENCE).exists():
+            return None
+        judged = _unanswered(request, error)
+        key, previous = asked.signing_key, asked.previous()
+        write_output(judged, claimed, engine=engine, zone=asked.zone, signing_key=key, previous=previous)
+        if tables is None or tables.was_judged():
+            return JudgedRun(judged=judged, engine=engine, run=None)
+        tables.replace(judged, asked.out, release=release(), now_ms=asked.now_ms)
+    return JudgedRun(judged=judged, engine=engine, run=tables.target.run)
+
+
+def _unanswered(request: Request, error: AuditError) -> JudgedWindow:
+    return JudgedWindow(
+        environment=request.environment,
+        window=request.window,
+        collected_at_ms=request.collected_at_ms,
+        skew_bound_ms=request.skew_bound_ms,
+        subscriptions=tuple(
+            JudgedSubscription(
+                subscription=one,
+                watermark_ms=None,
+                as_of_ms=request.collected_at_ms,
+                closed=False,
+                classes=dict.fromkeys(NAMES, 0),
+                volume=(),
+                latencies={},
+            )
+            for one in request.subscriptions
+        ),
+        findings=(),
+        findings_omitted={},
+        not_checked=(),
+        gaps=(),
+        notes=(),
+        inputs=(),
+        rows={},
+        no_answer=NoAnswer(reason=cast("ReasonWithheld", error.reason), message=str(error)),
+    )
 
 
 @contextmanager

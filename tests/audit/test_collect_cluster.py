@@ -1,4 +1,5 @@
-"""Executors of a standalone cluster read PostgreSQL in ranges, and Delta tables: the bytes of a local run."""
+"""Beside a standalone cluster the driver reads PostgreSQL in ranges, and executors read Delta tables: the bytes of a
+local run."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def require_the_bytes_of_a_local_run(tmp_path: Path, asked: Options) -> None:
 
 
 @pytest.mark.nightly
-def test_databases_read_by_executors_give_the_bytes_of_a_local_run(
+def test_databases_read_beside_a_cluster_give_the_bytes_of_a_local_run(
     cluster: SparkCluster, asked: Options, generated: Path, tmp_path: Path
 ) -> None:
     require_the_planted(submitted(cluster, tmp_path, asked), cluster, generated)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, Sources
+from reconciler.audit.collect.tasks import Answer, CountTask, RowsTask, Task
 from reconciler.audit.engines.engine import one_by_one
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError
@@ -61,6 +64,24 @@ def test_delta_tables_give_the_answer_of_the_databases(databases: Databases, gen
     (tmp_path / "evidence").mkdir()
     collect(databases.request(sources), tmp_path / "evidence", one_by_one, quiet)
     assert judge_here(tmp_path / "evidence").classes == judge_here(generated).classes
+
+
+def test_what_other_machines_may_run_holds_no_address_of_a_database(databases: Databases, tmp_path: Path) -> None:
+    """Outboxes are exports; the address of the inboxes and the ledger is in no task that says that it reads none."""
+    sources = replace(databases.sources(), outboxes=exported(databases, tmp_path / "delta").outboxes)
+    elsewhere: list[Task] = []
+
+    def run(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+        elsewhere.extend(task for task in tasks if not task.reads_databases)
+        return one_by_one(function, tasks)
+
+    (tmp_path / "evidence").mkdir()
+    collect(databases.request(sources), tmp_path / "evidence", run, quiet)
+    assert {type(task) for task in elsewhere} >= {RowsTask, CountTask}
+    packed = b"".join(map(pickle.dumps, elsewhere))
+    assert str(tmp_path / "delta").encode() in packed
+    for url in (databases.outbox_url, databases.inbox_url, databases.ledger_url):
+        assert url.encode() not in packed
 
 
 def test_a_delta_table_that_lacks_a_file_is_no_evidence(databases: Databases, tmp_path: Path) -> None:

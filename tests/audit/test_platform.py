@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,12 +153,14 @@ def test_dataframes_have_the_answer_of_the_command_and_the_session_is_as_it_was(
             staging=tmp_path / "staging",
             settings=lake.settings,
             tables=tmp_path / "tables",
+            keep_staged=True,
         )
     assert answer.out is not None
     assert (answer.verdict, exit_code([answer])) == ("violations", 1)
+    assert answer.seconds > 0 < answer.staging_seconds
     for name in ("findings.json", "counts.parquet", "volume.json", "latency.json"):
         assert (answer.out / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
-    assert list((tmp_path / "staging").iterdir()) == []
+    assert len(list((tmp_path / "staging").rglob("reconciler_outbox/*.parquet"))) == 1, "the copies were to be kept"
     assert sum(answer.classes.values()) == len(rows_of_tables(tmp_path / "tables")["audit_keys"])
 
 
@@ -243,15 +249,145 @@ def test_inputs_that_cannot_be_believed_are_no_answer_and_the_session_is_as_it_w
             staging=tmp_path / "staging",
             settings=lake.settings,
         )
-    assert (answer.verdict, answer.reason, answer.out, answer.classes) == ("no answer", "inputs", None, {})
+    assert (answer.verdict, answer.reason, answer.classes) == ("no answer", "inputs", {})
     assert "has no column state" in str(answer.message)
+
+
+def test_windows_without_an_answer_have_statements_that_say_so_and_later_ones_follow_them(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    secret, public, _ = make_keys(tmp_path / "auditor.pem")
+    start_ms, end_ms = (lake.asked["window"][name] for name in ("start_ms", "end_ms"))
+    middle_ms = (start_ms + end_ms) // 2
+    first, second = ("/".join(map(time_text, span)) for span in ((start_ms, middle_ms), (middle_ms, end_ms)))
+
+    def audited(windows: list[str], inputs: Inputs, previous: Path | None = None) -> list[WindowAnswer]:
+        return audit(
+            spark,
+            inputs=inputs,
+            windows=windows,
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+            tables=tmp_path / "tables",
+            signing_key=secret,
+            previous=previous,
+        )
+
+    damaged = lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], lake.frames["outbox"].drop("state")))
+    (refused,) = audited([first], damaged)
+    assert refused.out is not None
+    said = [json.loads(path.read_bytes()) for path in (refused.out / "statement").glob("*--*.json")]
+    assert {(one["sequence"], one["verdict"], one["no_answer"]["reason"]) for one in said} == {
+        (1, "no answer", "inputs")
+    }
+    assert "Evidence is missing, unreadable or altered" in (refused.out / "report.html").read_text()
+    runs = rows_of_tables(tmp_path / "tables")["audit_runs"]
+    assert {(row["verdict"], row["reason"]) for row in runs} == {("no answer", "inputs")}
+
+    (found,) = audited([second], lake.inputs(), refused.out)
+    assert found.out is not None
+    said = [json.loads(path.read_bytes()) for path in (found.out / "statement").glob("*--*.json")]
+    assert {(one["sequence"], one["verdict"]) for one in said} == {(2, "violations")}
+    assert verify_statements(tmp_path / "out", public).verdict == "verified"
+
+    before = {path: path.read_bytes() for path in found.out.rglob("*") if path.is_file()}
+    again = audited([first, second], damaged)
+    assert [(one.verdict, one.out) for one in again] == [("no answer", refused.out), ("no answer", None)]
+    assert before == {path: path.read_bytes() for path in found.out.rglob("*") if path.is_file()}, "the answer stays"
+    assert [one.run is None for one in again] == [False, True]
+    kept = {row["verdict"] for row in rows_of_tables(tmp_path / "tables")["audit_runs"]}
+    assert kept == {"no answer", "violations"}
+
+
+@pytest.mark.nightly
+def test_windows_beside_each_other_have_the_answers_of_windows_one_by_one(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    start_ms, end_ms = (lake.asked["window"][name] for name in ("start_ms", "end_ms"))
+    cuts = [start_ms + (end_ms - start_ms) * number // 4 for number in range(5)]
+    windows = ["/".join(map(time_text, span)) for span in pairwise(cuts)]
+    for name, at_once in (("beside", 3), ("one by one", 1)):
+        answers = audit(
+            spark,
+            inputs=lake.inputs(),
+            windows=windows,
+            out=tmp_path / name,
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+            at_once=at_once,
+        )
+        assert [one.out.name for one in answers if one.out] == sorted(
+            path.name for path in (tmp_path / name).iterdir() if path.is_dir()
+        )
+    for path in sorted((tmp_path / "beside").glob("*/findings.json")):
+        assert path.read_bytes() == (tmp_path / "one by one" / path.parent.name / path.name).read_bytes()
+    for number, window in enumerate(sorted((tmp_path / "beside").glob("2*")), start=1):
+        said = [json.loads(path.read_bytes()) for path in (window / "statement").glob("*--*.json")]
+        assert {one["sequence"] for one in said} == {number}
+
+
+@contextmanager
+def interrupted_when(happens: Callable[[], bool]) -> Iterator[None]:
+    """SIGINT to this process, once."""
+
+    def watch() -> None:
+        while not over.is_set():
+            if happens():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            over.wait(0.02)
+
+    over = threading.Event()
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        over.set()
+        watching.join()
+
+
+@pytest.mark.parametrize("place", ["staging", "judging"])
+def test_an_interrupted_audit_ends_its_jobs_and_leaves_the_session_as_it_was(
+    spark: SparkSession, lake: Lake, tmp_path: Path, place: str
+) -> None:
+    outbox = lake.frames["outbox"]
+    if place == "staging":  # for as long as nobody ends the job
+        outbox = outbox.where("reflect('java.lang.Thread', 'sleep', 300000L) IS NOT NULL")
+    begun = {
+        "staging": lambda: any((tmp_path / "staging").glob("audit-*/*/*/_temporary")),
+        "judging": lambda: any((tmp_path / "out").glob(".*partial-evidence-*/outbox/*")),
+    }[place]
+    with unchanged(spark), interrupted_when(begun):
+        audit(
+            spark,
+            inputs=lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], outbox)),
+            windows=[str(lake.window)],
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+        )
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert [path.name for path in (tmp_path / "out").glob("*") if path.suffix != ".lock"] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("reconciler-audit")] == []
 
 
 def test_the_worst_answer_is_the_exit_code() -> None:
     def answer(verdict: str) -> WindowAnswer:
         window = Window(start_ms=0, end_ms=1)
         return WindowAnswer(
-            window=window, verdict=verdict, reason=None, message=None, classes={}, violations=0, out=None, run=None
+            window=window,
+            verdict=verdict,
+            reason=None,
+            message=None,
+            classes={},
+            violations=0,
+            out=None,
+            run=None,
+            seconds=0.0,
+            staging_seconds=0.0,
         )
 
     clean, violations, none = map(answer, ("clean", "violations", "no answer"))

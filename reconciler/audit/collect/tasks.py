@@ -54,6 +54,10 @@ class Answer:
 class Task(Protocol):
     """One piece of work."""
 
+    @property
+    def reads_databases(self) -> bool:
+        """Whether it needs addresses with passwords, and drivers."""
+
     def run(self) -> Answer:
         """Does it. Raises AuditError."""
 
@@ -68,6 +72,11 @@ class RowsTask:
     selection: Selection
     #: One file of an export.
     file: str | None = None
+
+    @property
+    def reads_databases(self) -> bool:
+        """Of its source."""
+        return self.source.kind == "database"
 
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
@@ -90,6 +99,11 @@ class EffectsTask:
     #: The values of :start_ms and :end_ms.
     between_ms: tuple[int, int]
 
+    @property
+    def reads_databases(self) -> bool:
+        """Of its source."""
+        return self.effects.source.kind == "database"
+
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
         rows = read_effects(self.effects, self.topic, self.group, self.between_ms)
@@ -101,6 +115,12 @@ class LookUpTask:
     """What the ranges have left open in some prefixes, asked by key."""
 
     lookups: PrefixLookups
+
+    @property
+    def reads_databases(self) -> bool:
+        """Of its inboxes and outboxes: exports were read whole."""
+        sources = (*(one.source for one in self.lookups.inboxes), *(one.source for one in self.lookups.outboxes))
+        return any(source.kind == "database" for source in sources)
 
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
@@ -114,6 +134,11 @@ class CountTask:
 
     table: CountedTable
 
+    @property
+    def reads_databases(self) -> bool:
+        """Of its source."""
+        return self.table.source.kind == "database"
+
     def run(self) -> Answer:
         """Writes nothing. Raises AuditError."""
         return Answer(not_asked=not_asked_rows(self.table))
@@ -125,6 +150,11 @@ class CutTask:
 
     source: Source
     selection: Selection
+
+    @property
+    def reads_databases(self) -> bool:
+        """Of its source."""
+        return self.source.kind == "database"
 
     def run(self) -> Answer:
         """Writes nothing, and leaves it to the task that reads the rows to say what is wrong with them."""
@@ -140,6 +170,11 @@ class AgeTask:
 
     age: AgeOfRows
 
+    @property
+    def reads_databases(self) -> bool:
+        """Of its source."""
+        return self.age.source.kind == "database"
+
     def run(self) -> Answer:
         """Writes nothing. Raises AuditError."""
         return Answer(oldest_ms=self.age.oldest_ms())
@@ -153,6 +188,11 @@ class SeeTask:
     files: tuple[tuple[str, str], ...]
     #: A folder.
     writes: str | None = None
+
+    @property
+    def reads_databases(self) -> bool:
+        """It reads files."""
+        return False
 
     def run(self) -> Answer:
         """Leaves nothing. Raises AuditError("engine") with host and path."""

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reconciler.audit.collect.asking import Runner
 from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.engines.job import judge_here, judge_on_spark
-from reconciler.audit.engines.spark import engine_name, require_pyspark, require_seen, run_on, spark_session
+from reconciler.audit.engines.spark import (
+    engine_name,
+    is_on_this_machine,
+    require_pyspark,
+    require_seen,
+    run_on,
+    spark_session,
+)
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.judged_tables.key_files import KeyTarget
@@ -85,10 +92,23 @@ def engine_on(spark: SparkSession) -> Engine:
     return Engine(
         kind="spark",
         name=engine_name(spark),
-        run=partial(run_on, spark),
+        run=partial(_run, spark),
         judge=partial(judge_on_spark, spark=spark),
         require_seen=partial(_require_seen, spark),
     )
+
+
+def _run(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+    """Executors of other machines get no address of a database: this process asks those. (What the tasks of one stage
+    read has no order.)"""
+    if is_on_this_machine(spark):
+        return run_on(spark, function, tasks)
+    ours = [number for number, task in enumerate(tasks) if task.reads_databases]
+    theirs = [number for number in range(len(tasks)) if number not in set(ours)]
+    answers = dict(zip(ours, one_by_one(function, [tasks[number] for number in ours]), strict=True))
+    if theirs:
+        answers.update(zip(theirs, run_on(spark, function, [tasks[number] for number in theirs]), strict=True))
+    return [answers[number] for number in range(len(tasks))]
 
 
 def _require_seen(spark: SparkSession, folder: Path) -> None:

@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -38,10 +38,11 @@ JAVA_MAJOR_MIN = 17
 JAVA_SECONDS = 30
 #: Enough that each executor gets one, of the few that there are at the start.
 SEEING_TASKS_MIN = 16
-#: Without one of them no task runs; those that read databases lack drivers, and say so themselves.
+#: Without one of them no task runs.
 EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow")
 #: What a JVM gets to end by itself.
 STOP_SECONDS = 10
+T = TypeVar("T")
 _VERSION = re.compile(r'version "(\d+)')
 
 
@@ -140,7 +141,7 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
     AuditError("engine") with host and path, "configuration" with host and package. Processes of one machine are not
     asked.
     """
-    if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
+    if is_on_this_machine(spark):
         return
     tasks = 2 * SEEING_TASKS_MIN
     if not is_connect(spark):
@@ -148,6 +149,11 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
         _require_packages(spark, tasks)
     task = SeeTask(files=tuple(files), writes=None if writes is None else str(writes))
     files_of(run_on(spark, answer, [task] * tasks))
+
+
+def is_on_this_machine(spark: SparkSession) -> bool:
+    """Whether executors are this machine's."""
+    return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
 def _require_packages(spark: SparkSession, tasks: int) -> None:
@@ -166,6 +172,31 @@ def _require_packages(spark: SparkSession, tasks: int) -> None:
     if found:
         named = ", ".join(f"{name} on {host}" for host, name in found)
         raise AuditError("configuration", f"executors lack packages: {named}; in their Python {install('audit')}")
+
+
+def with_properties(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
+    """The function for another thread, with the local properties and tags of this one."""
+    from pyspark import inheritable_thread_target
+
+    wrapped: Callable[[], T] = inheritable_thread_target(spark)(function)
+    return wrapped
+
+
+def tag_jobs(spark: SparkSession, tag: str) -> None:
+    """Puts a tag on the jobs of this thread."""
+    if is_connect(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)  # a session's own tags are known to their thread alone
+
+
+def end_jobs(spark: SparkSession, tag: str) -> None:
+    """Ends jobs with this tag, of whatever thread."""
+    with contextlib.suppress(Exception):  # Spark may have gone
+        if is_connect(spark):
+            spark.interruptTag(tag)
+        else:
+            spark.sparkContext.cancelJobsWithTag(tag)
 
 
 def engine_name(spark: SparkSession) -> str:

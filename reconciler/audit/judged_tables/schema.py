@@ -124,7 +124,11 @@ COLUMNS: Mapping[str, tuple[TableColumn, ...]] = {
         TableColumn("collected_at", TIMESTAMP, "When the evidence was collected."),
         TableColumn("engine", _TEXT, "`spark` or `here`."),
         TableColumn("rules_sha256", _TEXT, "Digest of the list of classes that was applied."),
-        TableColumn("evidence_sha256", _TEXT, "SHA-256 of `evidence.json`, which has the digests of all files."),
+        TableColumn(
+            "evidence_sha256",
+            _TEXT,
+            "SHA-256 of `evidence.json`, which has the digests of all files; empty if none was judged.",
+        ),
         _name("history_sha256", "SHA-256 of the newest entry of the history's manifest."),
         TableColumn("statement_sha256", _TEXT, "SHA-256 of the subscription's statement in the folder of `--out`."),
         _name("signed_by", "Fingerprint of the key that signed it."),

@@ -71,7 +71,7 @@ def runs_row(
         "collected_at_ms": judged.collected_at_ms,
         "engine": said["engine"],
         "rules_sha256": said["rules"]["sha256"],
-        "evidence_sha256": said["inputs"]["evidence_sha256"],
+        "evidence_sha256": said["inputs"]["evidence_sha256"] or "",
         "history_sha256": None if head is None else head["sha256"],
         "statement_sha256": hashlib.sha256(statement).hexdigest(),
         "signed_by": said["signed_by"],

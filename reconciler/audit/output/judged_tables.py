@@ -47,6 +47,11 @@ class ClaimedTables:
         """Where tasks write, and all of it before it is put in its place."""
         return Path(self.target.folder)
 
+    def was_judged(self) -> bool:
+        """Whether a run that had evidence has put rows of the window here."""
+        visible = self.path / RUNS / f"{self.window}.parquet"
+        return visible.exists() and any(pq.read_table(visible, partitioning=None)["evidence_sha256"].to_pylist())
+
     def replace(self, judged: JudgedWindow, out: Path, *, release: str, now_ms: int) -> None:
         """The rows of this run instead of the older ones of the same window and subscriptions. `out`: where the
         statements lie. Raises AuditError("engine"): the older rows stay valid."""

@@ -22,6 +22,8 @@ _REASONS: Mapping[ReasonWithheld, str] = {
     "inputs": "evidence is missing, unreadable or altered",
     "gap": "the history lacks rows of this window",
     "window": "the window is not closed yet",
+    "configuration": "settings or packages are not as they must be",
+    "engine": "the audit did not come to its end",
 }
 #: Both apply the same rules by the same code.
 _ENGINES: Mapping[EngineKind, str] = {"spark": "on Spark", "here": "in one process (--engine here)"}
@@ -52,7 +54,9 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
     if judged.no_answer is not None:
         so_far = (
-            f" Among what could be judged, {counted(found, 'violation')} are proved already."
+            " Nothing was judged."
+            if not judged.inputs
+            else f" Among what could be judged, {counted(found, 'violation')} are proved already."
             if found
             else " That no violation is listed below does not mean that there is none."
         )

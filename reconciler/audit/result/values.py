@@ -170,7 +170,7 @@ class JudgedSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoAnswer:
-    """Why the verdict is withheld though the keys were judged: what is found may be shown, never "clean"."""
+    """Why the verdict is withheld: what is found may be shown, never "clean"."""
 
     reason: ReasonWithheld
     message: str
