@@ -289,6 +289,8 @@ def test_why_there_is_no_answer_stands_before_what_is_to_be_done(reason: ReasonW
         "inputs": "Evidence is missing, unreadable or altered",
         "gap": "The history lacks rows of this window",
         "window": "The window is not closed yet",
+        "configuration": "Settings or packages are not as they must be",
+        "engine": "The audit did not come to its end",
     }
     assert f"{why[reason]}. audit another. Among what could be judged" in header.text
 
