@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import psycopg
+import pytest
 import sqlalchemy as sa
 
 from checkback_consumers import CommitRecorder, TransactionalConsumer
@@ -63,7 +64,11 @@ class FrameworkShop(Stacked):
         for number, place in enumerate(("place", "place_by_session", "place_by_driver"), 1):
             assert self.names[place](number)
         assert self.names["place_both"](5, 6) == (Outcome.COMMIT, Outcome.COMMIT)
-        self._bill(self.names["bill"], self._bills, [1, 2, 3, 5, 6])
+        assert self.names["place_as_before"](7)
+        with pytest.raises(self.names["Refused"]):
+            self.names["place_as_before"](7)
+        assert self.names["producer"].counts.as_dict()["rolled_back"] == 1
+        self._bill(self.names["bill"], self._bills, [1, 2, 3, 5, 6, 7])
         plain = self._postgres_url.replace("+psycopg", "")
         self._make_postgres_tables()
         self.names |= {"postgresql_url": plain, "producer": self._producer("order-service-2", self._postgres_url)}

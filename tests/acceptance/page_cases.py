@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -270,15 +270,16 @@ def on_asyncio(page: str, world: World) -> None:
         shop.try_asyncio()
 
 
-def whole_service(page: str, world: World, *, by_night: bool = False) -> None:
+def whole_service(page: str, world: World, *, by_night: bool = False, here: Mapping[str, str] | None = None) -> None:
     """An application of docs/examples: its tests, its migration, and one order by its processes. By night it has an
-    environment with what its requirements name, and a wheel of this tree; else the packages of this environment."""
+    environment with what its requirements name, and a wheel of this tree; else the packages of this environment.
+    `here`: what stands in the place of other words of the page."""
     url = world.postgres_url().replace("+psycopg", "")
     (world.folder / "checkback-reconciler").symlink_to(ROOT)
     beginning = world.deployment(shards=16).beginning()
     ports = {written: str(free_port()) for written in ("8000", "9081", "9082", "9091")}
     beginning.folder = world.folder
-    beginning.here = {**beginning.here, **ports, "postgresql://127.0.0.1/orders": url}
+    beginning.here = {**beginning.here, **ports, "postgresql://127.0.0.1/orders": url, **(here or {})}
     beginning.databases["postgresql"] = PostgresDatabase(url)
     run_page(page, beginning, by_night=by_night)
     with psycopg.connect(url) as connection:
@@ -288,10 +289,15 @@ def whole_service(page: str, world: World, *, by_night: bool = False) -> None:
     assert len(bills) == 1
 
 
-def without_celery(page: str, world: World) -> None:
-    """What the task does. Celery itself, which would bring an older package than the locks have, is there by night."""
+def without_processes(page: str, world: World) -> None:
+    """What the service does, by its tests with the kit: its processes run by night alone."""
     (world.folder / "checkback-reconciler").symlink_to(ROOT)
     run_page(page, Beginning(folder=world.folder))
+
+
+def without_celery(page: str, world: World) -> None:
+    """Celery, which would bring an older package than the locks have, is there by night alone."""
+    without_processes(page, world)
     ended = run_python("-m", "pytest", "-q", "test_orders.py", folder=world.folder / "service")
     assert "5 passed" in ended.stdout, ended.stdout + ended.stderr
 
@@ -405,7 +411,7 @@ CASES: dict[str, Case] = {
     "how-to/change-shards.md": other_shards,
     "how-to/console.md": console,
     "how-to/django.md": whole_service,
-    "how-to/fastapi-threads.md": whole_service,
+    "how-to/fastapi-threads.md": without_processes,
     "how-to/fastapi.md": whole_service,
     "how-to/flask.md": whole_service,
     "how-to/frameworks.md": frameworks,
