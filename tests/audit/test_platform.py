@@ -140,6 +140,7 @@ def unchanged(spark: SparkSession) -> Iterator[None]:
         spark.catalog.dropTempView("mine")
 
 
+@pytest.mark.set_up("the audit on somebody's Spark session, classic, PySpark 4.3.0")
 def test_dataframes_have_the_answer_of_the_command_and_the_session_is_as_it_was(
     spark: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:

@@ -177,6 +177,13 @@ def spark_missing() -> str | None:
     return None
 
 
+def connect_missing() -> str | None:
+    """None, or how to get what a client of Spark Connect needs beside PySpark."""
+    if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("grpc_status") is None:
+        return "a client of Spark Connect needs grpcio: make setup"
+    return None
+
+
 def spark_java() -> str | None:
     """The Java that Spark would take; None if there is none."""
     home = os.environ.get("JAVA_HOME")

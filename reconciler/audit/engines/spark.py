@@ -16,9 +16,10 @@ import signal
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -143,10 +144,8 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
     """
     if is_on_this_machine(spark):
         return
-    tasks = 2 * SEEING_TASKS_MIN
-    if not is_connect(spark):
-        tasks = max(SEEING_TASKS_MIN, 2 * spark.sparkContext.defaultParallelism)
-        _require_packages(spark, tasks)
+    tasks = _seeing_tasks(spark)
+    _require_packages(spark, tasks)
     task = SeeTask(files=tuple(files), writes=None if writes is None else str(writes))
     files_of(run_on(spark, answer, [task] * tasks))
 
@@ -156,22 +155,43 @@ def is_on_this_machine(spark: SparkSession) -> bool:
     return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
+def _seeing_tasks(spark: SparkSession) -> int:
+    """So many that each executor gets one."""
+    from pyspark.errors import PySparkException
+
+    if not is_connect(spark):
+        return max(SEEING_TASKS_MIN, 2 * spark.sparkContext.defaultParallelism)
+    master = ""
+    with contextlib.suppress(PySparkException):  # a server may keep it to itself
+        master = spark.conf.get("spark.master", "") or ""
+    # A server that runs tasks itself is the one executor, and may be on another machine.
+    return 1 if master.startswith("local") else 2 * SEEING_TASKS_MIN
+
+
 def _require_packages(spark: SparkSession, tasks: int) -> None:
     """Raises AuditError("configuration") with the hosts whose Python lacks what tasks import, and what that is."""
     names = EXECUTORS_IMPORT
 
-    # Pickled by value, since it is no module's: it runs where this package cannot be imported.
-    def lacking(_numbers: Iterable[int]) -> Iterable[tuple[str, str]]:
+    # Pickled by value, since it is no module's, and passed rows by pickle, not by Arrow: it runs where neither this
+    # package nor pyarrow can be imported.
+    def lacking(_number: int) -> str:
         import socket
         from importlib.util import find_spec
 
-        yield from ((socket.gethostname(), name) for name in names if find_spec(name) is None)
+        return ", ".join(f"{name} on {socket.gethostname()}" for name in names if find_spec(name) is None)
 
+    from pyspark.sql.types import StringType
+
+    # Each kind of session has functions of its own.
+    functions: Any = import_module(f"pyspark.sql.{'connect.' if is_connect(spark) else ''}functions")
+    asked = functions.udf(lacking, StringType(), useArrow=False)("id").alias("lacking")
     with spark_errors():
-        found = sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(lacking).collect()))
+        rows = spark.range(0, tasks, 1, tasks).select(asked).collect()
+    found = sorted({row["lacking"] for row in rows} - {""})
     if found:
-        named = ", ".join(f"{name} on {host}" for host, name in found)
-        raise AuditError("configuration", f"executors lack packages: {named}; in their Python {install('audit')}")
+        raise AuditError(
+            "configuration", f"executors lack packages: {', '.join(found)}; in their Python {install('audit')}"
+        )
 
 
 def with_properties(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
@@ -201,7 +221,7 @@ def end_jobs(spark: SparkSession, tag: str) -> None:
 
 def engine_name(spark: SparkSession) -> str:
     """For people: which engine, and where."""
-    return f"spark {spark.version} {spark.sparkContext.master}"
+    return f"spark {spark.version} {'over Connect' if is_connect(spark) else spark.sparkContext.master}"
 
 
 def _end(spark: SparkSession | None) -> None:
