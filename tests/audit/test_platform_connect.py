@@ -1,4 +1,7 @@
-"""The audit as a function over Spark Connect: the answer of a classic session, and the session as it was."""
+"""The audit as a function over Spark Connect: the answer of a classic session, and the session as it was.
+
+What a session's Python lacks is told of each kind of session.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from benchmarks.generate_history import OPTIONS
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.command import main
+from reconciler.audit.engines.spark import require_seen
 from reconciler.audit.errors import AuditError
 from reconciler.audit.platform import audit, exit_code
 from reconciler.audit.result.documents import time_text
@@ -177,3 +181,14 @@ def test_a_server_whose_python_lacks_a_package_is_told_by_host_and_package(sqlit
             )
     assert (answer.verdict, answer.reason) == ("no answer", "configuration")
     assert f"pyarrow on {socket.gethostname()}" in str(answer.message)
+
+
+def test_a_local_session_whose_python_lacks_a_package_is_told_by_host_and_package(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where PYSPARK_PYTHON is not set, and the python3 on PATH is another one."""
+    bare = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
+    with pytest.raises(AuditError, match=f"pyarrow on {socket.gethostname()}") as refused:
+        require_seen(spark, [])
+    assert refused.value.reason == "configuration"

@@ -326,7 +326,7 @@ def _read_export(source: Source, selection: Selection, file: str | None) -> Iter
             elif column.name in LATER_COLUMNS:
                 columns.append([None] * batch.num_rows)
             else:
-                raise _lacks(source, name, have)
+                raise _lacks(source, ", ".join(_missing(selection, have)), have)
         if batch.num_rows:
             yield table_of(selection.layout, list(zip(*columns, strict=True)), str(source))
 
@@ -339,6 +339,12 @@ def _condition(selection: Selection, fields: Mapping[str, ds.Expression]) -> ds.
             one = fields[name].isin(pa.array(values, pa.int64() if is_number else pa.string()))
             condition = one if condition is None else condition & one
     return condition
+
+
+def _missing(selection: Selection, have: set[str]) -> list[str]:
+    """All columns that an export lacks, so that one mend is enough."""
+    named = {column.name: selection.name_of(column.name) for column in selection.layout.columns}
+    return [name for of, name in named.items() if not have & {of, name} and of not in LATER_COLUMNS]
 
 
 def _lacks(source: Source, column: str, have: set[str]) -> AuditError:

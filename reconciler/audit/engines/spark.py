@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,10 +140,12 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
     """Every executor that is there sees these files (folder or URL, path below it) and can write into `writes`.
 
     Asked before the hours of work; an executor that comes later says the same of what it lacks. Raises
-    AuditError("engine") with host and path, "configuration" with host and package. Processes of one machine are not
-    asked.
+    AuditError("engine") with host and path, "configuration" with host and package. Processes of one machine see the
+    same files, and are asked for packages where their Python is another one.
     """
     if is_on_this_machine(spark):
+        if spark.sparkContext.pythonExec != sys.executable:
+            _require_packages(spark, 1)
         return
     tasks = _seeing_tasks(spark)
     _require_packages(spark, tasks)
