@@ -85,9 +85,10 @@ coverage: setup ## unit, contract and integration tests, measured: every branch 
 	$(PYTEST) -n 4 --dist loadgroup -m "not nightly" --cov --cov-report= tests/unit tests/contract tests/integration
 	$(BIN)/python tests/coverage_gate.py
 
-test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
+test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step, a tutorial
 	$(BIN)/python -m tests.services.spark_start \
-		$(PYTEST) -n 2 --dist loadgroup -m "spark and not nightly" tests/acceptance/test_demo_audit.py tests/audit
+		$(PYTEST) -n 2 --dist loadgroup -m "spark and not nightly" \
+		tests/acceptance/test_demo_audit.py tests/acceptance/test_pages.py tests/audit
 
 test-stress: setup ## a short run each of chaos, failover, fuzz and model; simulated histories, planted bugs
 	$(PYTEST) -n 2 --dist loadgroup -m "not nightly" $(STRESS) $(FEWER)

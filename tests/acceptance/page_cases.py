@@ -402,6 +402,13 @@ def first_loss(page: str, world: World) -> None:
     assert not (world.folder / "tutorial").exists()
 
 
+def lake(page: str, world: World) -> None:
+    folder = world.folder / "lake-audit"
+    variables = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    run_page(page, Beginning(folder=world.folder, here={"/tmp/lake-audit": str(folder)}, variables=variables))
+    assert len(list(folder.glob("tables/audit_runs/*.parquet"))) == 2
+
+
 CASES: dict[str, Case] = {
     "how-to/add-a-group.md": new_group,
     "how-to/adopt-in-shadow-mode.md": shadow_mode,
@@ -427,6 +434,7 @@ CASES: dict[str, Case] = {
     "how-to/sending.md": sending,
     "how-to/testing.md": own_tests,
     "how-to/upgrade.md": upgraded,
+    "tutorial/data-engineer.md": lake,
     "tutorial/first-loss.md": first_loss,
     "tutorial/real-broker.md": real_broker,
 }

@@ -21,6 +21,8 @@ pytestmark = [
 def _marked(page: str) -> object:
     if page == "tutorial/real-broker.md":
         return pytest.param(page, marks=[*marks(REAL), pytest.mark.nightly])
+    if page == "tutorial/data-engineer.md":
+        return pytest.param(page, marks=pytest.mark.spark)
     return pytest.param(page, marks=pytest.mark.xdist_group("pages"))
 
 
