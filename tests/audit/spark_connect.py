@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.audit.audit_process import descendants, processes
 from tests.services.ports import free_port
 from tests.services.processes import Child, tail
@@ -61,11 +63,16 @@ def connect_server(
 
 @contextmanager
 def connected(address: str) -> Iterator[SparkSession]:
-    """A session of its own on the server; a classic session may be there beside it."""
+    """A session of its own on the server, in the mode that SparkSession.builder.remote sets.
+
+    That one refuses where a classic session is running, as those of other tests in this process may be.
+    """
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-    session: Any = ConnectSession.builder.remote(address).create()
-    try:
-        yield session
-    finally:
-        session.stop()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        session: Any = ConnectSession.builder.remote(address).create()
+        try:
+            yield session
+        finally:
+            session.stop()
