@@ -321,6 +321,14 @@ def _broker_rights(roles: Sequence[least_rights.Role]) -> list[str]:
         "| on | name | ACL 1.0 | authorization | why |",
         "|---|---|---|---|---|",
         *map(_broker_right, broker_rights.OF_GROUPS_THAT_POP),
+        "",
+        "### Subscriptions that read half messages",
+        "",
+        'What `run`, `announcements`, `doctor` and `console` need besides with `announcements = "half_topic"`.',
+        "",
+        "| on | name | ACL 1.0 | authorization | why |",
+        "|---|---|---|---|---|",
+        *map(_broker_right, broker_rights.OF_HALF_TOPIC),
     ]
 
 

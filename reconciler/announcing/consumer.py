@@ -89,6 +89,8 @@ class AnnouncementConsumer:
         self._turns: list[tuple[float, int, _Turn]] = []
         self._threads: list[threading.Thread] = []
         self._readers: dict[AnnouncementQueue, QueueReader] = {}
+        #: Queues that steps have turns for.
+        self._begun: set[AnnouncementQueue] = set()
         self._is_running = False
 
     def start(self) -> None:
@@ -99,6 +101,7 @@ class AnnouncementConsumer:
         self._stopping.clear()
         self._turns.clear()
         self._readers.clear()
+        self._begun.clear()
         for topic in dict.fromkeys(step.unique_key_topic for step in self._steps):
             self._call(_Turn(self._refresh_turn(topic)))
         self._call(_Turn(self._look_turn))
@@ -148,21 +151,28 @@ class AnnouncementConsumer:
                 logger.warning("queues_unknown: queues of %s cannot be listed: %s", topic, error)
                 return REFRESH_AGAIN_SECONDS
             for queue in found:
-                if queue not in self._readers:  # this turn alone adds those of its topic
+                if queue not in self._begun:  # this turn alone adds those of its topic
                     self._begin(steps, queue)
             return self._refresh_seconds if found else REFRESH_AGAIN_SECONDS
 
         return refresh
 
     def _begin(self, steps: Sequence[AnnouncementStep], queue: AnnouncementQueue) -> None:
-        reading = _Turn(lambda: reader.run_once())
-        reader = QueueReader(queue, source=self._source, clock=self._clock, wake=lambda: self._call(reading))
-        self._readers[queue] = reader
+        self._begun.add(queue)
+        reader = self._reader_of(queue.stored)
         for step in steps:
             if queue.queue_id < step.shards:
                 self._call(self._queue_turn(step, queue, reader))
             else:
                 self._report_extra(step, queue)
+
+    def _reader_of(self, stored: AnnouncementQueue) -> QueueReader:
+        if (known := self._readers.get(stored)) is not None:
+            return known
+        reading = _Turn(lambda: reader.run_once())
+        reader = QueueReader(stored, source=self._source, clock=self._clock, wake=lambda: self._call(reading))
+        self._readers[stored] = reader
+        return reader
 
     def _queue_turn(self, step: AnnouncementStep, queue: AnnouncementQueue, reader: QueueReader) -> _Turn:
         def run() -> float | None:

@@ -64,14 +64,14 @@ class PullUnderWay(Protocol):
 
 
 class AnnouncementSource(Protocol):
-    """The unique-key topic. Raises TransientError (try again) or BrokerRefused."""
+    """The unique-key topic, or the half topic. Raises TransientError (try again) or BrokerRefused."""
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         """Readable queues on every master of the route."""
         ...
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """One pull from the queue's master without waiting; the server filters by the tag's hash."""
+        """One pull from the queue's master without waiting; the server filters by the tag's hash, or the adapter."""
         ...
 
     def begin_pull(

@@ -30,11 +30,14 @@ class PulledAnnouncement:
     """The parts of a message of the unique-key topic that the rules need."""
 
     record: QueueRecord
-    #: The business topic, as the sender tagged it.
+    #: The business topic, as the sender tagged it. Of a half: what `half_tag` makes of shard and topic.
     tag: str | None
+    #: Of a half: its unique key.
     body: bytes
     #: Property RECONCILER_SIGNATURE.
     signature: str | None = None
+    #: Of a half: the tag that its message has.
+    message_tag: str | None = None
     #: Why the body could not be decompressed; None: it was read. The body is then the stored bytes.
     unreadable: str | None = None
 
@@ -96,15 +99,13 @@ class AnnouncementRules:
                 body=message.body[:BODY_BYTES_MAX],
             )
 
+    def tag_in(self, _queue: AnnouncementQueue) -> str:
+        """The tag of what is taken from any queue."""
+        return self.topic
+
     def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
         """What is admitted of all, and what is not."""
-        screened = [self.screen(queue, message) for message in messages]
-        admitted = [one for one in screened if isinstance(one, AdmittedKeys)]
-        return Screened(
-            unique_keys=[key for one in admitted for key in one.unique_keys],
-            apart=[key for one in admitted for key in one.apart],
-            refused=[one for one in screened if isinstance(one, RefusedAnnouncement)],
-        )
+        return _screened(self.screen(queue, message) for message in messages)
 
     def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
         body = message.body
@@ -132,6 +133,57 @@ class AnnouncementRules:
             unique_keys=tuple(key.unique_key for key in announcement.keys),
             apart=tuple(k.unique_key for k in announcement.keys if self.tags is not None and k.tag not in self.tags),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfRules:
+    """The halves that a subscription takes for announcements. They prove no commit.
+
+    A half has the tag of its message, so those that the group does not take are left out at once.
+    """
+
+    topic: str
+    #: Tags that the group takes; None: all.
+    tags: frozenset[str] | None = None
+
+    def tag_in(self, queue: AnnouncementQueue) -> str:
+        """The tag of what is taken for the shard of the queue."""
+        return half_tag(self.topic, queue.queue_id)
+
+    def screen(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
+        """The key of the half, or the refusal of one without a key. No keys: it is another topic's or shard's, or has a
+        tag that the group does not take."""
+        if message.tag != self.tag_in(queue) or (self.tags is not None and message.message_tag not in self.tags):
+            return AdmittedKeys()
+        try:
+            return AdmittedKeys(unique_keys=(decode_bare_key(message.body),))
+        except MalformedInput as error:
+            return RefusedAnnouncement(
+                queue=queue,
+                queue_offset=message.queue_offset,
+                reason="SHAPE",
+                detail=f"a half without a key that could be followed: {error}",
+                body=message.body[:BODY_BYTES_MAX],
+            )
+
+    def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
+        """What is admitted of all, and what is not."""
+        return _screened(self.screen(queue, message) for message in messages)
+
+
+def half_tag(topic: str, shard: int) -> str:
+    """What the halves of a shard are handed out by. No two are alike: a topic may be any text, a number is none."""
+    return f"{shard} {topic}"
+
+
+def _screened(messages: Iterable[AdmittedKeys | RefusedAnnouncement]) -> Screened:
+    screened = list(messages)
+    admitted = [one for one in screened if isinstance(one, AdmittedKeys)]
+    return Screened(
+        unique_keys=[key for one in admitted for key in one.unique_keys],
+        apart=[key for one in admitted for key in one.apart],
+        refused=[one for one in screened if isinstance(one, RefusedAnnouncement)],
+    )
 
 
 class _Refused(MalformedInput):

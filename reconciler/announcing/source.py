@@ -31,6 +31,24 @@ PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
 READ_BYTES_MAX = 1024 * 1024
 
 
+def announcement_of(record: MessageRecord) -> PulledAnnouncement:
+    """The record, as the rules need it."""
+    unreadable = None
+    try:
+        body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
+    except (MalformedInput, MissingDependency) as error:
+        # A compression bomb, a broken body, or a compression whose package is missing must not stop the queue. The
+        # outbox announces a good key again.
+        body, unreadable = record.body, str(error)
+    return PulledAnnouncement(
+        record=record_of(record),
+        tag=record.tags,
+        body=body,
+        unreadable=unreadable,
+        signature=record.properties.get(SIGNATURE_PROPERTY),
+    )
+
+
 class RemotingAnnouncementSource:
     """Pulls from masters without group membership or heartbeat. Thread-safe as client and routes are.
 
@@ -57,7 +75,7 @@ class RemotingAnnouncementSource:
         request = PullRequest(
             queue=message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
         )
-        return _batch(pull(self._client, master_of(self._routes, queue), request))
+        return batch_of(pull(self._client, master_of(self._routes, queue), request))
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
@@ -75,21 +93,31 @@ class RemotingAnnouncementSource:
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
         """One PULL_MESSAGE; in a topic whose records come in batches the record is one of several."""
         request = PullRequest(queue=message_queue(queue), offset=offset, group=self._group, maximum=1)
-        result = pull(self._client, master_of(self._routes, queue), request)
-        found = (record_of(record) for record in result.records if record.queue_offset == offset)
-        return SeenRecord(record=next(found, None), min_offset=result.min_offset, max_offset=result.max_offset)
+        return seen_at(offset, pull(self._client, master_of(self._routes, queue), request))
 
     def earliest(self, queue: AnnouncementQueue) -> int:
         """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
         return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
 
 
+def seen_at(offset: int, result: PullResult) -> SeenRecord:
+    """What an unfiltered pull shows of one offset."""
+    found = (record_of(record) for record in result.records if record.queue_offset == offset)
+    return SeenRecord(record=next(found, None), min_offset=result.min_offset, max_offset=result.max_offset)
+
+
 class RemotingPull:
     """A PULL_MESSAGE that waits for its answer: adapter of PullUnderWay."""
 
-    def __init__(self, answer: Future[Command], queue: MessageQueue) -> None:
+    def __init__(
+        self,
+        answer: Future[Command],
+        queue: MessageQueue,
+        read: Callable[[MessageRecord], PulledAnnouncement] = announcement_of,
+    ) -> None:
         self._answer = answer
         self._queue = queue
+        self._read = read
 
     @property
     def is_done(self) -> bool:
@@ -98,7 +126,7 @@ class RemotingPull:
 
     def batch(self) -> PulledBatch:
         """What was pulled; decoded by the thread that asks for it."""
-        return _batch(read_pull_answer(self._answer.result(timeout=0.0), self._queue))
+        return batch_of(read_pull_answer(self._answer.result(timeout=0.0), self._queue), self._read)
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Calls on the connection's reader thread."""
@@ -109,9 +137,10 @@ class RemotingPull:
         self._answer.cancel()
 
 
-def _batch(result: PullResult) -> PulledBatch:
+def batch_of(result: PullResult, read: Callable[[MessageRecord], PulledAnnouncement] = announcement_of) -> PulledBatch:
+    """The answer, with each record as the rules need it."""
     return PulledBatch(
-        messages=[announcement_of(record) for record in result.records],
+        messages=[read(record) for record in result.records],
         next_offset=result.next_offset,
         min_offset=result.min_offset,
         max_offset=result.max_offset,
@@ -130,21 +159,3 @@ def master_of(routes: Routes, queue: AnnouncementQueue) -> str:
 def message_queue(queue: AnnouncementQueue) -> MessageQueue:
     """The queue as the remoting client names it."""
     return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
-
-
-def announcement_of(record: MessageRecord) -> PulledAnnouncement:
-    """The record, as the rules need it."""
-    unreadable = None
-    try:
-        body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
-    except (MalformedInput, MissingDependency) as error:
-        # A compression bomb, a broken body, or a compression whose package is missing must not stop the queue. The
-        # outbox announces a good key again.
-        body, unreadable = record.body, str(error)
-    return PulledAnnouncement(
-        record=record_of(record),
-        tag=record.tags,
-        body=body,
-        unreadable=unreadable,
-        signature=record.properties.get(SIGNATURE_PROPERTY),
-    )

@@ -34,7 +34,7 @@ from reconciler.announcing.port import (
 from reconciler.announcing.proving import Held, held, newest_held, pull_behind, record_before
 from reconciler.announcing.queue_view import NEVER, JoinedQueue, QueueView
 from reconciler.announcing.reader import PULL_MESSAGES_MAX, HandedOut, ProvedPlace, QueueReader
-from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement, Screened
+from reconciler.announcing.rules import AnnouncementRules, HalfRules, PulledAnnouncement, Screened
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, beginning_before, with_record
@@ -64,7 +64,7 @@ class AnnouncementStep:
         half_sets: HalfSets,
         ledger: AnnouncementLedger,
         source: AnnouncementSource,
-        rules: AnnouncementRules,
+        rules: AnnouncementRules | HalfRules,
         token: str,
         clock: Clock,
         half_set_keys_max: int = HALF_SET_KEYS_MAX,
@@ -226,10 +226,10 @@ class AnnouncementStep:
             outcome = self._idle(queue, known, position)
         else:
             outcome = self._admit(queue, known, position, pulled)
-        self._join(known, start)
+        self._join(queue, known, start)
         return outcome
 
-    def _join(self, known: QueueView, start: ProvedPlace | None) -> None:
+    def _join(self, queue: AnnouncementQueue, known: QueueView, start: ProvedPlace | None) -> None:
         """Near the end of the queue the reader begins to collect for it; once this subscription has read by itself to
         where that began, it takes what was collected.
 
@@ -242,7 +242,8 @@ class AnnouncementStep:
             return
         if follower is None:
             if known.behind <= NEAR_OFFSETS_MAX:
-                known.follower = reader.follow(self.subscription.topic, position=known.position, wake=known.wake)
+                tag = self._rules.tag_in(queue)
+                known.follower = reader.follow(tag, position=known.position, wake=known.wake)
             return
         is_read = start is not None and known.position >= start.offset
         known.is_joined = start is not None and is_read and reader.is_still(start) and reader.is_following(follower)
@@ -289,7 +290,7 @@ class AnnouncementStep:
 
     def _pull(self, queue: AnnouncementQueue, known: QueueView, position: int) -> PulledBatch | None:
         """What lies behind the position; None: the queue is not the one that was read."""
-        tag, last = self.subscription.topic, known.last
+        tag, last = self._rules.tag_in(queue), known.last
         if last is None:
             pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
             is_another = known.beginnings and not pulled.is_offset_illegal and pulled.min_offset < position
@@ -485,7 +486,7 @@ class AnnouncementStep:
         if known.last is not None and pulled.next_offset - known.last.queue_offset <= NEAR_OFFSETS_MAX:
             return Held.SAME, known.last
         state, seen = record_before(
-            self._source, queue, tag=self.subscription.topic, following=pulled.next_offset, last=known.last
+            self._source, queue, tag=self._rules.tag_in(queue), following=pulled.next_offset, last=known.last
         )
         is_proof = state is Held.SAME or known.last is None
         return state, seen if is_proof else known.last

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reconciler.contract import least_rights
-from reconciler.contract.broker_rights import BrokerRight, Right
+from reconciler.contract.broker_rights import OF_ANNOUNCEMENTS, OF_HALF_TOPIC, BrokerRight, Right
 from reconciler.contract.least_rights import ANNOUNCING_SERVICE, IN_A_CLUSTER, SWEEP, TOPICS_CREATE, Role, SqlRight
 from reconciler.contract.urls import read_database_url, read_url
 from reconciler.errors import InvalidValue
@@ -131,7 +131,7 @@ def _at_redis(settings: Settings, roles: Sequence[Role], login: str) -> list[Sta
 
 def _at_brokers(settings: Settings, roles: Sequence[Role], login: str, *, has_plain_acl: bool) -> list[Statements]:
     rights: dict[tuple[str, str], dict[Right, None]] = {}
-    for role, right in [(one, right) for one in roles for right in one.brokers]:
+    for role, right in [(one, right) for one in roles for right in _needed_at_brokers(settings, one)]:
         granted = right.acl if has_plain_acl else right.authorization
         for name in _filled(settings, role, right) if granted else ():
             rights.setdefault((right.kind, name), {}).update(dict.fromkeys(granted))
@@ -140,6 +140,12 @@ def _at_brokers(settings: Settings, roles: Sequence[Role], login: str, *, has_pl
     lines = _plain_acl(rights, login) if has_plain_acl else _authorization(rights, login)
     statements = tuple(mqadmin(settings, *line) for line in lines)
     return [Statements(place=settings.rocketmq.name_servers, statements=statements)]
+
+
+def _needed_at_brokers(settings: Settings, role: Role) -> tuple[BrokerRight, ...]:
+    takes_announcements = set(OF_ANNOUNCEMENTS) <= set(role.brokers)
+    reads_halves = takes_announcements and any(one.reads_halves for one in settings.subscriptions)
+    return (*role.brokers, *OF_HALF_TOPIC) if reads_halves else role.brokers
 
 
 def mqadmin(settings: Settings, command: str, *arguments: str) -> str:

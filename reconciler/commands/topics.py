@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from reconciler.commands.asking.brokers import READER_GROUPS, masters
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.subscriptions import unique_key_topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,8 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
     those that exist are left as they are. Raises BrokerUnavailable if a name server or a master is away: a topic that
     is missing on one broker would cost announcements when the others are away.
     """
-    names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
-    wanted = [(name, settings.unique_key_topic.queues) for name in names] + [(settings.rocketmq.probe_topic, 1)]
+    queues = settings.unique_key_topic.queues
+    wanted = [*((name, queues) for name in unique_key_topics(settings)), (settings.rocketmq.probe_topic, 1)]
     created: list[CreatedTopic] = []
     with Connections.for_people(settings) as connections:
         admin = connections.admin

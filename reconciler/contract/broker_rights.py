@@ -101,6 +101,11 @@ OF_GROUPS_THAT_POP = (
     BrokerRight(kind="group", name=POP_GROUP, acl=("SUB",), why="retries are looked up"),
     _topic(f"%RETRY%{POP_GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
+#: Of subscriptions whose announcements are the half messages, by whoever takes announcements.
+OF_HALF_TOPIC = (
+    _group("TOOLS_CONSUMER", "SUB", why="half messages are read under this group, which every broker has"),
+    _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", authorization=_SUB_OR_GET, why="half messages are read"),
+)
 _PROBES = _topic(PROBE_TOPIC, "PUB", "SUB", why="probes show how far the index of each broker reaches back")
 
 OF_ANNOUNCING_SERVICE = (_topic(BUSINESS_TOPIC, "PUB", why="half messages are sent"), _ANNOUNCES)

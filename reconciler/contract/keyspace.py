@@ -17,7 +17,7 @@ of a shard live in one slot and one script may touch them.
 | K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status, explain |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
 | K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; proofs and those ms -> queue, proof, queue ...: what proved it; last -> number and time of the last round | round | round |
-| K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
+| K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic; "<broker>/half/<shard>" -> next offset of the broker's half queue, of which the shard takes its keys | announcement consumer | both |
 | K:proofs | HASH | "<broker>/<queue>" -> the offset that is read next, then queue offset, store time, commit-log offset and unique key of the last record that was seen before it; "<broker>/<queue>/trail" -> earlier records, a line each: one a minute for an hour, one an hour for 96 hours | announcement consumer | both |
 | K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |
 | K:round_lease | STRING | token of the reconciler that runs the rounds, a blank, a number that each renewal changes; expires | round | round |
@@ -66,6 +66,9 @@ TIMES_KEPT = 64
 AHEAD_MS_MAX = 1_000
 #: Most entries of K:covered, for the floor. Beyond it the entry goes that leaves the smallest gap for its age.
 COVERED_ROUNDS_MAX = 64
+
+#: Ends the name of a half queue.
+_HALF_QUEUE = "/half"
 
 #: Most members of K:apart. Beyond it keys are not set apart, and their tag is found out by one verdict a key.
 APART_KEYS_MAX = 250_000
@@ -193,6 +196,22 @@ def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str
     """The mark of one message in an inbox in Redis; of one business transaction where there is a business id."""
     identity = unique_key if business_id is None else f"business:{business_id}"
     return f"{INBOX_PREFIX}{{{environment}:{group}:{identity}}}"
+
+
+def half_queue(broker: str) -> str:
+    """The name under which the half queue of a broker is read. Its halves are of all topics and shards, so each shard
+    has a place of its own there: its number stands where the number of an announcement queue does."""
+    return f"{broker}{_HALF_QUEUE}"
+
+
+def broker_of(name: str) -> str:
+    """The broker of an announcement queue, or of a half queue."""
+    return name.removesuffix(_HALF_QUEUE)
+
+
+def is_half_queue(name: str) -> bool:
+    """Whether that is the name of a half queue."""
+    return name.endswith(_HALF_QUEUE)
 
 
 def offsets_field(broker: str, queue_id: int) -> str:

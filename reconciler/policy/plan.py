@@ -46,6 +46,8 @@ class SubscriptionPlan:
     since_ms: int | None = None
     #: It was noted at the first round; False: a person set it.
     is_since_noted: bool = False
+    #: Its announcements are the half messages: whether one was committed, nobody has said.
+    reads_halves: bool = False
 
     def answers_for(self, given_ms: int, *, skew_margin_seconds: float) -> bool:
         """False of a message that groups were given surely before `since_ms`; another server's clock told its time."""

@@ -190,6 +190,11 @@ class SubscriptionSettings(Section):
     topic: TopicName = Field(description="Business topic.")
     group: GroupName = Field(description="Consumer group.")
     tags: TagFilter = Field(default="*", description="Tag filter of the group, '*' or 'a || b'.")
+    announcements: Literal["unique_key_topic", "half_topic"] = Field(
+        default="unique_key_topic",
+        description="What tells of its messages: announcements of the services, or `half_topic`: the half messages, "
+        "where services hold none of our code. The producers of the topic need commit_queries then.",
+    )
     inbox_url: DatabaseUrls | None = Field(
         default=None,
         description="Database of its inbox, or a list where the handler's database is a function of the message. "
@@ -214,6 +219,11 @@ class SubscriptionSettings(Section):
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         default=list(REPAIR_ORDER_DEFAULT), description="Rungs of the repair ladder, in order."
     )
+
+    @property
+    def reads_halves(self) -> bool:
+        """Its announcements are the half messages."""
+        return self.announcements == "half_topic"
 
     @property
     def inbox_urls(self) -> tuple[SecretText, ...]:
@@ -466,6 +476,7 @@ def contradictions(settings: Settings) -> list[str]:
     problems += notifier_problems(settings.notifiers)
     problems += _check_answerers(settings.producers)
     problems += _check_queries(settings)
+    problems += _check_halves(settings)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:
         problems.append(
@@ -550,3 +561,15 @@ def _check_queries(settings: Settings) -> list[str]:
                     f"{where}: nothing is sent by a commit query yet; set repairs.topics.{topic} = false (shadow mode)"
                 )
     return problems
+
+
+def _check_halves(settings: Settings) -> list[str]:
+    """A half proves no commit, and an outbox that has no row of it disproves none: a query must answer for each."""
+    return [
+        f'subscriptions[{number}].announcements = "half_topic": a half proves no commit, and producers[{place}], which '
+        f"sends {s.topic}, has no commit_queries that tell which half was committed; set them"
+        for number, s in enumerate(settings.subscriptions)
+        if s.reads_halves
+        for place, producer in enumerate(settings.producers)
+        if s.topic in producer.topics and producer.commit_queries is None
+    ]

@@ -6,14 +6,17 @@ from reconciler.announcing.consumer import AnnouncementConsumer, process_token
 from reconciler.announcing.looking import AnnouncementLook
 from reconciler.announcing.outage_watch import OutageWatch
 from reconciler.announcing.port import AnnouncementLog
-from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.rules import AnnouncementRules, HalfRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
+from reconciler.halves.announced import HalfTopicSource, SourceByTopic
+from reconciler.policy.commit_evidence import CommitEvidence
+from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.shards.sets import RedisHalfSets
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.shard_numbers import ShardNumbers
-from reconciler.wiring.subscriptions import subscription_of
+from reconciler.wiring.subscriptions import announcement_topic, subscription_of
 
 __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_stored_shards"]
 
@@ -22,7 +25,11 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     """One consumer for every subscription; not started. It pulls over connections of its own: a pull that is not
     answered in time ends its connection, and a repair that waits on the same one would be in doubt."""
     settings, evidence = connections.settings, commit_evidence(connections.settings)
-    source = RemotingAnnouncementSource(connections.new_client(), connections.rocketmq.routes)
+    shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
+    of_halves = {one.topic for one in settings.subscriptions if one.reads_halves}
+    source = SourceByTopic(
+        RemotingAnnouncementSource(client, routes), HalfTopicSource(client, routes, topics=of_halves, shards=shards)
+    )
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
     ledger = connections.ledger.announcements
@@ -31,19 +38,12 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     steps = [
         AnnouncementStep(
             subscription_of(settings, configured),
-            unique_key_topic=settings.unique_key_topic.name_for(configured.topic),
-            shards=settings.unique_key_topic.queues,
+            unique_key_topic=announcement_topic(settings, configured),
+            shards=shards,
             half_sets=half_sets,
             ledger=ledger,
             source=source,
-            rules=AnnouncementRules(
-                environment=settings.environment,
-                topic=configured.topic,
-                bare_keys=settings.unique_key_topic.bare_keys,
-                signature_secret=settings.unique_key_topic.signature_key,
-                # Rows of an outbox hold the tag of each key.
-                tags=configured.tag_set if evidence.of_topic(configured.topic).has_outbox else None,
-            ),
+            rules=_rules(settings, configured, evidence.of_topic(configured.topic)),
             token=token,
             clock=connections.clock,
             half_set_keys_max=settings.redis.half_set_keys_max,
@@ -56,6 +56,21 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     ]
     look = AnnouncementLook(steps, half_sets, outages, clock=connections.clock)
     return AnnouncementConsumer(steps, source, look, clock=connections.clock)
+
+
+def _rules(
+    settings: Settings, configured: SubscriptionSettings, evidence: CommitEvidence
+) -> AnnouncementRules | HalfRules:
+    if configured.reads_halves:
+        return HalfRules(topic=configured.topic, tags=configured.tag_set)
+    return AnnouncementRules(
+        environment=settings.environment,
+        topic=configured.topic,
+        bare_keys=settings.unique_key_topic.bare_keys,
+        signature_secret=settings.unique_key_topic.signature_key,
+        # Rows of an outbox hold the tag of each key.
+        tags=configured.tag_set if evidence.has_outbox else None,
+    )
 
 
 def require_stored_shards(connections: Connections) -> None:

@@ -72,6 +72,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         has_several_inboxes=len(effects.inboxes_of(subscription_of(settings, s))) > 1,
                         lag_alarm_seconds=s.lag_alarm_seconds,
                         since_ms=s.since_ms,
+                        reads_halves=s.reads_halves,
                     )
                     for s in configured
                 ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.settings.schema import Settings, SubscriptionSettings
 
 #: By so much the clock of who wrote `since` may be ahead of this host's.
@@ -14,6 +15,17 @@ SINCE_AHEAD_MS = 60_000
 def subscription_of(settings: Settings, configured: SubscriptionSettings) -> Subscription:
     """The unit of reconciliation behind a [[subscriptions]] section."""
     return Subscription(environment=settings.environment, topic=configured.topic, group=configured.group)
+
+
+def announcement_topic(settings: Settings, configured: SubscriptionSettings) -> str:
+    """The topic that tells of a subscription's messages."""
+    return HALF_TOPIC if configured.reads_halves else settings.unique_key_topic.name_for(configured.topic)
+
+
+def unique_key_topics(settings: Settings) -> tuple[str, ...]:
+    """Topics of announcements that some subscription reads."""
+    names = (settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions if not s.reads_halves)
+    return tuple(dict.fromkeys(names))
 
 
 def find_subscription(settings: Settings, topic: str, group: str) -> SubscriptionSettings:

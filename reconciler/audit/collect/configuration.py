@@ -37,6 +37,7 @@ SUBSCRIPTION_NAMES = frozenset(
         "topic",
         "group",
         "tags",
+        "announcements",
         "inbox_url",
         "inbox_keep_days",
         "grace_period_seconds",

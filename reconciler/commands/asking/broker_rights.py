@@ -16,6 +16,7 @@ from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.queue_scan import SCAN_GROUP
+from reconciler.halves.half_topic import TOOLS_GROUP
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.codes import (
@@ -27,8 +28,9 @@ from reconciler.rocketmq.wire.codes import (
     dead_letter_topic,
     retry_topic,
 )
+from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.subscriptions import subscription_of
+from reconciler.wiring.subscriptions import subscription_of, unique_key_topics
 
 #: Refusals that one line shows.
 RIGHTS_SHOWN_MAX = 5
@@ -91,8 +93,8 @@ def _questions(
 
         return pull_at_end
 
-    for topic in dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions):
-        yield read(topic, PULL_GROUP)
+    for topic, group in _announced_in(settings):
+        yield read(topic, group)
     yield look_up(settings.rocketmq.probe_topic)
     with suppress(ReconcilerError):
         facts = connections.rocketmq.families.facts(address)
@@ -119,3 +121,9 @@ def _questions(
             yield partial(offsets.maximum, address, MessageQueue(topic=retry, broker_name=broker, queue_id=0))
     for producer in settings.producers:
         yield partial(admin.producer_connections, address, producer.group)
+
+
+def _announced_in(settings: Settings) -> list[tuple[str, str]]:
+    """What announcements are read from, and under which group."""
+    halves = [(HALF_TOPIC, TOOLS_GROUP)] if any(s.reads_halves for s in settings.subscriptions) else []
+    return [*((topic, PULL_GROUP) for topic in unique_key_topics(settings)), *halves]

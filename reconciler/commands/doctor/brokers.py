@@ -9,12 +9,14 @@ from reconciler.commands.asking.brokers import READER_GROUPS, broker_fact, broke
 from reconciler.commands.asking.check_services import check_services
 from reconciler.commands.diagnosis import Diagnosis, as_told, failed, listed
 from reconciler.commands.doctor.areas import area
+from reconciler.commands.doctor.half_topics import check_half_topics
 from reconciler.commands.doctor.rocksdb import check_rocksdb
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ConfigurationError, ReconcilerError, TopicNotFound, without_remedy
 from reconciler.rocketmq.client.demands import PeerDemand, demand_behind, remedy_of
 from reconciler.rocketmq.client.families import Families
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.subscriptions import unique_key_topics
 
 NAME_SERVER = Code("doctor.name-server", address=Field.NAME)
 KNOWS_BROKERS = Code("doctor.knows-brokers", brokers=Field.NAMES)
@@ -129,11 +131,12 @@ def check_topics(connections: Connections) -> Iterator[Diagnosis]:
     """Topics of our own on every master with the queues of the settings; those of the services at all."""
     settings = connections.settings
     topics = dict.fromkeys(s.topic for s in settings.subscriptions)
-    for name in dict.fromkeys(map(settings.unique_key_topic.name_for, topics)):
+    for name in unique_key_topics(settings):
         yield _topic(connections, name, settings.unique_key_topic.queues)
     yield _topic(connections, settings.rocketmq.probe_topic, 1)
     for topic in topics:
         yield _topic(connections, topic, None)
+    yield from check_half_topics(connections)
 
 
 def _topic(connections: Connections, topic: str, queues: int | None) -> Diagnosis:

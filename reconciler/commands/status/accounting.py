@@ -6,14 +6,17 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
+from reconciler.announcing.rules import half_tag
 from reconciler.commands.asking.availability import BROKER_AWAY, broker_away, broker_name
 from reconciler.commands.asking.environment import traces_of
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.keyspace import broker_of, half_queue, is_half_queue
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, ReconcilerError, RedisAway, TopicNotFound
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.witness_role import no_sweep
+from reconciler.halves.announced import HalfQueues
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
@@ -21,6 +24,7 @@ from reconciler.policy.ports.evidence import InboxEvidence
 from reconciler.policy.ports.ledger import Candidates
 from reconciler.policy.ports.rounds import ShardMemory, ShardReading
 from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.telling.account import (
     RUN_LIVES_MS,
     Account,
@@ -90,6 +94,12 @@ class Accounting:
         self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
         #: Subscriptions share their unique-key topic, and as a rule what was read of it.
         self._ends_of = cache(lambda name, known: self._ends.of_topic(name, dict(known)))
+        halves = HalfQueues(
+            connections.rocketmq.client,
+            connections.rocketmq.routes,
+            shards=self._settings.unique_key_topic.queues,
+        )
+        self._halves_of = cache(lambda topic, taken: halves.of_topic(topic, dict(taken)))
         self._outboxes = cache(self._look_into_outboxes)
         self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
         #: UNKNOWN keys of the subscriptions whose account was made.
@@ -103,7 +113,7 @@ class Accounting:
         Raises DatabaseAway if the ledger is away. Another witness that does not answer proves no time at all.
         """
         links = [link for _, _, link in self._outboxes(topic.topic)]
-        links += self._queue_links(topic, rounds)
+        links += self._half_links(topic, rounds) if plan.reads_halves else self._queue_links(topic, rounds)
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
         if ours:
             links.append(rounds_link(ours, shards=topic.shards, asked_ms=self._asked_ms))
@@ -166,12 +176,53 @@ class Accounting:
         of_topic = {(source.producer_group, url) for source, url in outboxes}
         return [one for one in outbox_databases(self._settings) if (one.owner, one.url) in of_topic]
 
+    def _half_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
+        """Of the half queue of each broker that may have halves of the topic: each shard takes its own out of it."""
+        retired = self._settings.rocketmq.retired_brokers
+        taken = {
+            (broker_of(name), shard): offset
+            for (name, shard), offset in _taken(rounds, retired=[half_queue(one) for one in retired]).items()
+            if is_half_queue(name)
+        }
+        first: dict[str, int] = {}
+        for (broker, _), offset in taken.items():
+            first[broker] = min(offset, first.get(broker, offset))
+        try:
+            found, silent = self._halves_of(topic.topic, tuple(sorted(first.items())))
+        except TopicNotFound:
+            yield Link(until_ms=None, cause=NO_TOPIC(topic=topic.topic), needs=("rocketmq",))
+            return
+        except ReconcilerError as error:
+            yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)), needs=("rocketmq",))
+            return
+        yield from self._silent_brokers(silent, HALF_TOPIC)
+        for shard in sorted({stored.done.shard.number for stored in rounds} & set(range(topic.shards))):
+            for broker, waiting in found.items():
+                place = taken.get((broker, shard))
+                tag = half_tag(topic.topic, shard)
+                seen = QueueReading(
+                    queue=AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=broker, queue_id=0),
+                    begin=waiting.begin,
+                    end=waiting.end,
+                    taken=place,
+                    waiting_since_ms=waiting.waiting_since_ms(tag, waiting.begin if place is None else place),
+                )
+                yield queue_link(seen, asked_ms=self._asked_ms)
+
+    def _silent_brokers(self, silent: Mapping[str, str], topic: str) -> Iterator[Link]:
+        for broker, why in sorted(silent.items()):
+            if broker not in self._settings.rocketmq.retired_brokers:
+                self.away.setdefault(broker_name(broker), broker_away(broker, why))
+                cause = NO_OFFSETS(broker=broker, topic=topic, why=why)
+                yield Link(until_ms=None, cause=cause, needs=("rocketmq", broker_name(broker)))
+
     def _queue_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
         name = self._settings.unique_key_topic.name_for(topic.topic)
-        retired = self._settings.rocketmq.retired_brokers
-        taken = _taken(rounds, retired=retired)
+        taken = _taken(rounds, retired=self._settings.rocketmq.retired_brokers)
         known: dict[str, list[int]] = {}
         for broker, number in taken:
+            if is_half_queue(broker):  # the subscription read halves before
+                continue
             known.setdefault(broker, []).append(number)
         try:
             ends, silent = self._ends_of(name, tuple((one, tuple(sorted(known[one]))) for one in sorted(known)))
@@ -181,11 +232,7 @@ class Accounting:
         except ReconcilerError as error:
             yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)), needs=("rocketmq",))
             return
-        for broker, why in sorted(silent.items()):
-            if broker not in retired:
-                self.away.setdefault(broker_name(broker), broker_away(broker, why))
-                cause = NO_OFFSETS(broker=broker, topic=name, why=why)
-                yield Link(until_ms=None, cause=cause, needs=("rocketmq", broker_name(broker)))
+        yield from self._silent_brokers(silent, name)
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
             is_extra = end.queue.queue_id >= topic.shards

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.keyspace import is_half_queue
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.telling.ports.reports import LedgerReports, RepairCount, StoredRound, VerdictCount
 
 DAMAGED_VERDICTS = Code("status.damaged-verdicts", subscription=Field.NAME, number=Field.COUNT, damage=Field.TEXT)
@@ -85,7 +87,8 @@ def refused_announcements(
         for name, offset in stored.done.offsets.items():
             broker, _, number = name.rpartition("/")
             if number == str(stored.done.shard.number):
-                queue = AnnouncementQueue(unique_key_topic=unique_key_topic, broker=broker, queue_id=int(number))
+                topic = HALF_TOPIC if is_half_queue(broker) else unique_key_topic
+                queue = AnnouncementQueue(unique_key_topic=topic, broker=broker, queue_id=int(number))
                 ends[queue] = max(offset, ends.get(queue, 0))
     found = [
         kept
@@ -98,5 +101,5 @@ def refused_announcements(
     if found:
         newest = max(found, key=lambda kept: kept.seen_at_ms).refused
         yield REFUSED_ANNOUNCEMENTS(
-            number=len(found), topic=unique_key_topic, reason=str(newest.reason), why=newest.detail[:200]
+            number=len(found), topic=newest.queue.unique_key_topic, reason=str(newest.reason), why=newest.detail[:200]
         )

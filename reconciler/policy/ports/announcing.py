@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from reconciler.contract.keyspace import is_half_queue
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard, Subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementQueue:
-    """One queue of the unique-key topic on one broker; its number is the shard."""
+    """One queue of the unique-key topic on one broker; its number is the shard.
 
+    Of the half topic: one shard's place in the only queue.
+    """
+
+    #: Or the half topic.
     unique_key_topic: str
+    #: Its name; of the half topic what `half_queue` makes of it (contract/keyspace.py).
     broker: str
     queue_id: int
+
+    @property
+    def stored(self) -> AnnouncementQueue:
+        """The queue that its broker stores, which one reader reads for all places in it."""
+        return replace(self, queue_id=0) if is_half_queue(self.broker) else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.clock import ManualClock
+from reconciler.commands.rights import statements_of
+from reconciler.contract import least_rights
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.policy.commit_query import BusinessAnswer
 from reconciler.policy.evidence import StoredMessage
@@ -19,6 +21,8 @@ from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.wiring.commit_queries import OpenQueries, configured_queries
 from reconciler.wiring.databases import commit_evidence
+from reconciler.wiring.rounds import topic_plans
+from reconciler.wiring.subscriptions import unique_key_topics
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.world import PRODUCER_GROUP, key
 
@@ -103,6 +107,29 @@ def test_a_query_that_could_send_or_is_not_alone_is_refused(
 
 def test_shadow_mode_of_all_topics_is_enough(make: Make, tmp_path: Path) -> None:
     make(section(declared(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
+
+
+HALVES = '[[subscriptions]]\ntopic = "ORDERS"\ngroup = "stock"\nannouncements = "half_topic"\n'
+
+
+@pytest.mark.parametrize("other", ["", 'outbox_url = "sqlite:////tmp/o.db"'])
+def test_halves_that_nothing_but_an_outbox_or_nothing_at_all_could_judge_are_refused(make: Make, other: str) -> None:
+    """A half proves no commit, and one without an outbox row may have been committed by a service that has none."""
+    with pytest.raises(ConfigurationError) as refused:
+        make(f'[[producers]]\ngroup = "quiet"\ntopics = ["ORDERS"]\n{other}\n', HALVES)
+    assert "a half proves no commit, and producers[0], which sends ORDERS, has no commit_queries" in str(refused.value)
+
+
+def test_one_deployment_reads_announcements_and_halves(make: Make, tmp_path: Path) -> None:
+    quiet = '[[producers]]\ngroup = "quiet"\ntopics = ["BILLS"]\n'
+    orders = section(declared(tmp_path, "ORDERS"), "ORDERS")
+    settings = make(orders + quiet, SHADOW + HALVES, topics=("ORDERS", "BILLS"))
+    plans = {plan.group: plan.reads_halves for topic in topic_plans(settings) for plan in topic.subscriptions}
+    assert plans == {"billing": False, "stock": True}
+    assert unique_key_topics(settings) == ("RECONCILER_UNIQUE_KEY",)
+    assert not commit_evidence(settings).of_topic("ORDERS").trusts_announcements
+    (statements,) = statements_of(settings, "brokers", [least_rights.RUN], login="run")
+    assert "Group:TOOLS_CONSUMER" in " ".join(statements.statements)
 
 
 def test_a_file_that_is_edited_keeps_its_meaning_for_the_process(make: Make, tmp_path: Path) -> None:

@@ -1,0 +1,212 @@
+"""Halves as announcements: adapter of AnnouncementSource over the half topics of the brokers that have the topics.
+
+A broker has one half queue for all topics, so each shard has a place of its own there, and one reader serves all. What
+is read leaves no trace, as in half_topic.py. A half announces a key, and proves no commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from zlib import crc32
+
+from reconciler.announcing.port import AnnouncementSource, PulledBatch, PullUnderWay, SeenRecord
+from reconciler.announcing.rules import PulledAnnouncement, half_tag
+from reconciler.announcing.source import RemotingPull, batch_of, seen_at
+from reconciler.contract.keyspace import broker_of, half_queue
+from reconciler.contract.queue_proof import record_of
+from reconciler.errors import BrokerUnavailable, ReconcilerError, TopicNotFound
+from reconciler.evidence.stored_message import real_topic
+from reconciler.halves.half_topic import TOOLS_GROUP
+from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.rocketmq.client.demands import explained
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, pull, submit_pull
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from reconciler.rocketmq.wire.record import MessageRecord
+
+#: Halves of one queue that are looked at to tell since when some of them wait.
+WAITING_READ_MAX = 2_000
+
+
+class HalfTopicSource:
+    """Pulls from masters under a group that every broker has. Thread-safe as client and routes are."""
+
+    def __init__(self, client: RemotingClient, routes: Routes, *, topics: Collection[str], shards: int) -> None:
+        """`topics`: those whose halves are read; brokers that have none of them are not asked."""
+        self._client = client
+        self._routes = routes
+        self._offsets = Offsets(client)
+        self._topics = topics
+        self._shards = shards
+
+    def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
+        """A place a shard on every master of the topics. The half topic itself has no route."""
+        return [
+            AnnouncementQueue(unique_key_topic=unique_key_topic, broker=half_queue(broker), queue_id=number)
+            for broker in sorted(half_masters(self._routes, self._topics))
+            for number in range(self._shards)
+        ]
+
+    def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        """One PULL_MESSAGE that the broker answers at once. It filters nothing: halves have tags of their messages."""
+        batch = batch_of(self._pulled(queue, offset, max_messages), self._half)
+        return replace(batch, messages=[half for half in batch.messages if half.tag == tag])
+
+    def begin_pull(
+        self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
+    ) -> PullUnderWay:
+        """One PULL_MESSAGE that the broker may hold."""
+        request = replace(_request(queue, offset, max_messages), suspend_seconds=hold_seconds)
+        return RemotingPull(submit_pull(self._client, self._master(queue), request), request.queue, self._half)
+
+    def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
+        """One PULL_MESSAGE."""
+        return seen_at(offset, self._pulled(queue, offset, 1))
+
+    def earliest(self, queue: AnnouncementQueue) -> int:
+        """GET_MIN_OFFSET: a pull below it makes some brokers write an OffsetMovedEvent."""
+        return max(0, self._offsets.minimum(self._master(queue), half_message_queue(queue)))
+
+    def _pulled(self, queue: AnnouncementQueue, offset: int, maximum: int) -> PullResult:
+        return pull(self._client, self._master(queue), _request(queue, offset, maximum))
+
+    def _half(self, record: MessageRecord) -> PulledAnnouncement:
+        return half_announcement(record, shards=self._shards)
+
+    def _master(self, queue: AnnouncementQueue) -> str:
+        name = broker_of(queue.broker)
+        address = half_masters(self._routes, self._topics).get(name)
+        if address is None:
+            raise BrokerUnavailable(f"broker {name} has no master in the route of {', '.join(sorted(self._topics))}")
+        return address
+
+
+class SourceByTopic:
+    """Announcements from the unique-key topic, halves from the half topic. As thread-safe as both are."""
+
+    def __init__(self, announcements: AnnouncementSource, halves: AnnouncementSource) -> None:
+        self._announcements = announcements
+        self._halves = halves
+
+    def _of(self, topic: str) -> AnnouncementSource:
+        return self._halves if topic == HALF_TOPIC else self._announcements
+
+    def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
+        """As that of the topic."""
+        return self._of(unique_key_topic).queues(unique_key_topic)
+
+    def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        """As that of the topic."""
+        return self._of(queue.unique_key_topic).pull(queue, tag=tag, offset=offset, max_messages=max_messages)
+
+    def begin_pull(
+        self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
+    ) -> PullUnderWay:
+        """As that of the topic."""
+        begin = partial(self._of(queue.unique_key_topic).begin_pull, queue, offset=offset)
+        return begin(max_messages=max_messages, hold_seconds=hold_seconds)
+
+    def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
+        """As that of the topic."""
+        return self._of(queue.unique_key_topic).look(queue, offset=offset)
+
+    def earliest(self, queue: AnnouncementQueue) -> int:
+        """As that of the topic."""
+        return self._of(queue.unique_key_topic).earliest(queue)
+
+
+def half_masters(routes: Routes, topics: Collection[str]) -> dict[str, str]:
+    """Broker -> address of its master, of every broker that has one of the topics: their halves lie there."""
+    found: dict[str, str] = {}
+    for topic in topics:
+        with suppress(TopicNotFound):  # no producer has sent to it yet, or doctor tells it
+            found |= routes.masters(topic)
+    return found
+
+
+def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnouncement:
+    """The half, as the rules need it: of its body nothing. One that was put back has the key of the first copy."""
+    key = record.unique_key.encode(errors="replace")
+    return PulledAnnouncement(
+        record=record_of(record),
+        tag=half_tag(real_topic(record), crc32(key) % shards),
+        body=key,
+        message_tag=record.tags,
+    )
+
+
+def half_message_queue(queue: AnnouncementQueue) -> MessageQueue:
+    """The queue as the remoting client names it."""
+    return MessageQueue(topic=HALF_TOPIC, broker_name=broker_of(queue.broker), queue_id=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingHalves:
+    """The half queue of one broker, and its first halves from a place on, as far as they were read."""
+
+    begin: int
+    #: Offset that the next half gets.
+    end: int
+    #: Offset, store time and tag of each (announcing/rules.py: half_tag).
+    halves: tuple[tuple[int, int, str | None], ...] = ()
+    #: False: not up to the end.
+    is_whole: bool = True
+
+    def waiting_since_ms(self, tag: str, offset: int) -> int | None:
+        """Store time of the first one with the tag at or behind an offset, or of one before it where it was not read;
+        None: there is none."""
+        behind = (at_ms for place, at_ms, its in self.halves if place >= offset and its == tag)
+        return next(behind, None if self.is_whole or not self.halves else self.halves[-1][1])
+
+
+class HalfQueues:
+    """What waits in half queues, for who only looks. Thread-safe, holds no state."""
+
+    def __init__(self, client: RemotingClient, routes: Routes, *, shards: int) -> None:
+        self._client = client
+        self._routes = routes
+        self._offsets = Offsets(client)
+        self._shards = shards
+
+    def of_topic(self, topic: str, taken: Mapping[str, int]) -> tuple[dict[str, WaitingHalves], Mapping[str, str]]:
+        """By broker, of all that may have halves of the topic; and what keeps a broker from telling.
+
+        `taken`: broker -> from which offset on its halves are looked at. Raises TopicNotFound or BrokerUnavailable.
+        """
+        self._routes.expect(topic, taken)
+        found: dict[str, WaitingHalves] = {}
+        silent: dict[str, str] = {}
+        for place in self._routes.whereabouts(topic):
+            name = place.broker_name
+            if place.master is None or place.doubt:
+                silent[name] = place.doubt or place.detail
+                continue
+            try:
+                found[name] = self._of(place.master, name, taken.get(name))
+            except ReconcilerError as error:
+                silent[name] = explained(error, place.master)
+        return found, silent
+
+    def _of(self, address: str, broker: str, offset: int | None) -> WaitingHalves:
+        queue = MessageQueue(topic=HALF_TOPIC, broker_name=broker, queue_id=0)
+
+        # The end last, as in QueueEnds.
+        begin, end = max(0, self._offsets.minimum(address, queue)), self._offsets.maximum(address, queue)
+        at, halves = max(begin, offset or 0), list[tuple[int, int, str | None]]()
+        while at < end and len(halves) < WAITING_READ_MAX:
+            result = pull(self._client, address, PullRequest(queue=queue, offset=at, group=TOOLS_GROUP))
+            if result.next_offset <= at:
+                raise BrokerUnavailable(f"{queue}: nothing at offset {at} although the queue ends at {end}")
+            read = (half_announcement(one, shards=self._shards) for one in result.records)
+            halves += [(one.queue_offset, one.record.stored_at_ms, one.tag) for one in read]
+            at = result.next_offset
+        return WaitingHalves(begin=begin, end=end, halves=tuple(halves), is_whole=at >= end)
+
+
+def _request(queue: AnnouncementQueue, offset: int, maximum: int) -> PullRequest:
+    return PullRequest(queue=half_message_queue(queue), offset=offset, group=TOOLS_GROUP, maximum=maximum)
