@@ -12,6 +12,7 @@ class Verdict(StrEnum):
     """What became of a key. `MEANINGS` explains each for people; docs are generated from it."""
 
     CONSUMED = "CONSUMED"
+    DELIVERED = "DELIVERED"
     DELIVERED_NOT_APPLIED = "DELIVERED_NOT_APPLIED"
     LAGGING = "LAGGING"
     RETRYING = "RETRYING"
@@ -43,6 +44,7 @@ class Undecided(StrEnum):
 #: What was seen, and what happens next.
 MEANINGS: dict[Verdict, Code] = {
     Verdict.CONSUMED: Code("verdict.consumed"),
+    Verdict.DELIVERED: Code("verdict.delivered"),
     Verdict.DELIVERED_NOT_APPLIED: Code("verdict.delivered-not-applied"),
     Verdict.LAGGING: Code("verdict.lagging"),
     Verdict.RETRYING: Code("verdict.retrying"),
@@ -64,6 +66,7 @@ _KEY: Mapping[str, Field] = {"unique_key": Field.NAME}
 #: What ends a verdict: the act of a person, or that there is none.
 ENDINGS: dict[Verdict, Code] = {
     Verdict.CONSUMED: Code("ending.consumed"),
+    Verdict.DELIVERED: Code("ending.delivered"),
     Verdict.DELIVERED_NOT_APPLIED: Code("ending.delivered-not-applied", **_KEY),
     Verdict.LAGGING: Code("ending.lagging"),
     Verdict.RETRYING: Code("ending.retrying"),
@@ -85,7 +88,7 @@ ENDINGS: dict[Verdict, Code] = {
 LOSSES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED, Verdict.ROLLED_BACK_WRONGLY, Verdict.EXPIRED})
 
 #: A candidate with one of these leaves pending without a repair.
-SETTLING = frozenset({Verdict.CONSUMED, Verdict.FILTERED, Verdict.BEFORE_SINCE, Verdict.REJECTED})
+SETTLING = frozenset({Verdict.CONSUMED, Verdict.DELIVERED, Verdict.FILTERED, Verdict.BEFORE_SINCE, Verdict.REJECTED})
 
 #: A candidate with one of these leaves pending for the quarantine; a person must look.
 QUARANTINING = frozenset(

@@ -419,7 +419,7 @@ def read_status(
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
         unswept=tuple(unswept(connections)),
         standing=_standing_check_services(connections) if sees_check_services else (),
-        rejected=tuple(rejected(verdicts)),
+        rejected=tuple(rejected(verdicts, reads_halves=_reading_halves(settings))),
         doubled=tuple(double_effects(reports, verdicts, settings.environment)),
         unproved=tuple(doubted_witnesses(doubted, within_seconds=life_seconds)),
         damaged=(*damaged_rows(verdicts, repairs), *_on_its_way(connections, rounds, newest, readings, now_ms=now_ms)),
@@ -498,6 +498,10 @@ def _status_of(
         lag=_lag(assembly, plan, watermark, (pending, oldest_ms), asked_ms=asked_ms),
         since_ms=assembly.ledger.rounds.since_ms(subscription) if plan.since_ms is None else plan.since_ms,
     )
+
+
+def _reading_halves(settings: Settings) -> frozenset[Subscription]:
+    return frozenset(subscription_of(settings, one) for one in settings.subscriptions if one.reads_halves)
 
 
 def _lag(

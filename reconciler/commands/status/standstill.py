@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -119,13 +119,16 @@ def history_behind(
     return [HISTORY_BEHIND(subscription=str(subscription), seconds=round(behind_seconds))]
 
 
-def rejected(verdicts: Iterable[VerdictCount]) -> list[Fact]:
+def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscription] = ()) -> list[Fact]:
     """Announced keys that no configured outbox has as committed: foreign announcements, or an outbox is not configured.
 
     The second kind would be lost messages that are settled without repair, and the verdict is the same.
+    `reads_halves`: of these it is what becomes of each half that was rolled back.
     """
     return [
-        REJECTED(subscription=str(v.subscription), number=v.count) for v in verdicts if v.verdict is Verdict.REJECTED
+        REJECTED(subscription=str(v.subscription), number=v.count)
+        for v in verdicts
+        if v.verdict is Verdict.REJECTED and v.subscription not in reads_halves
     ]
 
 

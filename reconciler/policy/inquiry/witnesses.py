@@ -173,6 +173,13 @@ class Witnesses:
         read = self._queries.look_up(files[0].topic.topic, copies)
         return [replace(file, business=read[file.unique_key]) for file in files]
 
+    def ask_business(self, files: Sequence[F]) -> list[F]:
+        """The rows of the business, found by the halves that brokers show; without a half nothing is known of one."""
+        found = self.find_halves(files)
+        shown = [file for file in found if file.key_copy is not None]
+        asked = {file.unique_key: file for file in self._ask_business(shown)} if shown else {}
+        return [asked.get(file.unique_key, file) for file in found]
+
     def find_halves(self, files: Sequence[F]) -> list[F]:
         """With the halves that brokers show, and no proof of their index: that none is shown proves nothing."""
         unproved = Horizon(at_ms={})

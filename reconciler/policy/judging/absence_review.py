@@ -28,6 +28,7 @@ from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.policy.commit_query import is_committed
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import late_effects_ms
 from reconciler.policy.judging.judge import Judge, JudgedKey
@@ -165,6 +166,8 @@ def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
         return suspect.inbox is not None and not suspect.inbox.is_unknown
     if suspect.outbox is not None:
         return any(row.commit is not None for row in suspect.outbox.records)
+    if suspect.business is not None:
+        return is_committed(suspect.business)
     return suspect.inbox is not None and suspect.inbox.is_found
 
 
@@ -185,11 +188,17 @@ def pause_seconds(
     is_untold = row.is_dismissed and not suspect.group.has_inbox
     if is_final or is_untold or stood_seconds >= retention_seconds:
         return None
-    asked = suspect.outbox or suspect.inbox
-    if asked is None or asked.is_unknown:
+    if not _is_answered(suspect):
         return ASK_AGAIN_SECONDS_MIN
     doublings = max(0, int(stood_seconds // ASK_AGAIN_SECONDS_MIN).bit_length() - 1)
     return Backoff(ASK_AGAIN_SECONDS_MIN, ASK_AGAIN_SECONDS_MAX).pause_seconds(doublings)
+
+
+def _is_answered(suspect: Suspect) -> bool:
+    if suspect.business is not None:
+        return suspect.business.why is None
+    asked = suspect.outbox or suspect.inbox
+    return asked is not None and not asked.is_unknown
 
 
 def _note_of(taken_back: Sequence[Candidate]) -> Fact:

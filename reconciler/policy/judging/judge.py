@@ -149,11 +149,13 @@ class Judge:
         ]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
-        """What a closed row lacked, asked once more: its outbox row if it is REJECTED, else its effect. In order."""
+        """What a closed row lacked, asked once more: its commit if it is REJECTED, else its effect. In order."""
         suspects = [self._opened(suspect_of(topic, plan, row)) for row in rows]
         rejected = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is Verdict.REJECTED]
         others = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is not Verdict.REJECTED]
-        asked = [*self._witnesses.ask_outboxes(rejected), *self._witnesses.ask_inboxes(others)]
+        is_of_business = topic.evidence.asks_business
+        ask_commits = self._witnesses.ask_business if is_of_business else self._witnesses.ask_outboxes
+        asked = [*ask_commits(rejected), *self._witnesses.ask_inboxes(others)]
         answered = {suspect.unique_key: suspect for suspect in asked}
         return [answered[row.unique_key] for row in rows]
 

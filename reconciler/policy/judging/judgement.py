@@ -21,6 +21,7 @@ from reconciler.contract.reasons import (
     COPY_GONE,
     DAMAGED,
     DEAD_LETTERED,
+    DELIVERED,
     FILTER_UNKNOWN,
     GATE_SHUT,
     GIVEN_BEFORE,
@@ -81,6 +82,7 @@ from reconciler.policy.inquiry.delivery import (
     written_ms,
 )
 from reconciler.policy.judging.suspect import Suspect
+from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.ledger import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -174,6 +176,8 @@ def _under_repair(suspect: Suspect) -> Answer:
     known, repair = suspect.known, suspect.repair
     if known is None or known.loss_verdict is None or repair is None or _is_finished(repair):
         return None
+    if suspect.plan.reads_halves and not suspect.group.has_inbox:
+        return None  # no inbox shows that it was delivered since: its copy does
     reason = UNDER_REPAIR(state=str(repair.state), rung=str(repair.rung))
     return Judgement(verdict=known.loss_verdict, reason=reason)
 
@@ -254,12 +258,14 @@ def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement
     if verdict is Verdict.BEFORE_SINCE:
         return _before_since(suspect)
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
-        if not suspect.group.has_inbox:
+        if not (suspect.group.has_inbox or suspect.plan.reads_halves):
             return _unknown(WITHOUT_INBOX(), Undecided.SET_UP)
         if suspect.copies_again is None:
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, suspect.copies_again.records):
             return _unknown(COPY_GONE())
+        if not suspect.group.has_inbox:
+            return Judgement(verdict=Verdict.DELIVERED, reason=DELIVERED())
     return Judgement(verdict=verdict, reason=PASSED())
 
 
@@ -341,15 +347,18 @@ def _row_of_business(suspect: Suspect) -> Answer:
         return _unknown(NO_KEY_COPY(), Undecided.WITNESS)
     if suspect.business is None:
         return Question.COMMIT_QUERY
-    return None if is_committed(suspect.business) else _not_committed(suspect.business)
+    return None if is_committed(suspect.business) else _not_committed(suspect.business, suspect.plan)
 
 
-def _not_committed(business: BusinessAnswer) -> Judgement:
+def _not_committed(business: BusinessAnswer, plan: SubscriptionPlan) -> Judgement:
     if business.why is not None:
         is_of_time = business.why.code is TRANSACTION_MAY_RUN
         return _unknown(BUSINESS_UNKNOWN(why=business.why), None if is_of_time else Undecided.WITNESS)
-    is_rolled_back = business.state is BusinessState.ROLLED_BACK
-    return _unknown(BUSINESS_ROLLED_BACK() if is_rolled_back else NO_BUSINESS_ROW(), Undecided.WITNESS)
+    reason = BUSINESS_ROLLED_BACK() if business.state is BusinessState.ROLLED_BACK else NO_BUSINESS_ROW()
+    if plan.reads_halves:
+        # A half was sent before its transaction ended, and most without a row were rolled back: it is asked for again.
+        return Judgement(verdict=Verdict.REJECTED, reason=reason)
+    return _unknown(reason, Undecided.WITNESS)
 
 
 def _young(suspect: Suspect) -> Answer:

@@ -25,7 +25,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import NOT_SENT, UNREAD_VERDICT
 from reconciler.contract.reasons import OTHER_EFFECT_OF
 from reconciler.contract.row_rules import FINISHED_REPAIRS
-from reconciler.contract.tables import HoldKind, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import Commit, StoredMessage
@@ -134,7 +134,7 @@ class RepairCase(CaseFile):
         If none were left, nobody has the effect and no broker a copy, a half proved the loss that has gone since: it is
         everybody's.
         """
-        lacking = tuple(plan for plan in self._lacking() if not self._is_dismissed(plan))
+        lacking = tuple(plan for plan in self._lacking() if not (self._is_dismissed(plan) or self._was_delivered(plan)))
         answering = tuple(plan for plan in lacking if not self.lies_before(plan))
         was_given = self.own_copies is not None and self.own_copies.is_found
         is_everybodys = not was_given and not any(self._has_effect(plan.group) for plan in self.plans)
@@ -159,6 +159,11 @@ class RepairCase(CaseFile):
         return next(
             (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
         )
+
+    def _was_delivered(self, plan: SubscriptionPlan) -> bool:
+        """No inbox tells the effect, and the group has passed a copy: more is never known."""
+        row = self.verdicts.get(plan.group)
+        return row is not None and (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.DELIVERED)
 
     def _is_dismissed(self, plan: SubscriptionPlan) -> bool:
         row = self.verdicts.get(plan.group)

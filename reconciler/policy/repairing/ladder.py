@@ -152,7 +152,8 @@ def _finish(case: RepairCase) -> Question | RepairStep:
     if case.own_copies.is_absent and case.is_taken_by_nobody:
         return _done(case, TAKEN_BY_NOBODY())  # a half may be all that there is of the message: it is left open
     still_open = open_halves(case)
-    if still_open:
+    # A query proves that some transaction of its key was committed: another half of the key may still be answered.
+    if still_open and not case.topic.evidence.asks_business:
         done = _done(case, HALVES_CLOSED())
         return replace(done, act=Act.CLOSE, halves=still_open)
     return _done(case, _EFFECT_SEEN)

@@ -223,6 +223,16 @@ def test_of_halves_on_two_brokers_the_one_is_ended_that_the_outbox_names(
     assert (decided(two).act, decided(two).subject) == (Act.END, ended)
 
 
+def test_no_half_is_closed_where_a_query_proves_commits() -> None:
+    """It proves that some transaction of the key was committed: the half may be another one's."""
+    seen = {"billing": EFFECT, "shipping": EFFECT}
+    sent = {"state": RepairState.SENT, "attempts": 1, "sent_at_ms": NOW - 50_000, "inboxes": seen}
+    made = World()
+    made.with_query()
+    decision = decided(case(copies=found(COPY), halves=found(HALF, ON_B), evidence=(made.topic.evidence, None), **sent))
+    assert (decision.state, decision.act, decision.halves) == (RepairState.DONE, Act.WRITE, ())
+
+
 @pytest.mark.parametrize(
     ("copies", "halves", "closed"),
     [

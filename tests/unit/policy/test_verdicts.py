@@ -315,7 +315,9 @@ def test_every_verdict_has_a_state() -> None:
     states = {verdict: state_of(verdict) for verdict in Verdict}
     settled = {v for v, s in states.items() if s is CandidateState.SETTLED}
     quarantined = {v for v, s in states.items() if s is CandidateState.QUARANTINED}
-    assert settled == {Verdict.CONSUMED, Verdict.FILTERED, Verdict.BEFORE_SINCE, Verdict.REJECTED}
+    assert settled == {
+        Verdict.CONSUMED, Verdict.DELIVERED, Verdict.FILTERED, Verdict.BEFORE_SINCE, Verdict.REJECTED,
+    }  # fmt: skip
     assert quarantined == {
         Verdict.COLLISION, Verdict.QUARANTINED, Verdict.DEAD_LETTERED, Verdict.DELIVERED_NOT_APPLIED,
         Verdict.INCOMPLETE,
