@@ -56,6 +56,7 @@ from reconciler.telling.undecided_keys import beyond_set_up
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import RoundAssembly
+from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import counted, said, said_and_coded
 
 if TYPE_CHECKING:
