@@ -67,6 +67,8 @@ LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
 #: Without it, commits that were never announced cannot be seen.
 NO_OUTBOX = Code("status.no-outbox")
 NO_INBOX = Code("status.no-inbox")
+BY_QUERY = Code("status.by-query")
+BY_HALVES = Code("status.by-halves")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,8 +487,7 @@ def _status_of(
     subscription = plan.subscription
     pending, oldest_ms = _pending(assembly, topic.shards_of(subscription), readings)
     watermark = assembly.witnesses.brokers.watermark(subscription)
-    weaker = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
-    weaker += [] if assembly.witnesses.inbox.is_configured(subscription) else [NO_INBOX()]
+    weaker = weaker_evidence(topic, plan, has_inbox=assembly.witnesses.inbox.is_configured(subscription))
     weaker += accounting.weaker(topic)
     return SubscriptionStatus(
         subscription=subscription,
@@ -499,6 +500,17 @@ def _status_of(
         lag=_lag(assembly, plan, watermark, (pending, oldest_ms), asked_ms=asked_ms),
         since_ms=assembly.ledger.rounds.since_ms(subscription) if plan.since_ms is None else plan.since_ms,
     )
+
+
+def weaker_evidence(topic: TopicPlan, plan: SubscriptionPlan, *, has_inbox: bool) -> list[Fact]:
+    """What the set-up of a subscription lacks, and what stands in its place."""
+    is_true = {
+        NO_OUTBOX: not topic.evidence.has_outbox,
+        BY_QUERY: topic.evidence.asks_business,
+        BY_HALVES: plan.reads_halves,
+        NO_INBOX: not has_inbox,
+    }
+    return [code() for code, holds in is_true.items() if holds]
 
 
 def _reading_halves(settings: Settings) -> frozenset[Subscription]:

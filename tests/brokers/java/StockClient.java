@@ -58,6 +58,7 @@ public class StockClient {
             case "orderly": orderly(); break;
             case "transaction": transaction(); break;
             case "lookup": lookup(); break;
+            case "shop": shop(); break;
             default: throw new IllegalArgumentException(scenario);
         }
     }
@@ -226,8 +227,52 @@ public class StockClient {
         consumer.shutdown();
     }
 
+    /** Orders that end in commit, in rollback, or in nothing: their producer dies. The group takes all that comes. */
+    private static void shop() throws Exception {
+        List<String> received = new CopyOnWriteArrayList<>();
+        DefaultMQPushConsumer consumer = consumer("shop");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                received.add(text(message));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        TransactionMQProducer producer = new TransactionMQProducer("producer_" + topic);
+        producer.setNamesrvAddr(nameServers);
+        producer.setInstanceName("shop");
+        producer.setSendMsgTimeout(SEND_MILLISECONDS);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return (LocalTransactionState) argument;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.UNKNOW;
+            }
+        });
+        producer.start();
+        for (int number = 0; number < 20; number++) {
+            send(producer, "paid-" + number, LocalTransactionState.COMMIT_MESSAGE);
+        }
+        for (int number = 0; number < 5; number++) {
+            send(producer, "cancelled-" + number, LocalTransactionState.ROLLBACK_MESSAGE);
+            send(producer, "lost-" + number, LocalTransactionState.UNKNOW);
+            send(producer, "abandoned-" + number, LocalTransactionState.UNKNOW);
+        }
+        producer.shutdown();
+        until("everything that was committed", 90, () -> received.size() >= 20);
+        print("sold");
+        until("the test is over", 120, () -> new java.io.File("over").exists()); // the group stays connected
+        consumer.shutdown();
+    }
+
     private static void send(TransactionMQProducer producer, String body, LocalTransactionState state) throws Exception {
-        TransactionSendResult result = producer.sendMessageInTransaction(message(body), state);
+        Message sent = message(body);
+        sent.setKeys(body);
+        TransactionSendResult result = producer.sendMessageInTransaction(sent, state);
         print("sent", "body", body, "id", result.getMsgId(), "status", result.getSendStatus().name(),
             "state", result.getLocalTransactionState().name());
     }

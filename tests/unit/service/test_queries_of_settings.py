@@ -13,6 +13,7 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.clock import ManualClock
 from reconciler.commands.rights import statements_of
+from reconciler.commands.status.report import weaker_evidence
 from reconciler.contract import least_rights
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.policy.commit_query import BusinessAnswer
@@ -126,6 +127,16 @@ def test_one_deployment_reads_announcements_and_halves(make: Make, tmp_path: Pat
     settings = make(orders + quiet, SHADOW + HALVES, topics=("ORDERS", "BILLS"))
     plans = {plan.group: plan.reads_halves for topic in topic_plans(settings) for plan in topic.subscriptions}
     assert plans == {"billing": False, "stock": True}
+    weaker = {
+        str(plan.subscription): [code.code.name for code in weaker_evidence(topic, plan, has_inbox=True)]
+        for topic in topic_plans(settings)
+        for plan in topic.subscriptions
+    }
+    assert weaker == {
+        "ORDERS/billing": ["status.no-outbox", "status.by-query"],
+        "ORDERS/stock": ["status.no-outbox", "status.by-query", "status.by-halves"],
+        "BILLS/billing": ["status.no-outbox"],
+    }
     assert unique_key_topics(settings) == ("RECONCILER_UNIQUE_KEY",)
     assert not commit_evidence(settings).of_topic("ORDERS").trusts_announcements
     (statements,) = statements_of(settings, "brokers", [least_rights.RUN], login="run")

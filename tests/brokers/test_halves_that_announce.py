@@ -1,0 +1,156 @@
+"""A shop that holds none of our code, on a real broker: the stock Java client sends and receives, a table of orders is
+the only proof, and half messages announce. `run` names exactly the messages that are lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.sql import schema
+from tests.acceptance.deployment import Service
+from tests.brokers import java_client
+from tests.brokers.addresses import REAL, Address
+from tests.brokers.jars import client_jars
+from tests.brokers.java_client import Event
+from tests.polling import eventually
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.fixtures import SharedClusters
+from tests.services.patient_instance import patient_instance
+from tests.services.redis_server import RedisServer
+from tests.services.requirements import downloaded
+from tests.services.rocketmq import marks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+CLIENT = "5.3.3"
+
+
+def rows(database: Path, statement: str) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(database)) as opened:
+        return opened.execute(statement).fetchall()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With the orders: those that were abandoned never had a row."""
+    orders = [(f"paid-{number}", "PAID") for number in range(20)]
+    orders += [(f"lost-{number}", "PAID") for number in range(5)]
+    orders += [(f"cancelled-{number}", "CANCELLED") for number in range(5)]
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
+        shop.executemany("INSERT INTO orders VALUES (?, ?)", orders)
+    return tmp_path
+
+
+def settings(folder: Path, *, name_servers: str, topic: str, redis_url: str) -> Path:
+    (folder / "queries.toml").write_text(f"""
+[[commit_queries]]
+topic = "{topic}"
+database_url = "sqlite:///{folder}/shop.db"
+sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
+key = "KEYS"
+committed = ["PAID"]
+rolled_back = ["CANCELLED"]
+longest_transaction_seconds = 1
+""")
+    file = folder / "reconciler.toml"
+    file.write_text(f"""
+environment = "{topic}"
+unique_key_topic.queues = 2
+rocketmq.name_servers = "{name_servers}"
+redis.url = "{redis_url}"
+ledger.url = "sqlite:///{folder}/ledger.db"
+repairs.enabled = false
+repairs.check_back_wait_seconds = 1
+rounds.interval_seconds = 0.5
+rounds.skew_margin_seconds = 0.2
+[[producers]]
+group = "producer_{topic}"
+topics = ["{topic}"]
+commit_queries = "{folder}/queries.toml"
+[[subscriptions]]
+topic = "{topic}"
+group = "group_{topic}"
+announcements = "half_topic"
+grace_period_seconds = 2.0
+""")
+    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
+    return file
+
+
+@pytest.fixture
+def services() -> Iterator[list[Service]]:
+    started: list[Service] = []
+    yield started
+    for service in started:
+        service.process.kill()
+        service.process.wait(60)
+
+
+@pytest.fixture(params=["embedded", pytest.param(REAL, marks=marks(REAL))])
+def place(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
+    if request.param == "embedded":
+        with EmbeddedBroker() as embedded:
+            yield Address(name="embedded", name_servers=embedded.name_servers, broker_port=embedded.port)
+        return
+    cluster = shared_clusters.get(request.param)
+    yield Address(name=request.param, name_servers=cluster.name_servers, broker_port=cluster.broker().port)
+
+
+def test_run_names_exactly_what_a_shop_without_our_code_has_lost(
+    place: Address, redis_server: RedisServer, folder: Path, services: list[Service]
+) -> None:
+    downloaded(lambda: client_jars(CLIENT))
+    topic = place.new_topic("shop")
+    config = settings(folder, name_servers=place.name_servers, topic=topic, redis_url=redis_server.url)
+    with ThreadPoolExecutor(1) as pool, patient_instance(place.name_servers) as instance:
+        # Until the test is over: of a group that nobody is connected to nothing tells whether it pops.
+        shop = pool.submit(
+            java_client.run, "shop", version=CLIENT, name_servers=place.name_servers, topic=topic, folder=folder
+        )
+        try:
+            names_what_is_lost(shop, folder, config, services)
+        finally:
+            (folder / "over").touch()
+        shop.result()
+        (broker,) = instance.cluster_addresses()
+        queues = instance.routes.read_queues(topic)
+        assert sum(Offsets(instance.client).maximum(broker, queue) for queue in queues) == 20, "nothing was sent"
+
+
+def names_what_is_lost(shop: Future[list[Event]], folder: Path, config: Path, services: list[Service]) -> None:
+    def sold() -> list[Event]:
+        if shop.done():
+            shop.result()
+        output = folder / "shop.out"
+        lines = output.read_text().splitlines() if output.exists() else []
+        events: list[Event] = [json.loads(line) for line in lines if line.startswith('{"event"') and line.endswith("}")]
+        return events if events and events[-1]["event"] == "sold" else []
+
+    keys = {event["id"]: event["body"] for event in eventually(sold, within_seconds=150) if event["event"] == "sent"}
+    services.append(Service(folder / "run.log", ["run", "--config", str(config)]))
+
+    def judged() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for key, verdict in rows(folder / "ledger.db", "SELECT unique_key, verdict FROM reconciler_candidate"):
+            found.setdefault(verdict, set()).add(keys[key])
+        return found
+
+    def is_named() -> bool:
+        assert services[0].process.poll() is None, services[0].output[-3000:]
+        found = judged()
+        lost = set().union(*(found.get(one, set()) for one in ("LOST_CONFIRM", "PARKED", "ROLLED_BACK_WRONGLY")))
+        assert lost == {f"lost-{number}" for number in range(5)}, found
+        assert found.get("DELIVERED") == {f"paid-{number}" for number in range(20)}, found
+        rejected = {f"{how}-{number}" for how in ("cancelled", "abandoned") for number in range(5)}
+        assert found.get("REJECTED") == rejected, found
+        return True
+
+    eventually(is_named, within_seconds=100)
