@@ -189,11 +189,8 @@ class Accounting:
             first[broker] = min(offset, first.get(broker, offset))
         try:
             found, silent = self._halves_of(topic.topic, tuple(sorted(first.items())))
-        except TopicNotFound:
-            yield Link(until_ms=None, cause=NO_TOPIC(topic=topic.topic), needs=("rocketmq",))
-            return
         except ReconcilerError as error:
-            yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)), needs=("rocketmq",))
+            yield _unreadable(topic.topic, error)
             return
         yield from self._silent_brokers(silent, HALF_TOPIC)
         for shard in sorted({stored.done.shard.number for stored in rounds} & set(range(topic.shards))):
@@ -226,11 +223,8 @@ class Accounting:
             known.setdefault(broker, []).append(number)
         try:
             ends, silent = self._ends_of(name, tuple((one, tuple(sorted(known[one]))) for one in sorted(known)))
-        except TopicNotFound:
-            yield Link(until_ms=None, cause=NO_TOPIC(topic=name), needs=("rocketmq",))
-            return
         except ReconcilerError as error:
-            yield Link(until_ms=None, cause=ANNOUNCEMENTS_UNREADABLE(why=str(error)), needs=("rocketmq",))
+            yield _unreadable(name, error)
             return
         yield from self._silent_brokers(silent, name)
         having = {stored.done.shard.number for stored in rounds}
@@ -323,6 +317,12 @@ class Accounting:
                 yield _silent(database, error)
             else:
                 yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
+
+
+def _unreadable(topic: str, error: ReconcilerError) -> Link:
+    is_missing = isinstance(error, TopicNotFound)
+    cause = NO_TOPIC(topic=topic) if is_missing else ANNOUNCEMENTS_UNREADABLE(why=str(error))
+    return Link(until_ms=None, cause=cause, needs=("rocketmq",))
 
 
 def _silent(database: EvidenceDatabase, error: ReconcilerError) -> Link:

@@ -504,13 +504,10 @@ def _status_of(
 
 def weaker_evidence(topic: TopicPlan, plan: SubscriptionPlan, *, has_inbox: bool) -> list[Fact]:
     """What the set-up of a subscription lacks, and what stands in its place."""
-    is_true = {
-        NO_OUTBOX: not topic.evidence.has_outbox,
-        BY_QUERY: topic.evidence.asks_business,
-        BY_HALVES: plan.reads_halves,
-        NO_INBOX: not has_inbox,
-    }
-    return [code() for code, holds in is_true.items() if holds]
+    found = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
+    found += [BY_QUERY()] if topic.evidence.asks_business else []
+    found += [BY_HALVES()] if plan.reads_halves else []
+    return found + ([] if has_inbox else [NO_INBOX()])
 
 
 def _reading_halves(settings: Settings) -> frozenset[Subscription]:

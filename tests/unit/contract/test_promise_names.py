@@ -78,6 +78,7 @@ def test_states_and_rungs_are_written_so() -> None:
 def test_verdicts_are_the_closed_list() -> None:
     assert {verdict.value for verdict in Verdict} == {
         "CONSUMED",
+        "DELIVERED",
         "DELIVERED_NOT_APPLIED",
         "LAGGING",
         "RETRYING",
