@@ -70,6 +70,10 @@ class StepsApart:
                 f"{self._blocks_max} blocks (blocks_max) were open for {self._wait_seconds:g} s: nothing was sent"
             ) from error
 
+    def give_place_back(self) -> None:
+        """Of a block that has begun nothing."""
+        self._places.release()
+
     def start(self, step: Callable[[], T]) -> Future[T]:
         """Begins a step. Raises UsageError after the end."""
         try:

@@ -15,20 +15,22 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from checkback_producers.apart import StepsApart
 from checkback_producers.client_python import NativeProducer
-from checkback_producers.ports import AwaitedOutbox, Outcome
+from checkback_producers.ports import Outcome
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.transaction import Block, TransactionParts, is_interruption
 from reconciler.contract.extras import install
 from reconciler.errors import InvalidValue, MissingDependency, UsageError
 from reconciler.rocketmq.wire.message import Message
-from reconciler.sql.awaited_connection import connections_max
+from reconciler.sql.awaited_connection import connect_ahead, connections_max, engine_of
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from checkback_producers.ports import AwaitedOutbox
 
 BLOCKS_MAX_DEFAULT = 20
 WAIT_SECONDS = 30.0
@@ -41,9 +43,13 @@ class AsyncTransaction(Block):
     which goes on apart, has read and sent them.
     """
 
-    def __init__(self, parts: TransactionParts, message: Message, steps: StepsApart) -> None:
+    def __init__(
+        self, parts: TransactionParts, message: Message, steps: StepsApart, engine: AsyncEngine | None = None
+    ) -> None:
+        """`engine`: whose connection the block is going to need."""
         super().__init__(parts, message)
         self._steps = steps
+        self._engine = engine
         self._is_entered = False
         self._was_open = True
 
@@ -55,19 +61,26 @@ class AsyncTransaction(Block):
         """
         self._steps.require_open()
         with self._recording_in() as (outbox, entry):
-            if not isinstance(outbox, AwaitedOutbox):
+            if not hasattr(outbox, "record_awaited"):  # isinstance() of a protocol costs as much as a step
                 raise UsageError(f"{type(outbox).__qualname__} records on synchronous connections only")
-            self._local = await outbox.record_awaited(connection, entry, self._steps.run)
+            self._local = await cast("AwaitedOutbox", outbox).record_awaited(connection, entry, self._steps.run)
 
     async def __aenter__(self) -> Self:
-        """Waits for a place, then sends the half. Raises NoPlace, HalfNotSafe (END ROLLBACK was sent), TransientError
-        or PermanentError. Cancelled meanwhile: END ROLLBACK is sent once the half's answer is known."""
+        """Waits for a place, and has a connection in the pool; then sends the half. Raises NoPlace, HalfNotSafe (END
+        ROLLBACK was sent), TransientError or PermanentError. Cancelled meanwhile: END ROLLBACK is sent once the half's
+        answer is known."""
         self._steps.require_open()
         if self._is_entered:
             raise UsageError("a transaction is one block: make another one for another message")
         self._is_entered = True
         await self._steps.take_place()
-        sending = self._steps.start(self.send)
+        try:
+            if self._engine is not None:
+                await connect_ahead(self._engine)  # a half that waits for a new connection may be asked about
+            sending = self._steps.start(self.send)
+        except BaseException:
+            self._steps.give_place_back()
+            raise
         try:
             await self._steps.answer_of(sending)
         except BaseException:
@@ -119,7 +132,8 @@ class AsyncTransactionalProducer:
     """A TransactionalProducer for asyncio: opened with `async with`, which starts it, and shuts it down.
 
     Belongs to the loop and process that open it. A block that finds no place waits before anything of it is sent. So no
-    half waits for a connection, if there are as many places as the service's pool has connections.
+    half waits for a connection, if there are as many places as the service's pool has connections. A block that finds
+    none idle in the pool of `database` opens one before its half.
     """
 
     def __init__(
@@ -147,11 +161,12 @@ class AsyncTransactionalProducer:
         self.group = producer.group
         self.counts = producer.counts
         self._producer = producer
+        self._engine: AsyncEngine | None = engine_of(database)
         self._steps = StepsApart(blocks_max=blocks_max, wait_seconds=wait_seconds)
 
     def transaction(self, message: Message, *, business_id: str | None = None) -> AsyncTransaction:
         """A block for one message; as TransactionalProducer.transaction."""
-        return AsyncTransaction(*self._producer.prepared(message, business_id), self._steps)
+        return AsyncTransaction(*self._producer.prepared(message, business_id), self._steps, self._engine)
 
     async def __aenter__(self) -> Self:
         """Starts the producer. Raises what TransactionalProducer.start raises."""

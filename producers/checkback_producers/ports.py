@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from reconciler.policy.evidence import SendAnswer
 from reconciler.policy.sweeping import OutboxFact, SettledTags
@@ -153,7 +153,6 @@ class LocalTransaction(Protocol):
 Apart: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
-@runtime_checkable
 class AwaitedOutbox(Protocol):
     """An outbox whose `record` may be awaited."""
 

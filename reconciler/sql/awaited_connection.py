@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from reconciler.sql.callers_connection import CallersConnection, Parameters, UnsafeConnection, package_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 
@@ -57,6 +61,20 @@ def connections_max(database: object) -> int | None:
     pool: Any = None if engine is None else engine.sync_engine.pool
     size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
     return size() + overflow if size is not None and overflow >= 0 else None
+
+
+async def connect_ahead(engine: AsyncEngine) -> None:
+    """Has a connection in the engine's pool, if none is idle there and another may be opened without waiting for one
+    that is out. One that cannot be opened is left to whoever needs it. Pools that keep none are left alone."""
+    pool: Any = engine.sync_engine.pool
+    if not hasattr(pool, "size") or pool.checkedin():
+        return
+    most = connections_max(engine)
+    if most is not None and pool.checkedout() >= most:
+        return
+    with suppress(Exception):
+        async with engine.connect():
+            pass
 
 
 def _is_of_asyncio(given: object, name: str) -> bool:

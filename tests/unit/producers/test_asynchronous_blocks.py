@@ -7,10 +7,12 @@ import os
 import threading
 import warnings
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import create_async_engine
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -23,6 +25,7 @@ from checkback_producers import AsyncTransaction, AsyncTransactionalProducer, Na
 from checkback_producers.errors import InvalidValue, NoPlace, UsageError
 from checkback_producers.ports import SentHalf
 from reconciler.policy.evidence import SendAnswer
+from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
 from tests.unit.producers.world import MemoryHalves, World, message
 
@@ -261,3 +264,54 @@ def test_a_block_in_a_response_whose_client_disconnects_is_ended(world: World) -
 
     asyncio.run(serve())
     assert [outcome for _, outcome in world.halves.ended] == [Outcome.ROLLBACK]
+
+
+def test_a_half_waits_for_no_new_connection_and_a_block_for_none_that_is_out(world: World, tmp_path: Path) -> None:
+    database = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/pool.db", pool_size=2, max_overflow=0)
+    opened: list[object] = []
+    event.listen(database.sync_engine, "connect", lambda connection, _record: opened.append(connection))
+    at_halves: list[int] = []
+
+    class Noting(MemoryHalves):
+        def send_half(self, message: Message) -> SentHalf:
+            at_halves.append(len(opened))
+            return super().send_half(message)
+
+    world.halves = Noting()
+
+    async def serve() -> None:
+        async with AsyncTransactionalProducer(world.made(without_outbox=True), database=database) as producer:
+            for _ in range(2):
+                async with producer.transaction(message()), database.connect(), producer.transaction(message()):
+                    pass
+            async with database.connect(), database.connect(), producer.transaction(message()):
+                pass  # a block of who has read before it
+        await database.dispose()
+
+    asyncio.run(serve())
+    assert at_halves == [1, 2, 2, 2, 2]
+
+
+def test_a_block_that_is_cancelled_while_it_connects_sends_nothing_and_gives_its_place_back(world: World) -> None:
+    async def serve() -> None:
+        connecting = asyncio.Event()
+
+        async def connect() -> Any:
+            if connecting.is_set():
+                raise OSError("connection refused")
+            connecting.set()
+            await anyio.sleep_forever()
+
+        database = create_async_engine("postgresql+psycopg://", async_creator=connect, pool_size=1, max_overflow=0)
+        made = world.made(without_outbox=True)
+        async with AsyncTransactionalProducer(made, database=database, wait_seconds=0.05) as producer:
+            entering = asyncio.create_task(producer.transaction(message()).__aenter__())
+            await connecting.wait()
+            entering.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+            assert world.halves.sent == []
+            async with producer.transaction(message()):
+                assert len(world.halves.sent) == 1
+
+    asyncio.run(serve())
