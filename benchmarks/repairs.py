@@ -1,16 +1,15 @@
 """Repairs through END on one broker: from announced and lost to sent, as the product does it, and one call at a time.
 
-    [BROKER=5.3.3] python -m benchmarks.repairs [--keys 400] [--concurrency 1 16 64] [--repeat 3]
-                                              [--round-trip-ms 0]
+    [BROKER=5.3.3] python -m benchmarks.repairs [--keys 400] [--repeat 3] [--round-trip-ms 0]
 
 Every key is a half whose END never came, with an outbox row. Measured is one round: verification (committed copies,
 halves), ledger rows, claims, attempts and END, until every repair is SENT; the ledger is SQLite with fsync, brakes are
 wide open. `bare` is what a script would do without a ledger: the same four requests a key over one connection, one
-call at a time (look-up of the copy, look-up of the half, the half again by its offset, END). All ways take turns on the
-same broker. Prints one JSON line with the median of keys a second, of this process's processor milliseconds a key, and
-each one's ratio to `bare` and to concurrency 1, medians of the ratios of each turn. Without BROKER the embedded broker
-runs as a process of its own. `--round-trip-ms` puts a network of that length between (benchmarks/distance.py): on
-loopback there is next to nothing to wait for, and whoever asks several at a time gains by little else.
+call at a time (look-up of the copy, look-up of the half, the half again by its offset, END). Both take turns on the
+same broker. Prints one JSON line with the medians of keys a second and of this process's processor milliseconds a key,
+and the medians of each turn's ratios of the rounds to `bare`. Without BROKER the embedded broker runs as a process of
+its own. `--round-trip-ms` puts a network of that length between (benchmarks/distance.py): on loopback there is next to
+nothing to wait for, and whoever asks several at a time gains by little else.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Bench:
         return sum(row.state is RepairState.SENT for of in rows.values() for row in of if row.scope == EVERY_GROUP)
 
 
-def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Bench:
+def make_bench(instance: ClientInstance, folder: Path) -> Bench:
     """The object graph as the product wires it, with a ledger in SQLite and the other databases in memory."""
     clock, shards, events, outbox, inbox = (
         SystemClock(),
@@ -116,7 +115,7 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
         FakeOutbox(),
         FakeInbox(),
     )
-    engine = open_engine(f"sqlite:///{folder}/ledger-{concurrency}.db")
+    engine = open_engine(f"sqlite:///{folder}/ledger.db")
     ledger_metadata.create_all(engine)
     ledger = SqlLedger(engine, english=said)
     subscription = World().subscriptions[0]
@@ -240,36 +239,23 @@ def create_topics(instance: ClientInstance) -> None:
         eventually(lambda topic=topic: is_routed(topic), within_seconds=15)  # type: ignore[misc]
 
 
-def measure(
-    name: str, *, keys: int, concurrency: list[int], repeat: int, round_trip_ms: float = 0.0
-) -> dict[str, object]:
-    """Keys a second of each way, and ratios."""
-    took: dict[str, list[Took]] = {way: [] for way in ("bare", *map(str, concurrency))}
+def measure(name: str, *, keys: int, repeat: int, round_trip_ms: float = 0.0) -> dict[str, object]:
+    """Keys a second and processor time a key of both ways, and ratios."""
+    took: dict[str, list[Took]] = {"bare": [], "rounds": []}
     with (
         tempfile.TemporaryDirectory() as folder,
         a_distant_broker(name, round_trip_ms) as servers,
         ClientInstance(servers) as instance,
     ):
         create_topics(instance)
-        benches = {width: make_bench(instance, Path(folder), width) for width in concurrency}
-        first = benches[concurrency[0]]
-        for bench in benches.values():  # connects, and warms the broker
-            bare(bench, 50, [])
-            through_rounds(bench, 50, [])
+        bench = make_bench(instance, Path(folder))
+        bare(bench, 50, [])  # connects, and warms the broker
+        through_rounds(bench, 50, [])
         for _ in range(repeat):
-            bare(first, keys, took["bare"])
-            for width, bench in benches.items():
-                through_rounds(bench, keys, took[str(width)])
-        for bench in benches.values():
-            bench.ledger.database.engine.dispose()
-
-    def ratios(base: str) -> dict[str, float]:
-        return {
-            way: round(statistics.median(b.wall / a.wall for a, b in zip(found, took[base], strict=True)), 2)
-            for way, found in took.items()
-            if way != base
-        }
-
+            bare(bench, keys, took["bare"])
+            through_rounds(bench, keys, took["rounds"])
+        bench.ledger.database.engine.dispose()
+    pairs = list(zip(took["rounds"], took["bare"], strict=True))
     return {
         "broker": name,
         "keys": keys,
@@ -278,8 +264,8 @@ def measure(
         "processor_ms_per_key": {
             way: round(statistics.median(t.processor for t in of) * 1000 / keys, 2) for way, of in took.items()
         },
-        "to_bare": ratios("bare"),
-        "to_one_at_a_time": ratios(str(concurrency[0])),
+        "keys_to_bare": round(statistics.median(one.wall / own.wall for own, one in pairs), 2),
+        "processor_to_bare": round(statistics.median(own.processor / one.processor for own, one in pairs), 2),
         "turns": repeat,
     }
 
@@ -287,14 +273,12 @@ def measure(
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--keys", type=int, default=400)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--round-trip-ms", type=float, default=0.0)
     options = parser.parse_args()
     found = measure(
         os.environ.get("BROKER", "embedded"),
         keys=options.keys,
-        concurrency=options.concurrency,
         repeat=options.repeat,
         round_trip_ms=options.round_trip_ms,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
 from reconciler.contract.answers import ANSWER, ANSWERS, FOREIGN, OF_ANOTHER_MESSAGE, SAYS
@@ -171,7 +172,7 @@ class TransactionState(StrEnum):
     ROLLBACK = "rollback"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredMessage:
     """A message as a broker has it: half copy, committed copy or parked copy."""
 
@@ -206,9 +207,9 @@ class StoredMessage:
         """Property TAGS."""
         return self.properties.get("TAGS") or None
 
-    @property
+    @cached_property
     def content_digest(self) -> bytes:
-        """Digest of what a consumer sees (contract/content_digest.py)."""
+        """Digest of what a consumer sees (contract/content_digest.py). Each file of its key compares it anew."""
         return self.digest_under(self.unique_key)
 
     def digest_under(self, name: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from reconciler.contract.tables import OutboxState
 from reconciler.policy.evidence import OutboxRow
@@ -35,4 +35,4 @@ class TableRow:
     @property
     def seen(self) -> OutboxRow:
         """As a witness shows it."""
-        return OutboxRow.of_columns(asdict(self))
+        return OutboxRow.of_columns({column.name: getattr(self, column.name) for column in fields(self)})

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, TypeVar
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
@@ -29,7 +30,7 @@ from reconciler.policy.evidence import (
     Recorded,
     StoredMessage,
 )
-from reconciler.policy.inquiry.delivery import difference, group_position, message_of, of_row, own_halves, reach, row_of
+from reconciler.policy.inquiry.delivery import difference, group_position, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import Repair
 
@@ -98,9 +99,13 @@ class GroupAnswers:
     filter_kind: FilterKind | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CaseFile(ABC):
-    """One key with all answers so far. None: not asked yet."""
+    """One key with all answers so far. None: not asked yet.
+
+    What follows from the answers is reckoned once a file: a decision reads it dozens of times, and to compare a copy
+    with the outbox row is to digest its body.
+    """
 
     unique_key: str
     topic: TopicPlan
@@ -138,7 +143,7 @@ class CaseFile(ABC):
         """Time by Redis, beside that of this host; None: it was not asked."""
         return None
 
-    @property
+    @cached_property
     def row(self) -> OutboxRow | None:
         """The outbox row; None: not asked yet, or none was found."""
         return row_of(self.outbox)
@@ -146,24 +151,24 @@ class CaseFile(ABC):
     @property
     def message(self) -> Recorded | None:
         """The message of the outbox row."""
-        return message_of(self.outbox)
+        return None if self.row is None else self.row.message
 
     @property
     def commit(self) -> Commit | None:
         """The proof of the commit; None: not asked yet, or no outbox has one."""
         return self.row.commit if self.row is not None else None
 
-    @property
+    @cached_property
     def own_copies(self) -> Lookup[StoredMessage] | None:
         """The answer about committed copies of the outbox row's message; others count for nothing."""
         return None if self.copies is None else of_row(self.copies, self.message)
 
-    @property
+    @cached_property
     def own_halves(self) -> Lookup[StoredMessage] | None:
         """The answer about halves of the outbox row's message; others count for nothing."""
         return None if self.halves is None else own_halves(self.halves, topic=self.topic, row=self.message)
 
-    @property
+    @cached_property
     def own_parked(self) -> Lookup[StoredMessage] | None:
         """The answer about parked copies of the outbox row's message; others count for nothing."""
         return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.message)
@@ -202,7 +207,7 @@ class CaseFile(ABC):
         kept_seconds = min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX)
         return is_digits(self.unique_key) or now_ms - written_ms <= kept_seconds * 1000
 
-    @property
+    @cached_property
     def given_ms(self) -> int | None:
         """When groups were given the message: the store time of its newest committed copy, by its broker's clock; where
         brokers may have had a copy that is gone, the time of its outbox row. None: a first half copy without a copy of
@@ -214,7 +219,7 @@ class CaseFile(ABC):
         may_be_gone = copies is not None and copies.is_absent and self._lacks_first_half
         return self.message.created_at_ms if may_be_gone and self.message is not None else None
 
-    @property
+    @cached_property
     def _lacks_first_half(self) -> bool:
         """False where not all of this is known."""
         halves, parked = self.own_halves, self.own_parked
@@ -248,7 +253,7 @@ class CaseFile(ABC):
                 return True, lookup.records[-1].tag
         return False, None
 
-    @property
+    @cached_property
     def traceparent(self) -> str | None:
         """The producing span, from the outbox row or a copy of its message; None: not known."""
         commit = self.commit
@@ -263,11 +268,12 @@ class CaseFile(ABC):
                     return found
         return None
 
-    @property
+    @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
         """Groups that take the message and whose inbox is not known to have a row."""
-        return self._lacking()
+        return self._lacking
 
+    @cached_property
     def _lacking(self) -> tuple[SubscriptionPlan, ...]:
         known, tag = self.tag
         wanting = [p for p in self.plans if not known or p.accepts(tag)]
@@ -329,7 +335,7 @@ class CaseFile(ABC):
         of_group = {g: replace(a, **{name: answers[g]}) if g in answers else a for g, a in self.of_group.items()}
         return replace(self, of_group=of_group)
 
-    @property
+    @cached_property
     def damage(self) -> Fact | None:
         """An unreadable value of a witness, where nothing else keeps an answer from being known; else None."""
         groups = self.of_group.values()

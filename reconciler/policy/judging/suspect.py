@@ -37,7 +37,7 @@ COMMIT_QUERY = "commit_query"
 REASON_CHARACTERS_MAX = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Suspect(CaseFile):
     """A key that one round looks at for one group."""
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from reconciler.clock import Backoff
@@ -94,7 +95,7 @@ class RepairStep:
         return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RepairCase(CaseFile):
     """One claimed repair. The inboxes of its groups and the outbox are read after the claim."""
 
@@ -126,7 +127,7 @@ class RepairCase(CaseFile):
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
         return replace(self, repair=repair, copies=None, halves=None, parked=None, of_group=of_group)
 
-    @property
+    @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
         """Groups whose effect is waited for: not those that were given the message before they answer for messages, nor
         those that a person has dismissed.
@@ -134,7 +135,7 @@ class RepairCase(CaseFile):
         If none were left, nobody has the effect and no broker a copy, a half proved the loss that has gone since: it is
         everybody's.
         """
-        lacking = tuple(plan for plan in self._lacking() if not (self._is_dismissed(plan) or self._was_delivered(plan)))
+        lacking = tuple(plan for plan in self._lacking if not (self._is_dismissed(plan) or self._was_delivered(plan)))
         answering = tuple(plan for plan in lacking if not self.lies_before(plan))
         was_given = self.own_copies is not None and self.own_copies.is_found
         is_everybodys = not was_given and not any(self._has_effect(plan.group) for plan in self.plans)
@@ -144,18 +145,18 @@ class RepairCase(CaseFile):
     def is_taken_by_nobody(self) -> bool:
         """No group takes the message by these settings, and none has its effect: those of another process, which has
         proved the loss, may differ."""
-        return not self._lacking() and not any(self._has_effect(plan.group) for plan in self.plans)
+        return not self._lacking and not any(self._has_effect(plan.group) for plan in self.plans)
 
     @property
     def spared(self) -> tuple[str, ...]:
         """Groups without the effect that a person has dismissed. A copy for every group would be a second effect there:
         what was missing has been done by hand."""
-        return tuple(sorted(plan.group for plan in self._lacking() if self._is_dismissed(plan)))
+        return tuple(sorted(plan.group for plan in self._lacking if self._is_dismissed(plan)))
 
     @property
     def unread_verdict(self) -> Fact | None:
         """Why it is not known whether a person has dismissed a group that lacks the effect; None: it is known."""
-        rows = [self.verdicts[plan.group] for plan in self._lacking() if plan.group in self.verdicts]
+        rows = [self.verdicts[plan.group] for plan in self._lacking if plan.group in self.verdicts]
         return next(
             (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
         )

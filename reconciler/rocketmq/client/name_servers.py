@@ -71,18 +71,17 @@ class TopicRoute:
     topic: str
     queues: tuple[BrokerQueues, ...]
     brokers: Mapping[str, BrokerAddresses]
+    #: Every broker name of the route, sorted, with or without a master.
+    broker_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _masters: dict[str, str] = field(init=False, repr=False, compare=False)
     _writable: tuple[MessageQueue, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def broker_names(self) -> tuple[str, ...]:
-        """Every broker name of the route, sorted, with or without a master."""
-        return tuple(sorted({queues.broker_name for queues in self.queues} | set(self.brokers)))
-
     def __post_init__(self) -> None:
-        # Every message that is sent asks for these.
+        # Every message that is sent, and every look-up, asks for these.
+        names = tuple(sorted({queues.broker_name for queues in self.queues} | set(self.brokers)))
         masters = {name: broker.master for name, broker in sorted(self.brokers.items()) if broker.master is not None}
         writable = tuple(queue for queue in self._queues(Permission.WRITE) if queue.broker_name in masters)
+        object.__setattr__(self, "broker_names", names)
         object.__setattr__(self, "_masters", masters)
         object.__setattr__(self, "_writable", writable)
 

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.verdicts import Verdict
+from reconciler.policy import evidence
 from reconciler.policy.events import RepairStepped
 from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.ports.asked import Asked
@@ -57,6 +59,19 @@ def test_rows_are_written_in_the_order_of_the_keys() -> None:
     stepped = world_of().events.of(RepairStepped)
     for state in (RepairState.SENDING, RepairState.SENT):
         assert [event.unique_key for event in stepped if event.after is state] == [key(n) for n in range(KEYS)]
+
+
+def test_the_body_of_a_half_is_digested_once_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[str] = []
+
+    def digest(*, unique_key: str, **content: Any) -> bytes:
+        digested.append(unique_key)
+        return digest_of_message(unique_key=unique_key, **content)
+
+    monkeypatch.setattr(evidence, "digest_of_message", digest)
+    world = world_of()
+    assert len(world.broker.ends) == KEYS
+    assert sorted(digested) == [key(n) for n in range(KEYS)]
 
 
 def test_an_attempt_of_each_is_written_down_before_the_first_of_them_is_sent() -> None:
