@@ -216,6 +216,8 @@ class Lookups:
         self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
     ) -> Asked[list[BrokerAnswer]]:
         """`scans`: where an index lacks committed copies, queues are read for them."""
+        if not places:
+            return known([])
         query = _query(topic, key, MAXIMUM_HITS, by_unique_key=True)
         asked = [(place, self._submit(place, query)) for place in places]
         return lambda: [

@@ -21,10 +21,10 @@ _DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 def stored_message(record: MessageRecord) -> StoredMessage:
     """The message in a record. Raises ProtocolViolation (damaged body) or MissingDependency (its compression)."""
-    properties = record.properties
+    properties = dict(record.properties)
     check_times = properties.get("TRANSACTION_CHECK_TIMES", "")
     return StoredMessage(
-        unique_key=record.unique_key,
+        unique_key=properties.get("UNIQ_KEY", ""),
         topic=record.topic,
         real_topic=real_topic(record),
         broker=record.broker_name,
@@ -38,7 +38,7 @@ def stored_message(record: MessageRecord) -> StoredMessage:
         producer_group=properties.get("PGROUP", ""),
         check_times=whole_number(check_times),
         reconsume_times=record.reconsume_times,
-        properties=dict(properties),
+        properties=properties,
         body=record.plain_body(),
         flag=record.flag,
         offset_message_id=record.offset_message_id,

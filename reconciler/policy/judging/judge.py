@@ -143,10 +143,8 @@ class Judge:
             of_scope = {row.scope: row for row in repairs.get(s.unique_key, ())}
             repair, hand_over = of_scope.get(EVERY_GROUP), of_scope.get(s.plan.group)
             distinct[s.unique_key] = replace(self._opened(s), repair=repair, hand_over=hand_over, now_ms=now_ms)
-        return [
-            self._judged(s, judgement)
-            for s, judgement in self._witnesses.settle(list(distinct.values()), judge, snapshot)
-        ]
+        opened = self._witnesses.ask_inboxes(list(distinct.values()))  # what each verdict asks first
+        return [self._judged(s, judgement) for s, judgement in self._witnesses.settle(opened, judge, snapshot)]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
         """What a closed row lacked, asked once more: its commit if it is REJECTED, else its effect. In order."""
