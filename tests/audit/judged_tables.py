@@ -46,20 +46,21 @@ def names_of(tables: Path) -> list[str]:
     return sorted(_RUN.sub("_RUN", name) for name in names)
 
 
-def day(number: int, groups: tuple[str, ...] = (GROUP,)) -> SmallEvidence:
-    """One day: messages that took effect after 1 to 10 seconds, one that was lost, one that was repaired."""
-    start_ms = START_MS + number * DAY_MS
+def day(number: int, groups: tuple[str, ...] = (GROUP,), length_ms: int = DAY_MS) -> SmallEvidence:
+    """One day, or another window: messages that took effect after 1 to 10 seconds, one that was lost, one that was
+    repaired."""
+    start_ms = START_MS + number * length_ms
     evidence = SmallEvidence(
         subscriptions=[subscription(group=group, effects=False) for group in groups],
         has_history=False,
         start_ms=start_ms,
-        end_ms=start_ms + DAY_MS,
+        end_ms=start_ms + length_ms,
         as_of_ms=start_ms + 2 * DAY_MS,
         collected_at_ms=start_ms + 2 * DAY_MS,
     )
     for message in range(12):
         key = bytes([number, message]) * 8
-        created_at_ms = start_ms + message * 3_600_000
+        created_at_ms = start_ms + message * length_ms // 24
         evidence.add("outbox", key, created_at_ms=created_at_ms, business_id=f"order-{number}-{message}")
         for group in groups:
             seen = {"consumer_group": group, "first_seen_ms": created_at_ms + 40_000}

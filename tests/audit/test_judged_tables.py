@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-KEYS_PLANTED = 100_000
-DAYS = 10
+HOUR_MS = 3_600_000
 #: Audits copies of a folder of tables, and is killed before the first, the second ... step of each; the last is not.
 KILLED = """
 import os, shutil, signal, sys
@@ -86,9 +85,12 @@ def disagreements(folder: Path, tables: Path) -> tuple[list[tuple[object, ...]],
     return sorted(docs ^ set(rows)), Counter(name for *_, name in docs & set(rows))
 
 
-def test_a_table_of_keys_has_every_key_as_the_docs_judge_says_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keys", [100_000, pytest.param(1_000_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])]
+)
+def test_a_table_of_keys_has_every_key_as_the_docs_judge_says_of_it(tmp_path: Path, keys: int) -> None:
     plan = Plan(
-        rows=KEYS_PLANTED,
+        rows=keys,
         seed=42,
         accidents=dict.fromkeys(OPTIONS, 200),
         shards=4,
@@ -98,7 +100,7 @@ def test_a_table_of_keys_has_every_key_as_the_docs_judge_says_of_it(tmp_path: Pa
     assert audit(tmp_path / "evidence", tmp_path / "tables") == 1
     differing, agreeing = disagreements(tmp_path / "evidence", tmp_path / "tables")
     assert differing == []
-    assert agreeing.total() == KEYS_PLANTED
+    assert agreeing.total() == keys
     assert set(agreeing) == set(CLASSES)
 
 
@@ -156,20 +158,31 @@ def test_tasks_on_spark_write_the_rows_that_one_process_writes(spark: SparkSessi
     }
 
 
-def test_days_again_and_a_back_fill_over_all_leave_the_rows_of_one_run_a_day(tmp_path: Path) -> None:
-    days = [day(number).write(tmp_path / f"day-{number}") for number in range(DAYS)]
-    for one in days:
+@pytest.mark.parametrize("days", [10, pytest.param(90, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
+def test_days_again_and_a_back_fill_over_all_leave_the_rows_of_one_run_a_day(tmp_path: Path, days: int) -> None:
+    written = [day(number).write(tmp_path / f"day-{number}") for number in range(days)]
+    for one in written:
         assert audit(one, tmp_path / "tables") == 1
     once, names = rows_of(tmp_path / "tables"), names_of(tmp_path / "tables")
-    assert len(once["audit_keys"]) == DAYS * 12
+    assert len(once["audit_keys"]) == days * 12
     for number in (7, 2, 9):
-        audit(days[number], tmp_path / "tables")
+        audit(written[number], tmp_path / "tables")
     assert (rows_of(tmp_path / "tables"), names_of(tmp_path / "tables")) == (once, names)
-    for one in days:
+    for one in written:
         audit(one, tmp_path / "tables")
     assert (rows_of(tmp_path / "tables"), names_of(tmp_path / "tables")) == (once, names)
     with connected(tmp_path / "tables") as connection:
-        assert connection.execute("SELECT count(DISTINCT run) FROM audit_runs").fetchone() == (DAYS,)
+        assert connection.execute("SELECT count(DISTINCT run) FROM audit_runs").fetchone() == (days,)
+
+
+def test_an_hour_again_leaves_the_other_hours_of_its_day(tmp_path: Path) -> None:
+    """All of them begin on one day: a replacement by day would take them all."""
+    for number in range(24):
+        assert audit(day(number, length_ms=HOUR_MS).write(tmp_path / f"hour-{number}"), tmp_path / "tables") == 1
+    once, names = rows_of(tmp_path / "tables"), names_of(tmp_path / "tables")
+    audit(tmp_path / "hour-13", tmp_path / "tables")
+    assert (rows_of(tmp_path / "tables"), names_of(tmp_path / "tables")) == (once, names)
+    assert Counter(row["window_start"].hour for row in once["audit_keys"]) == dict.fromkeys(range(24), 12)
 
 
 def test_a_run_that_is_killed_between_two_steps_shows_the_older_rows_or_the_newer_ones_and_the_next_clears_up(

@@ -197,29 +197,28 @@ def test_windows_are_answered_in_order_and_chained_and_one_that_cannot_be_believ
     assert verify_statements(tmp_path / "out", public).verdict == "verified"
 
 
-@pytest.mark.parametrize(
-    ("others", "reason", "message"),
-    [
+def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as_it_was(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    refusals: list[tuple[dict[str, Any], str, str]] = [
         ({"outbox": {"shop": "no_such_table"}}, "inputs", "outbox shop: cannot be read"),
         ({"outbox": {"nobody": "parquet:/nowhere"}}, "usage", "no such producer group"),
         ({"inbox": {"ORDERS": "parquet:/nowhere"}}, "usage", "expected TOPIC/GROUP"),
         ({"repair": None}, "usage", "all three, or none"),
         ({"rounds": "parquet:/nowhere"}, "usage", "DataFrames or names of tables"),
-    ],
-)
-def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as_it_was(
-    spark: SparkSession, lake: Lake, tmp_path: Path, others: dict[str, Any], reason: str, message: str
-) -> None:
-    with unchanged(spark), pytest.raises(AuditError, match=message) as refused:
-        audit(
-            spark,
-            inputs=lake.inputs(**others),
-            windows=[str(lake.window)],
-            out=tmp_path / "out",
-            staging=tmp_path / "staging",
-            settings=lake.settings,
-        )
-    assert refused.value.reason == reason
+    ]
+    with unchanged(spark):
+        for others, reason, message in refusals:
+            with pytest.raises(AuditError, match=message) as refused:
+                audit(
+                    spark,
+                    inputs=lake.inputs(**others),
+                    windows=[str(lake.window)],
+                    out=tmp_path / "out",
+                    staging=tmp_path / "staging",
+                    settings=lake.settings,
+                )
+            assert refused.value.reason == reason
     assert not (tmp_path / "out").exists()
     assert list((tmp_path / "staging").glob("*")) == []
 
