@@ -30,6 +30,7 @@ from reconciler.audit.engines.engine import Engine, engine_on
 from reconciler.audit.engines.spark import end_jobs, tag_jobs, with_properties
 from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.errors import AuditError, Reason, unwritable
+from reconciler.audit.history.check import DAY_MS
 from reconciler.audit.places import place_of
 from reconciler.audit.result.documents import time_text
 from reconciler.audit.result.values import Window
@@ -45,6 +46,14 @@ __all__ = ["Inputs", "WindowAnswer", "audit", "exit_code"]
 #: Columns that no evidence has, by kind: bodies and the like.
 _NOT_STAGED = frozenset({"bytes", "json"})
 _EXPORT = re.compile(r"(?:parquet|delta):")
+#: Table -> its column by which collecting reads a window.
+_TIMES = {
+    OUTBOX.name: "created_at_ms",
+    INBOX.name: "applied_at_ms",
+    CANDIDATE.name: "first_seen_ms",
+    REPAIR.name: "created_at_ms",
+    ROUND.name: "at_ms",
+}
 
 #: Windows that are audited beside each other: collecting and writing of some while others are judged.
 WINDOWS_AT_ONCE = 4
@@ -59,8 +68,8 @@ _T = TypeVar("_T")
 class Inputs:
     """The tables of services and ledger, with their columns as docs/reference/tables.md has them.
 
-    Each is a DataFrame, the name of a table, `parquet:PATH` or `delta:PATH`. They are read whole: one that lacks older
-    rows makes effects look as if they had no commit.
+    Each is a DataFrame, the name of a table, `parquet:PATH` or `delta:PATH`. They are read whole, DataFrames and tables
+    from `since` on: one that lacks older rows makes effects look as if they had no commit.
     """
 
     #: Producer group -> its outbox.
@@ -77,6 +86,8 @@ class Inputs:
     history: str | None = None
     #: Up to when all tables have been loaded, with offset or zone; None: they are those of the services themselves.
     loaded_until: str | None = None
+    #: Rows of DataFrames and tables that were written before are left out, with offset or zone; None: none are.
+    since: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +150,8 @@ def audit(
     configuration = read_configuration(Path(settings), os.environ)
     with _staging_folder(staging, keep=keep_staged) as folder, _Threads(spark, at_once) as threads:
         began = time.perf_counter()
-        sources = threads.start(_Staging(spark, folder, threads.go_on).sources, inputs).result()
+        staged = _Staging(spark, folder, threads.go_on)
+        sources = threads.start(staged.sources, inputs).result()
         staging_seconds = time.perf_counter() - began
         subscriptions = audited_subscriptions(configuration, sources)
         engine = engine_on(spark)
@@ -155,6 +167,7 @@ def audit(
                 history=None if inputs.history is None else place_of(inputs.history),
                 collected_at_ms=loaded_ms,
             )
+            staged.require_rows_of(request)
             asked_window = AskedWindow(
                 request=request,
                 out=Path(out) / folder_name(window),
@@ -310,10 +323,12 @@ class _Staging:
         self._spark = spark
         self._folder = folder
         self._go_on = go_on
+        self._since_ms: int | None = None
         self._staged: dict[object, str] = {}
 
     def sources(self, inputs: Inputs) -> Sources:
         """Where collecting reads them. Raises AuditError."""
+        self._since_ms = None if inputs.since is None else instant_ms(inputs.since)
         problems: list[str] = []
         inboxes: dict[tuple[str, str], tuple[Source, ...]] = {}
         effects: dict[tuple[str, str], EffectsSource] = {}
@@ -344,6 +359,16 @@ class _Staging:
         copied = Source(kind="parquet", address=str(self._folder / "ledger"), option="ledger") if given else None
         return Sources(outboxes=outboxes, inboxes=inboxes, effects=effects, ledger=copied)
 
+    def require_rows_of(self, request: Request) -> None:
+        """Raises AuditError("usage") if `since` leaves out what is read of every window: a day more, since a key's
+        announcement of the day before shows that its outbox row was there once."""
+        latest_ms = request.since_ms - DAY_MS
+        if self._since_ms is not None and self._since_ms > latest_ms:
+            window = time_text(request.window.start_ms)
+            raise AuditError(
+                "usage", f"since: the window of {window} needs rows from {time_text(latest_ms)} on, or older"
+            )
+
     def _source(self, given: DataFrame | str, table: str, columns: frozenset[str] | None, option: str) -> Source:
         if isinstance(given, str) and _EXPORT.match(given):
             problems: list[str] = []
@@ -363,10 +388,18 @@ class _Staging:
         try:
             with spark_errors():
                 rows = self._spark.table(given) if isinstance(given, str) else given
-                kept = [name for name in rows.columns if columns is None or name in columns]
-                rows.select(*(f"`{name}`" for name in kept)).write.parquet(str(place))
+                copied_rows(rows, columns, _TIMES.get(place.name), self._since_ms).write.parquet(str(place))
         except AuditError as error:
             raise AuditError("inputs", f"{option}: cannot be read: {error}") from error
+
+
+def copied_rows(rows: DataFrame, columns: frozenset[str] | None, time: str | None, since_ms: int | None) -> DataFrame:
+    """These columns (None: all) of rows that were written since then, or have no time. The source itself reads no more,
+    if it can leave out columns and rows."""
+    kept = [name for name in rows.columns if columns is None or name in columns]
+    if since_ms is not None and time in kept:
+        rows = rows.where(f"`{time}` IS NULL OR `{time}` >= {since_ms}")
+    return rows.select(*(f"`{name}`" for name in kept))
 
 
 def _kept(table: str) -> frozenset[str]:

@@ -21,7 +21,7 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.command import main
 from reconciler.audit.errors import AuditError
-from reconciler.audit.platform import Inputs, WindowAnswer, audit, exit_code
+from reconciler.audit.platform import Inputs, WindowAnswer, audit, copied_rows, exit_code
 from reconciler.audit.result.documents import time_text
 from reconciler.audit.result.values import Window
 from reconciler.audit.statement.keys import make_keys
@@ -148,7 +148,7 @@ def test_dataframes_have_the_answer_of_the_command_and_the_session_is_as_it_was(
     with unchanged(spark):
         (answer,) = audit(
             spark,
-            inputs=lake.inputs(),
+            inputs=lake.inputs(since=time_text(lake.asked["window"]["start_ms"] - 7 * 24 * HOUR_MS)),
             windows=[str(lake.window)],
             out=tmp_path / "out",
             staging=tmp_path / "staging",
@@ -206,6 +206,7 @@ def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as
         ({"inbox": {"ORDERS": "parquet:/nowhere"}}, "usage", "expected TOPIC/GROUP"),
         ({"repair": None}, "usage", "all three, or none"),
         ({"rounds": "parquet:/nowhere"}, "usage", "DataFrames or names of tables"),
+        ({"since": time_text(lake.asked["window"]["start_ms"])}, "usage", "needs rows from .* on, or older"),
     ]
     with unchanged(spark):
         for others, reason, message in refusals:
@@ -221,6 +222,20 @@ def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as
             assert refused.value.reason == reason
     assert not (tmp_path / "out").exists()
     assert list((tmp_path / "staging").glob("*")) == []
+
+
+def test_only_columns_of_evidence_and_rows_of_the_time_are_read_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {"unique_key": f"{number:032X}", "created_at_ms": at_ms, "body": b"long"}
+        for number, at_ms in enumerate((1_000, 2_000, 3_000, None))
+    ]
+    whole = spark.read.parquet(str(written(rows, tmp_path / "outbox")))
+    copied = copied_rows(whole, frozenset({"unique_key", "created_at_ms"}), "created_at_ms", 2_000)
+    plan: Any = copied._jdf
+    scan = next(line for line in plan.queryExecution().executedPlan().toString().splitlines() if "FileScan" in line)
+    assert "PushedFilters: [Or(IsNull(created_at_ms),GreaterThanOrEqual(created_at_ms,2000))]" in scan
+    assert "ReadSchema: struct<unique_key:string,created_at_ms:bigint>" in scan
+    assert sorted(row["created_at_ms"] or 0 for row in copied.collect()) == [0, 2_000, 3_000]
 
 
 def test_tables_that_were_loaded_before_the_window_closed_are_no_answer(
