@@ -409,6 +409,10 @@ def lake(page: str, world: World) -> None:
     assert len(list(folder.glob("tables/audit_runs/*.parquet"))) == 2
 
 
+def place_for_trials(page: str, world: World) -> None:
+    run_page(page, world.repository("/tmp/try", broker_port=free_port(neighbours=(-2,))))
+
+
 CASES: dict[str, Case] = {
     "how-to/add-a-group.md": new_group,
     "how-to/adopt-in-shadow-mode.md": shadow_mode,
@@ -433,6 +437,7 @@ CASES: dict[str, Case] = {
     "how-to/security.md": security,
     "how-to/sending.md": sending,
     "how-to/testing.md": own_tests,
+    "how-to/try-a-service.md": place_for_trials,
     "how-to/upgrade.md": upgraded,
     "tutorial/data-engineer.md": lake,
     "tutorial/first-loss.md": first_loss,
