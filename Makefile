@@ -176,10 +176,9 @@ load-sql: SECONDS = 60
 load-sql: setup ## the full path with PostgreSQL as fast as it goes, for SECONDS=60; OPTIONS= without what makes it fast
 	$(BIN)/python -m benchmarks.load.sql --seconds $(SECONDS) $(OPTIONS) --out benchmarks/results/load-sql.json
 
-load-many: FEW = 1
-load-many: MANY = 50
-load-many: setup ## subscriptions at rest, FEW=1 and MANY=50 of them: what nothing costs
-	$(BIN)/python -m benchmarks.load.many --few $(FEW) --many $(MANY) --out benchmarks/results/load-many.json
+load-many: SUBSCRIPTIONS = 5 50
+load-many: setup ## subscriptions at rest, SUBSCRIPTIONS='5 50', some minutes each: what nothing costs
+	$(BIN)/python -m benchmarks.load.many --subscriptions $(SUBSCRIPTIONS) --out benchmarks/results/load-many.json
 
 load-dead: setup ## producers that die between commit and END, default settings: seconds from commit to effect
 	$(BIN)/python -m benchmarks.load.dead --out benchmarks/results/load-dead.json

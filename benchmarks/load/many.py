@@ -1,39 +1,44 @@
-"""Subscriptions at rest, each of a topic of its own: what they cost `run`, Redis and the ledger while nothing happens.
+"""Subscriptions at rest, each of a topic of its own: what they cost `run`, servers and brokers while nothing happens.
 
-`python -m benchmarks.load.many --few 1 --many 50` runs both, one after the other, and compares them: processor time of
-one machine and one hour says little, the ratio of the two runs does.
+`python -m benchmarks.load.many --subscriptions 5 50` runs both, one after the other, and compares them: processor time
+of one machine and one hour says little, the ratio of two runs does. Counts are the same on every machine. `run` is as
+people run it: with a history, a notifier, metrics that are scraped every 10 s, and a console that one person has open;
+with `--bare` it has none of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import sqlite3
+import json
 import sys
+import threading
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+from redis import Redis
+
 from benchmarks.load import service_log
-from benchmarks.load.figures import Goal, at_most, equal, report
+from benchmarks.load.browsers import Browser
+from benchmarks.load.figures import Goal, at_most, equal, percentile, report
 from benchmarks.load.job import Job
+from benchmarks.load.postgres import ask, tell
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import BUSINESS_QUEUES, Timing, World, until
 from reconciler.policy.shard_rounds import REST_SECONDS_MAX
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.wiring.rounds import LONG_REST, REST_TURNS
+from tests.services.ports import free_port
 
-
-def sections(job: Job, number: int) -> str:
-    """Settings of all subscriptions but the job's own."""
-    return "".join(
-        f'\n[[producers]]\ngroup = "service-{n}"\ntopics = ["{topic}"]\n'
-        f'\n[[subscriptions]]\ntopic = "{topic}"\ngroup = "{job.consumer_group}"\n'
-        for n, topic in enumerate(topics(job, number))
-        if topic != job.topic
-    )
+SCRAPED_EVERY_SECONDS, LOOKED_AT_EVERY_SECONDS = 10.0, 2.0
+#: Of many subscriptions: the first turn has a round for each of their shards.
+FIRST_ROUNDS_SECONDS = 900.0
+PULL = "PULL_MESSAGE"
+#: What PostgreSQL's log says of a statement.
+_LOGGED = ("statement: ", "execute ")
 
 
 def topics(job: Job, number: int) -> list[str]:
@@ -41,83 +46,177 @@ def topics(job: Job, number: int) -> list[str]:
     return [job.topic, *(f"{job.topic}_{n}" for n in range(1, number))]
 
 
-def rows(ledger: Path) -> int:
-    """Rounds that are stored."""
-    with closing(sqlite3.connect(ledger, timeout=30)) as db:
-        return int(db.execute("SELECT count(*) FROM reconciler_round").fetchone()[0])
+class Rest:
+    """One run of so many subscriptions."""
+
+    def __init__(self, world: World, number: int, options: argparse.Namespace) -> None:
+        self._world, self._number, self._options = world, number, options
+        self._console, self._metrics = free_port(), free_port()
+        assert world.postgres is not None
+        self._server = world.postgres
+        self._ledger = world.postgres.create_database("ledger")
+        self._job = Job(
+            folder=str(world.folder), name_servers=world.name_servers, redis_url=world.redis.url, run=world.run,
+            inbox_url=f"sqlite:///{world.folder / 'inbox.db'}",
+        )  # fmt: skip
+
+    def begin(self) -> None:
+        """Returns when every shard had its first round, and all was calm for a while."""
+        with ClientInstance(self._world.name_servers) as instance:
+            for address in instance.cluster_addresses():
+                for topic in topics(self._job, self._number):
+                    Admin(instance.client).create_topic(address, topic, queues=BUSINESS_QUEUES)
+        timing = Timing(interval_seconds=self._options.interval)
+        self._world.configure(self._job, timing, ledger_url=self._ledger, more=self._sections())
+        database = sa.engine.make_url(self._ledger).database
+        tell(self._ledger, f"ALTER DATABASE \"{database}\" SET log_statement = 'all'")
+        self._world.reconciler("run")
+        shards = self._number * self._job.shards
+        until(
+            lambda: self._rows() >= shards, within_seconds=FIRST_ROUNDS_SECONDS, what="the first rounds of all",
+            every_seconds=1.0,
+        )  # fmt: skip
+        time.sleep(self._options.settle)
+
+    def figures(self) -> dict[str, Any]:
+        """Of the time that is measured."""
+        meter, stop = Meter(self._world.pids), threading.Event()
+        looking = {} if self._options.bare else self._looking(stop)
+        before, skipped, began = self._counts(), self._skipped(), time.monotonic()
+        meter.start()
+        time.sleep(self._options.seconds)
+        took = time.monotonic() - began
+        counted, cores = self._counts() - before, meter.cores(took)
+        stop.set()
+        for one in looking.values():
+            one.join()
+        rows = counted.pop("rows", 0) * 60 / took
+        turns = took / self._options.interval
+        pulls = counted.pop(PULL, 0) / took
+        requests = sum(n for name, n in counted.items() if name.isupper())
+        return {
+            "subscriptions": self._number,
+            "seconds": round(took, 1),
+            "cores_by_process": {name: cores[name] for name in ("run", "redis", "broker", "postgres")},
+            "resident_mib": meter.resident_mib["run"],
+            "turns_skipped": dict(self._skipped() - skipped),
+            "rows_a_minute_a_subscription": round(rows / self._number, 2),
+            "statements_a_turn": round(counted["statements"] / turns, 1),
+            "write_transactions_a_turn": round(counted["writes"] / turns, 2),
+            "redis_exchanges_a_turn": round(counted["exchanges"] / turns, 1),
+            "redis_commands_a_turn": round(counted["commands"] / turns, 1),
+            "pulls_a_second_a_queue": round(pulls / self._job.shards, 2),
+            "other_requests_a_second": round(requests / took, 1),
+            "requests": {name: round(n / took, 2) for name, n in counted.most_common() if name.isupper()},
+            "answers_ms": {
+                page: {"p50": round(percentile(waits, 50), 1), "p95": round(percentile(waits, 95), 1)}
+                for page, waits in ((page, sorted(one.waits_ms)) for page, one in looking.items())
+            },
+            "without_an_answer": [failure for one in looking.values() for failure in one.failures],
+        }
+
+    def _sections(self) -> str:
+        """Settings besides those of one subscription."""
+        subscriptions = "".join(
+            f'\n[[producers]]\ngroup = "service-{n}"\ntopics = ["{topic}"]\n'
+            f'\n[[subscriptions]]\ntopic = "{topic}"\ngroup = "{self._job.consumer_group}"\n'
+            for n, topic in enumerate(topics(self._job, self._number))
+            if topic != self._job.topic
+        )
+        if self._options.bare:
+            return subscriptions
+        return (
+            f'{subscriptions}\n[history]\npath = "{self._world.folder / "history"}"\n'
+            f'\n[metrics]\nlisten = "127.0.0.1:{self._metrics}"\n\n[web]\nlisten = "127.0.0.1:{self._console}"\n'
+            f'\n[[notifiers]]\nname = "on-call"\nkind = "webhook"\nurl = "http://127.0.0.1:9/"\n'
+        )
+
+    def _looking(self, stop: threading.Event) -> dict[str, Browser]:
+        """Who asks `run` meanwhile, by what is asked for."""
+        asked = {
+            "metrics": (f"http://127.0.0.1:{self._metrics}/metrics", SCRAPED_EVERY_SECONDS),
+            "overview": (f"http://127.0.0.1:{self._console}/overview/now", LOOKED_AT_EVERY_SECONDS),
+        }
+        found = {
+            page: Browser(url, first_seconds=0.0, every_seconds=every_seconds, stop=stop)
+            for page, (url, every_seconds) in asked.items()
+        }
+        for one in found.values():
+            one.start()
+        return found
+
+    def _rows(self) -> int:
+        return int(ask(self._ledger, "SELECT count(*) FROM reconciler_round")[0][0])
+
+    def _counts(self) -> Counter[str]:
+        """What servers and broker counted so far."""
+        lines = self._server.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        statements = [line for line in lines if any(kind in line for kind in _LOGGED)]
+        writing = ("INSERT ", "UPDATE ", "DELETE ")
+        writes, has_written = 0, False
+        for line in statements:
+            has_written = has_written or any(word in line for word in writing)
+            if "COMMIT" in line:
+                writes, has_written = writes + has_written, False
+        with Redis.from_url(self._world.redis.url) as client:
+            info: Any = client.info("stats")
+        counted = Counter(json.loads((self._world.folder / "requests.json").read_text()))
+        counted["rows"] = self._rows()
+        counted["statements"], counted["writes"] = len(statements), writes
+        counted["exchanges"], counted["commands"] = info["total_reads_processed"], info["total_commands_processed"]
+        return counted
+
+    def _skipped(self) -> Counter[str]:
+        """Why -> lines that told of it."""
+        return Counter(service_log.rounds(self._world.log("run")).skipped)
 
 
 def at_rest(number: int, options: argparse.Namespace) -> dict[str, Any]:
     """Figures of so many subscriptions."""
-    timing = Timing(interval_seconds=options.interval)
-    with World() as world:
-        job = Job(
-            folder=str(world.folder), name_servers=world.name_servers, redis_url=world.redis.url, run=world.run,
-            inbox_url=f"sqlite:///{world.folder / 'inbox.db'}",
-        )  # fmt: skip
-        with ClientInstance(world.name_servers) as instance:
-            for address in instance.cluster_addresses():
-                for topic in topics(job, number):
-                    Admin(instance.client).create_topic(address, topic, queues=BUSINESS_QUEUES)
-        world.configure(job, timing, more=sections(job, number))
-        ledger = world.folder / "ledger.db"
-        world.service()
-        until(lambda: rows(ledger) >= number * job.shards, within_seconds=600, what="the first rounds of all")
-        time.sleep(options.settle)
-        meter, stored, skipped = Meter(world.pids), rows(ledger), _skipped(world)
-        began = time.monotonic()
-        meter.start()
-        time.sleep(options.seconds)
-        took = time.monotonic() - began
-        cores = meter.cores(took)
-        return {
-            "subscriptions": number,
-            "seconds": round(took, 1),
-            "cores_by_process": cores,
-            "resident_mib_by_process": meter.resident_mib,
-            "rows_a_minute_a_subscription": round((rows(ledger) - stored) * 60 / took / number, 2),
-            "turns_skipped": dict(_skipped(world) - skipped),
-        }
+    with World(broker="counted", postgres=True) as world:
+        rest = Rest(world, number, options)
+        rest.begin()
+        return rest.figures()
 
 
-def _skipped(world: World) -> Counter[str]:
-    """Why -> lines that told of it."""
-    return Counter(service_log.rounds(world.log("run")).skipped)
-
-
-def goals_of(few: dict[str, Any], many: dict[str, Any], interval_seconds: float) -> list[Goal]:
-    """What must hold of both runs. Each of 16 shards at rest has a round after two thirds of its long rest, or later;
-    the row of rest is written in place."""
-    rest_seconds = min(REST_SECONDS_MAX, REST_TURNS * interval_seconds) * LONG_REST
-    return [
-        at_most("rows a minute and subscription", many["rows_a_minute_a_subscription"], 16 * 1.5 * 60 / rest_seconds),
-        equal("rounds skipped at rest", many["turns_skipped"], {}),
-        at_most("processor of many, as many times that of few", round(_times(few, many), 2), many["subscriptions"] / 2),
+def goals_of(runs: list[dict[str, Any]], options: argparse.Namespace) -> list[Goal]:
+    """What must hold of all runs, and of the last beside the first. A shard at rest has a round after two thirds of its
+    rest, or later; beside a history it has one a minute."""
+    rest_seconds = min(REST_SECONDS_MAX, REST_TURNS * options.interval) * (LONG_REST if options.bare else 1)
+    few, many = runs[0], runs[-1]
+    more = many["subscriptions"] / few["subscriptions"]
+    rows = max(run["rows_a_minute_a_subscription"] for run in runs)
+    goals = [
+        at_most("rows a minute and subscription", rows, 16 * 1.5 * 60 / rest_seconds),
+        equal("rounds skipped at rest", [run["turns_skipped"] for run in runs if run["turns_skipped"]], []),
+        at_most("pulls a second and queue", max(run["pulls_a_second_a_queue"] for run in runs), 1.0),
+        at_most("other requests a second", max(run["other_requests_a_second"] for run in runs), 200.0),
     ]
+    if more > 1:
+        goals.append(at_most("processor of many, as many times that of few", _times(few, many), more / 2))
+    return goals
 
 
 def _times(few: dict[str, Any], many: dict[str, Any]) -> float:
-    return float(many["cores_by_process"]["run"] / max(0.001, few["cores_by_process"]["run"]))
+    return round(float(many["cores_by_process"]["run"] / max(0.001, few["cores_by_process"]["run"])), 2)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Figures and goals as one JSON document."""
     parser = argparse.ArgumentParser(prog="benchmarks.load.many", description=__doc__)
-    parser.add_argument("--few", type=int, default=1, help="subscriptions of the first run")
-    parser.add_argument("--many", type=int, default=50, help="subscriptions of the second run")
-    parser.add_argument("--seconds", type=float, default=120.0, help="length of each run, after its first rounds")
-    parser.add_argument("--settle", type=float, default=45.0, help="seconds between the first rounds and the run")
+    parser.add_argument("--subscriptions", type=int, nargs="+", default=[5, 50], help="of each run, ascending")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each run, after its first rounds")
+    parser.add_argument("--settle", type=float, default=20.0, help="seconds between the first rounds and the run")
     parser.add_argument("--interval", type=float, default=5.0, help="rounds.interval_seconds")
+    parser.add_argument("--bare", action="store_true", help="without history, notifier, metrics and console")
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures")
     options = parser.parse_args(arguments)
-    few, many = (at_rest(number, options) for number in (options.few, options.many))
-    times = round(_times(few, many), 2)
-    return report(
-        "load-many",
-        {"few": few, "many": many, "run_many_by_few": times},
-        goals_of(few, many, options.interval),
-        options.out,
-    )
+    runs = []
+    for number in options.subscriptions:
+        runs.append(at_rest(number, options))
+        sys.stderr.write(f"{json.dumps(runs[-1])}\n")
+    figures = {"bare": options.bare, "runs": runs, "run_many_by_few": _times(runs[0], runs[-1])}
+    return report("load-many", figures, goals_of(runs, options), options.out)
 
 
 if __name__ == "__main__":

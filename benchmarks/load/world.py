@@ -118,7 +118,7 @@ class World:
         try:
             self._stack.enter_context(self.redis)
             self.pids["redis"] = self.redis.pid
-            if self._broker_kind == "embedded":
+            if self._broker_kind in {"embedded", "counted"}:
                 self._embedded()
             else:
                 self._real()
@@ -135,8 +135,12 @@ class World:
         self._stack.close()
 
     def _embedded(self) -> None:
-        knobs = [f"--knob={name}={value}" for name, value in self._properties.items()]
-        child = self._start("broker", [RECONCILER, "broker", *knobs])
+        knobs = [f"{name}={value}" for name, value in self._properties.items()]
+        command: list[str | Path] = [RECONCILER, "broker", *(f"--knob={knob}" for knob in knobs)]
+        if self._broker_kind == "counted":
+            counts = self.folder / "requests.json"
+            command = [sys.executable, "-m", "benchmarks.load.counted_broker", counts, *knobs]
+        child = self._start("broker", command)
         said = self.log("broker")
         child.until(lambda: '"listen"' in said.read_text(), within_seconds=START_SECONDS, what="the embedded broker")
         first = next(line for line in said.read_text().splitlines() if '"listen"' in line)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, NamedTuple
 
+from reconciler.commands.together import side_by_side
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy, without_remedy
 from reconciler.sql.rights import lacks_right
@@ -95,15 +96,16 @@ def listed(facts: Iterable[Fact]) -> Fact:
 
 
 def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = ()) -> list[Diagnosis]:
-    """Runs them in order; what follows from one of those that are silent is below the failure that says so.
+    """Runs them side by side, and tells of them in order; what follows from one of those that are silent is below the
+    failure that says so.
 
     A dependency that is away is one failed check, behind what the check had found before.
     """
     diagnoses: list[Diagnosis] = []
     #: Silent one -> where the failure is that tells of it.
     causes: dict[Hashable, int] = {}
-    for one in checks:
-        for diagnosis, needs in _found_by(one):
+    for one, found in zip(checks, side_by_side(_found_by, checks), strict=True):
+        for diagnosis, needs in found:
             cause = next((causes[name] for name in needs if name in causes), None)
             if cause is not None and diagnosis.level != "ok":
                 diagnoses[cause] = replace(diagnoses[cause], following=(*diagnoses[cause].following, diagnosis))
@@ -114,10 +116,13 @@ def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = (
     return [*(diagnoses[n] for n in causes.values()), *(d for n, d in enumerate(diagnoses) if n not in causes.values())]
 
 
-def _found_by(check: NamedCheck) -> Iterator[tuple[Diagnosis, tuple[Hashable, ...]]]:
+def _found_by(check: NamedCheck) -> list[tuple[Diagnosis, tuple[Hashable, ...]]]:
     """What is found, with those whose failure would be its cause."""
+    found: list[tuple[Diagnosis, tuple[Hashable, ...]]] = []
     try:
-        yield from ((diagnosis, check.needs) for diagnosis in check.run())
+        found.extend((diagnosis, check.needs) for diagnosis in check.run())
     except ReconcilerError as error:
         # Who refuses a right has answered.
-        yield failed(check.name, error, check.otherwise), () if lacks_right(error) else (*check.needs, check.tells)
+        needs = () if lacks_right(error) else (*check.needs, check.tells)
+        found.append((failed(check.name, error, check.otherwise), needs))
+    return found

@@ -72,9 +72,11 @@ class RemotingBrokerEvidence:
         probe_topic: str = PROBE_TOPIC,
         retired_brokers: Collection[str] = (),
         reused: ReusedOffsets | None = None,
+        pop_groups: PopGroups | None = None,
     ) -> None:
         """`retired_brokers` never come back: what they held is gone, and their answer is not waited for. `reused`: what
-        is known of queues that gave offsets a second time; None: what this value sees."""
+        is known of queues that gave offsets a second time; None: what this value sees. `pop_groups`: what brokers
+        show of groups, where others ask that, too."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -94,7 +96,7 @@ class RemotingBrokerEvidence:
         self._admin = Admin(instance.client)
         self._offsets = instance.offsets
         self._configs = BrokerConfigs(self._admin, clock=instance.clock)
-        self._pop_groups = PopGroups(
+        self._pop_groups = pop_groups or PopGroups(
             self._admin, instance.routes, instance.families, self._configs, clock=instance.clock
         )
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}

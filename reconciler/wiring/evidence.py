@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
+from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
+from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
 from reconciler.wiring.commit_queries import OpenQueries, configured_queries
@@ -65,7 +67,15 @@ def broker_evidence(connections: Connections) -> BrokerEvidence:
         probe_topic=settings.rocketmq.probe_topic,
         retired_brokers=settings.rocketmq.retired_brokers,
         reused=connections.shared(reused_offsets),
+        pop_groups=connections.shared(pop_groups),
     )
+
+
+def pop_groups(connections: Connections) -> PopGroups:
+    """What brokers show of groups, remembered for some seconds for all that ask."""
+    admin, of = connections.admin, connections.rocketmq
+    configs = BrokerConfigs(admin, clock=of.clock)
+    return PopGroups(admin, of.routes, of.families, configs, clock=of.clock)
 
 
 def reused_offsets(connections: Connections) -> ReusedOffsets:

@@ -22,6 +22,9 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
+#: That no number but that of the settings is in force everywhere is asked again after this, where a number is missing.
+ALL_ASKED_SECONDS = 5.0
+
 
 class ShardNumbers:
     """Numbers of every subscription of the settings. Shared by threads. Raises RedisAway and DatabaseAway."""
@@ -33,6 +36,8 @@ class ShardNumbers:
         self._subscriptions = [subscription_of(settings, configured) for configured in settings.subscriptions]
         self._lock = threading.Lock()
         self._told: dict[Subscription, Fact] = {}
+        #: When all were asked last, and nothing spoke against the settings, in monotonic seconds; None: never.
+        self._all_asked_at: float | None = None
 
     def problem(self, subscription: Subscription) -> Fact | None:
         """Why nothing may be done with its sets; None: nothing speaks against it. Reads only."""
@@ -58,7 +63,7 @@ class ShardNumbers:
         settings that are wrong, also for a subscription that has none yet.
         """
         number = self._number_of(subscription)
-        if number != str(self._shards):
+        if number != str(self._shards) and not (number is None and self._are_all_just_asked()):
             self.require_one()
         if number is None:
             keep_shard_count(self._connections.redis, subscription, self._shards)
@@ -68,10 +73,17 @@ class ShardNumbers:
 
     def require_one(self) -> None:
         """Raises ConfigurationError as keep() does; writes nothing."""
-        numbers = {one: self._number_of(one) for one in self._subscriptions}
+        asked_at = self._connections.clock.monotonic_seconds()
+        numbers = self._numbers_of_all()
         refused = {number: self._refusal(one, number) for one, number in numbers.items() if number is not None}
         if len(refused) == 1 and (why := refused.popitem()[1]) is not None:
             raise ConfigurationError(said(why))
+        self._all_asked_at = asked_at
+
+    def _are_all_just_asked(self) -> bool:
+        """At its first start no subscription has a number, and all begin at once."""
+        now = self._connections.clock.monotonic_seconds()
+        return self._all_asked_at is not None and now - self._all_asked_at < ALL_ASKED_SECONDS
 
     def _refusal(self, subscription: Subscription, number: str | None) -> Fact | None:
         return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
@@ -80,6 +92,17 @@ class ShardNumbers:
         """As Redis has it, or else the ledger; None: neither has one."""
         stored = stored_shard_count(self._connections.redis, subscription)
         return stored if stored is not None else self._numbers_in_ledger([subscription])[subscription]
+
+    def _numbers_of_all(self) -> Mapping[Subscription, str | None]:
+        """_number_of() each, asked together."""
+        redis = self._connections.redis
+        numbers = dict(stored_shard_counts(redis, self._subscriptions))
+        # One that is left out has a server that is away: asking says why.
+        numbers |= {one: stored_shard_count(redis, one) for one in self._subscriptions if one not in numbers}
+        without = [one for one, number in numbers.items() if number is None]
+        if without:
+            numbers |= self._numbers_in_ledger(without)
+        return numbers
 
     def _numbers_in_ledger(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, str | None]:
         reports = self._connections.ledger.reports

@@ -49,10 +49,11 @@ def run(programme: str, *arguments: str, out: Path, within_seconds: float = 170)
 @pytest.mark.redis
 def test_subscriptions_at_rest_store_few_rounds(tmp_path: Path) -> None:
     figures = run(
-        *("load.many", "--few", "1", "--many", "2", "--interval", "1", "--seconds", "15", "--settle", "1"),
+        *("load.many", "--subscriptions", "1", "2", "--interval", "1", "--seconds", "15", "--settle", "1"),
         out=tmp_path / "many.json",
     )
-    assert figures["many"]["rows_a_minute_a_subscription"] > 0
+    assert [one["subscriptions"] for one in figures["runs"]] == [1, 2]
+    assert all(one["rows_a_minute_a_subscription"] > 0 for one in figures["runs"])
 
 
 @pytest.mark.nightly

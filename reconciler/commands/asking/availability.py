@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial, reduce
 from typing import TypeVar
 
 from reconciler.commands.asking.brokers import masters
+from reconciler.commands.together import side_by_side
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import (
@@ -40,8 +40,6 @@ AWAY = {
     "history": Code("wiring.history-away", why=Field.TEXT),
 }
 
-#: Servers that a command asks at once.
-ASKED_AT_ONCE = 16
 REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where it takes TLS only)"
 
 
@@ -50,7 +48,7 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Transien
 
     Raises what no waiting can cure: missing tables, a wrong driver.
     """
-    found = _side_by_side(asked, _why_away)
+    found = _by_name(asked, _why_away)
     return {name: why for name, why in found.items() if why is not None}
 
 
@@ -94,11 +92,10 @@ def database_away(databases: Sequence[Fact], why: str) -> Fact:
     return DATABASE_AWAY(database=reduce(lambda first, second: SHARED(first=first, second=second), databases), why=why)
 
 
-def _side_by_side(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
+def _by_name(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
     """What is found of each; one that has several names is asked once."""
     asks = list(dict.fromkeys(asked.values()))
-    with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="asking") as threads:
-        found = dict(zip(asks, threads.map(find, asks), strict=True))
+    found = dict(zip(asks, side_by_side(find, asks), strict=True))
     return {name: found[ask] for name, ask in asked.items()}
 
 
@@ -115,7 +112,7 @@ def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | Non
     side. What to do is said once, of a database that has several names, too. Raises nothing."""
     found: dict[str, str | None] = {}
     named: set[ReconcilerError] = set()
-    for name, error in _side_by_side(asked, _error_of).items():
+    for name, error in _by_name(asked, _error_of).items():
         found[name] = None
         if error is not None:
             found[name] = without_remedy(error) if error in named else str(error)

@@ -11,8 +11,8 @@ from functools import partial
 
 from reconciler.announcing.source import PULL_GROUP
 from reconciler.commands.asking.brokers import masters
+from reconciler.commands.together import side_by_side
 from reconciler.errors import AccessRefused, BrokerUnavailable, Lacking, ReconcilerError
-from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.queue_scan import SCAN_GROUP
@@ -30,6 +30,7 @@ from reconciler.rocketmq.wire.codes import (
 )
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import pop_groups
 from reconciler.wiring.subscriptions import subscription_of, unique_key_topics
 
 #: Refusals that one line shows.
@@ -45,20 +46,36 @@ def refusals(connections: Connections) -> list[AccessRefused]:
         addresses = masters(connections)
     except ReconcilerError:
         return []  # other checks say why
-    rocketmq = connections.rocketmq
-    configs = BrokerConfigs(connections.admin, clock=connections.clock)
-    pop_groups = PopGroups(connections.admin, rocketmq.routes, rocketmq.families, configs, clock=connections.clock)
+    signs = connections.shared(pop_groups)
     for broker, address in addresses.items():
-        for ask in _questions(connections, pop_groups, broker, address):
-            try:
-                ask()
-            except AccessRefused as error:
+        questions = _questions(connections, signs, broker, address)
+        refused = [_refusal(next(questions))]
+        if not _is_of_login(refused[0]):
+            subscriptions = (subscription_of(connections.settings, s) for s in connections.settings.subscriptions)
+            side_by_side(signs.signs, subscriptions)  # they are remembered while the questions are made
+            refused += side_by_side(_refusal, questions)
+        for error in refused:
+            if error is not None and _is_of_login(error):
+                return [error]
+            if error is not None:
                 found.setdefault(error.right, error)
-                if error.lacking is not Lacking.RIGHT:
-                    return [error]
-            except ReconcilerError:
-                continue  # an unknown topic, or a broker that is away: other checks say so
     return list(found.values())
+
+
+def _refusal(ask: Callable[[], object]) -> AccessRefused | None:
+    """None: the right is there; or a topic is unknown, or a broker away, which other checks say."""
+    try:
+        ask()
+    except AccessRefused as error:
+        return error
+    except ReconcilerError:
+        return None
+    return None
+
+
+def _is_of_login(error: AccessRefused | None) -> bool:
+    """Whether every right is refused for the same cause: the others need not be asked."""
+    return error is not None and error.lacking is not Lacking.RIGHT
 
 
 def ask_rights(connections: Connections) -> dict[str, Callable[[], object]]:
@@ -74,9 +91,7 @@ def ask_rights(connections: Connections) -> dict[str, Callable[[], object]]:
     return {"rights at brokers": ask}
 
 
-def _questions(
-    connections: Connections, pop_groups: PopGroups, broker: str, address: str
-) -> Iterator[Callable[[], object]]:
+def _questions(connections: Connections, signs: PopGroups, broker: str, address: str) -> Iterator[Callable[[], object]]:
     settings, client, admin = connections.settings, connections.rocketmq.client, connections.admin
     offsets = connections.rocketmq.offsets
 
@@ -115,8 +130,8 @@ def _questions(
         yield partial(offsets.of_group, address, queue, s.group)
         yield partial(admin.group_filter, address, s.group, s.topic)
         subscription = subscription_of(settings, s)
-        yield partial(pop_groups.has_popped, address, subscription)
-        for retry in pop_groups.signs(subscription).retry_topics:
+        yield partial(signs.has_popped, address, subscription)
+        for retry in signs.signs(subscription).retry_topics:
             yield look_up(retry)
             yield partial(offsets.maximum, address, MessageQueue(topic=retry, broker_name=broker, queue_id=0))
     for producer in settings.producers:

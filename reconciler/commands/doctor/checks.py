@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from functools import cache, partial
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
+from threading import Lock
 
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.asking.brokers import brokers_known_to
@@ -30,7 +31,7 @@ from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.doctor.producer_groups import check_producer_groups
 from reconciler.commands.doctor.roles import check_primaries
-from reconciler.commands.doctor.server_clocks import probe_brokers
+from reconciler.commands.doctor.server_clocks import BrokerProbes, probe_brokers
 from reconciler.commands.notify import check_notifiers
 from reconciler.commands.safety import redis_findings
 from reconciler.contract.facts import Code, Fact, Field
@@ -72,7 +73,13 @@ _LEVELS: dict[Severity, Level] = {Severity.OK: "ok", Severity.ADVICE: "note", Se
 def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
     silent = _who_is_silent(connections)
-    probed = cache(lambda: probe_brokers(connections))  # clocks and indexes are told by the same probes
+    probe, probing = cache(lambda: probe_brokers(connections)), Lock()
+
+    def probed() -> BrokerProbes:
+        """Clocks and indexes are told by the same probes, whichever of them is first."""
+        with probing:
+            return probe()
+
     redis, brokers, ledger = START_REDIS(), START_ROCKETMQ(), START_LEDGER()
     of_brokers, of_ledger = ("rocketmq",), (connections.settings.ledger.url,)
     groups = GroupChecks(connections)

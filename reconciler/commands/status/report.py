@@ -39,6 +39,7 @@ from reconciler.commands.status.standstill import (
     unrepaired,
 )
 from reconciler.commands.status.unswept import unswept
+from reconciler.commands.together import side_by_side
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import later_end
 from reconciler.contract.subscription import Shard, Subscription
@@ -391,6 +392,7 @@ def read_status(
         within_seconds=rounds_within_seconds,
         away=gone,
     )
+    reached = _watermarks(rounds)
     may_lose = {v.subscription for v in verdicts if v.is_open_loss or v.damage is not None}
     for topic in rounds.plans:
         for plan in topic.subscriptions:
@@ -399,7 +401,7 @@ def read_status(
             newest[of] = [r for r in last if r.done.shard.number < topic.shards]
             if of in may_lose:
                 late += _unrepaired(connections, of, now_ms=now_ms, within_seconds=rounds_within_seconds)
-            statuses.append(_status_of(rounds, topic, plan, last, accounting, readings, asked_ms=now_ms))
+            statuses.append(_status_of(rounds, topic, plan, last, accounting, readings, reached[of], asked_ms=now_ms))
     unknown, gone = accounting.undecided, accounting.away
     late += [*other_clusters(connections), *told_of_renames(connections), *_other_shards(rounds)]
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
@@ -474,6 +476,12 @@ def _who_is_away(connections: Connections) -> dict[str, Fact]:
     )
 
 
+def _watermarks(assembly: RoundAssembly) -> Mapping[Subscription, Watermark]:
+    """Of every group, asked side by side."""
+    found = side_by_side(assembly.witnesses.brokers.watermark, assembly.subscriptions)
+    return dict(zip(assembly.subscriptions, found, strict=True))
+
+
 def _status_of(
     assembly: RoundAssembly,
     topic: TopicPlan,
@@ -481,12 +489,12 @@ def _status_of(
     last: Sequence[StoredRound],
     accounting: Accounting,
     readings: Mapping[Shard, ShardReading],
+    watermark: Watermark,
     *,
     asked_ms: int,
 ) -> SubscriptionStatus:
     subscription = plan.subscription
     pending, oldest_ms = _pending(assembly, topic.shards_of(subscription), readings)
-    watermark = assembly.witnesses.brokers.watermark(subscription)
     weaker = weaker_evidence(topic, plan, has_inbox=assembly.witnesses.inbox.is_configured(subscription))
     weaker += accounting.weaker(topic)
     return SubscriptionStatus(

@@ -1,14 +1,16 @@
 """Doctor runs to its end: what is away is a failed check with its remedy, and the next check still runs."""
 
 import sys
+import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reconciler.commands.asking.availability import REDIS_REMEDY, ask_brokers, require
 from reconciler.commands.asking.brokers import BROKER_REMEDY
-from reconciler.commands.diagnosis import Diagnosis, NamedCheck, run_checks
+from reconciler.commands.diagnosis import Diagnosis, NamedCheck, as_told, run_checks
 from reconciler.commands.doctor import checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.checks import START_REDIS, START_ROCKETMQ, check_packages, examine
@@ -112,6 +114,17 @@ def test_what_to_do_is_said_once_and_by_the_error_where_it_knows(
     assert finding.found.endswith(found)
     assert finding.remedy == remedy
     assert remedy not in finding.found
+
+
+def test_checks_wait_for_their_servers_beside_each_other_and_are_told_in_order() -> None:
+    both = threading.Barrier(2)
+
+    def check(found: str) -> Sequence[Diagnosis]:
+        both.wait(timeout=30)
+        return [Diagnosis(check=area("clocks"), level="ok", found=as_told(found))]
+
+    checks = [NamedCheck(area("clocks"), None, partial(check, found)) for found in ("first", "second")]
+    assert [one.as_row().found for one in run_checks(checks)] == ["first", "second"]
 
 
 @pytest.mark.parametrize("asked", ["doctor", "status"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,10 @@ from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
+from reconciler.shards import count
+from reconciler.shards.access import RedisClient
 from reconciler.sql import schema
+from reconciler.wiring import shard_numbers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.shard_numbers import ShardNumbers
 from tests.contract.ledger.rows import round_done
@@ -108,3 +111,24 @@ def test_after_a_wipe_the_same_number_goes_on(connections: Connections) -> None:
 def test_a_first_turn_that_was_cut_short_decides_nothing(connections: Connections) -> None:
     connections.ledger.rounds.store(round_done(Shard(subscription=BILLING, number=0), 1, 1_000))
     assert ShardNumbers(connections).keep(BILLING) is None
+
+
+def test_at_a_first_start_all_numbers_are_asked_together_and_once_for_all(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    together = count.stored_shard_counts
+
+    def counted(client: RedisClient, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, str | None]:
+        asked.append(len(subscriptions))
+        return together(client, subscriptions)
+
+    monkeypatch.setattr(shard_numbers, "stored_shard_counts", counted)
+    monkeypatch.setattr(shard_numbers, "ALL_ASKED_SECONDS", 3_600.0)
+    numbers = ShardNumbers(connections)
+    assert (numbers.keep(BILLING), numbers.keep(SHIPPING)) == (None, None)
+    assert asked == [2]
+    write(connections, BILLING, "8")
+    write(connections, SHIPPING, "8")
+    with pytest.raises(ConfigurationError, match="with 8 shards"):
+        numbers.keep(SHIPPING)

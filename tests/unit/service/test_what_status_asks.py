@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from reconciler.commands.status.report import StatusReport, read_status
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.evidence import pop_groups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.rocketmq.client.admin import Admin
@@ -52,11 +53,19 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         found["ends"] += is_end and command.fields["topic"] == "RECONCILER_UNIQUE_KEY"
         return submit(self, address, command, *rest)
 
+    request = RemotingClient.request
+
+    def requesting(self: RemotingClient, address: str, command: Any, **rest: Any) -> Any:
+        found["signs"] += command.code == RequestCode.QUERY_TOPICS_BY_CONSUMER
+        return request(self, address, command, **rest)
+
     sa.event.listen(sa.Engine, "before_cursor_execute", statement)
     with monkeypatch.context() as patch:
         patch.setattr(redis.Redis, "execute_command", counting(redis.Redis.execute_command))
         patch.setattr(redis.client.Pipeline, "execute", counting(redis.client.Pipeline.execute))
         patch.setattr(RemotingClient, "submit", submitting)
+        patch.setattr(RemotingClient, "request", requesting)
+        patch.setattr(pop_groups, "_REMEMBER_SECONDS", 3_600.0)
         patch.setattr(ReusedOffsets, "begin_to_keep", lambda _: None)  # as where nothing new was seen
         yield found
     sa.event.remove(sa.Engine, "before_cursor_execute", statement)
@@ -114,7 +123,8 @@ def test_status_asks_ledger_and_redis_as_often_for_five_subscriptions_as_for_fif
             asked(number, tmp_path, broker, f"{redis_server.url.rsplit('/', 1)[0]}/{at}", monkeypatch)
             for at, number in enumerate((5, 50))
         )
-    for number, (report, _) in ((5, of_five), (50, of_fifty)):
+    for number, (report, found) in ((5, of_five), (50, of_fifty)):
+        assert found.pop("signs") == number
         assert [one.subscription for one in report.subscriptions] == [
             Subscription(environment="test", topic=f"T{n}", group="billing") for n in range(number)
         ]
