@@ -7,7 +7,7 @@ from functools import cache, partial, reduce
 from typing import TypeVar
 
 from reconciler.commands.asking.brokers import masters
-from reconciler.commands.together import side_by_side
+from reconciler.commands.together import found_by_each
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import (
@@ -94,8 +94,7 @@ def database_away(databases: Sequence[Fact], why: str) -> Fact:
 
 def _by_name(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
     """What is found of each; one that has several names is asked once."""
-    asks = list(dict.fromkeys(asked.values()))
-    found = dict(zip(asks, side_by_side(find, asks), strict=True))
+    found = found_by_each(find, list(dict.fromkeys(asked.values())))
     return {name: found[ask] for name, ask in asked.items()}
 
 

@@ -39,7 +39,7 @@ from reconciler.commands.status.standstill import (
     unrepaired,
 )
 from reconciler.commands.status.unswept import unswept
-from reconciler.commands.together import side_by_side
+from reconciler.commands.together import found_by_each
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import later_end
 from reconciler.contract.subscription import Shard, Subscription
@@ -392,7 +392,7 @@ def read_status(
         within_seconds=rounds_within_seconds,
         away=gone,
     )
-    reached = _watermarks(rounds)
+    reached = found_by_each(rounds.witnesses.brokers.watermark, rounds.subscriptions)
     may_lose = {v.subscription for v in verdicts if v.is_open_loss or v.damage is not None}
     for topic in rounds.plans:
         for plan in topic.subscriptions:
@@ -474,12 +474,6 @@ def _who_is_away(connections: Connections) -> dict[str, Fact]:
     return facts_of_away(
         connections.settings, {**ask_redis(connections), **databases, **brokers, **ask_rights(connections)}
     )
-
-
-def _watermarks(assembly: RoundAssembly) -> Mapping[Subscription, Watermark]:
-    """Of every group, asked side by side."""
-    found = side_by_side(assembly.witnesses.brokers.watermark, assembly.subscriptions)
-    return dict(zip(assembly.subscriptions, found, strict=True))
 
 
 def _status_of(
