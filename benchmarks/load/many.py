@@ -73,7 +73,7 @@ class Rest:
         self._world.reconciler("run")
         shards = self._number * self._job.shards
         until(
-            lambda: self._rows() >= shards, within_seconds=FIRST_ROUNDS_SECONDS, what="the first rounds of all",
+            lambda: self._begun() >= shards, within_seconds=FIRST_ROUNDS_SECONDS, what="the first rounds of all",
             every_seconds=1.0,
         )  # fmt: skip
         time.sleep(self._options.settle)
@@ -144,6 +144,11 @@ class Rest:
         for one in found.values():
             one.start()
         return found
+
+    def _begun(self) -> int:
+        """Shards that had a round."""
+        rounds = "SELECT DISTINCT topic, shard FROM reconciler_round"
+        return int(ask(self._ledger, f"SELECT count(*) FROM ({rounds}) begun")[0][0])
 
     def _rows(self) -> int:
         return int(ask(self._ledger, "SELECT count(*) FROM reconciler_round")[0][0])
