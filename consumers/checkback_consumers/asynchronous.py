@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import types
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -20,6 +21,7 @@ from functools import partial
 from importlib.util import find_spec
 from inspect import isawaitable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
@@ -41,6 +43,8 @@ RUNNING_MAX_DEFAULT = 20
 #: How long the end of a handler waits for what it has cancelled: as long as a rollback may take.
 CANCEL_SECONDS = 15.0
 _FAILED_TRANSACTION = "25P02"
+#: Pool of connections -> the loop that took places of it last, and those: handlers that share it share them, too.
+_PLACES: WeakKeyDictionary[Any, tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -60,9 +64,10 @@ class HandlersLoop:
     Opened in the loop that it then belongs to. In another loop, or after a fork, it refuses.
     """
 
-    def __init__(self, *, running_max: int, database: object = None) -> None:
-        """`database`: the handler's."""
+    def __init__(self, *, running_max: int, database: object = None, is_of_pool: bool = False) -> None:
+        """`database`: the handler's. `is_of_pool`: the places are those of all handlers of its engine's pool."""
         self._running_max = running_max
+        self._is_of_pool = is_of_pool
         self._database = database
         self._opened: _Opened | None = None
 
@@ -70,8 +75,12 @@ class HandlersLoop:
         """From here on it belongs to the running loop. Raises UsageError if it is open."""
         if self._opened is not None:
             raise UsageError("the handler is open already, in one loop of one process: close it there, or make another")
-        places = asyncio.Semaphore(self._running_max)
-        self._opened = _Opened(asyncio.get_running_loop(), os.getpid(), places)
+        loop = asyncio.get_running_loop()
+        if self._is_of_pool:
+            places = _places_of(engine_of(self._database).sync_engine.pool, loop, self._running_max)
+        else:
+            places = asyncio.Semaphore(self._running_max)
+        self._opened = _Opened(loop, os.getpid(), places)
 
     def require_open(self) -> _Opened:
         """Raises UsageError where it is not open, after a fork, and in a loop, which a call would block."""
@@ -142,6 +151,14 @@ class HandlersLoop:
         task = opened.loop.create_task(_in_place(opened.places, work))
         opened.tasks.add(task)
         task.add_done_callback(partial(_hand_over, opened, answer))
+
+
+def _places_of(pool: Any, loop: asyncio.AbstractEventLoop, most: int) -> asyncio.Semaphore:
+    known, places = _PLACES.get(pool, (None, None))
+    if places is None or known is None or known() is not loop:
+        places = asyncio.Semaphore(most)
+        _PLACES[pool] = weakref.ref(loop), places
+    return places
 
 
 async def _in_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -401,8 +401,9 @@ def _inbox_in(database: Any, loop: HandlersLoop | None) -> Inbox:
 def _loop_for(database: object, running_max: int | None) -> HandlersLoop:
     if running_max is not None and running_max < 1:
         raise InvalidValue("running_max", running_max, "1 or more")
-    most = running_max or connections_max(database) or RUNNING_MAX_DEFAULT
-    return HandlersLoop(running_max=most, database=database)
+    of_pool = None if running_max else connections_max(database)
+    most = running_max or of_pool or RUNNING_MAX_DEFAULT
+    return HandlersLoop(running_max=most, database=database, is_of_pool=of_pool is not None)
 
 
 def transactional_handler(
@@ -421,8 +422,8 @@ def transactional_handler(
     dedupe_by: DedupeBy | None = None,
     #: True: messages that are delivered together (`PushSettings.batch_size`) share one transaction.
     is_batched: bool = False,
-    #: Calls of an `async def` handler that run at a time. None: as many as the pool of an engine gives connections,
-    #: else 20.
+    #: Calls of an `async def` handler that run at a time. None: of all handlers of an engine as many as its pool gives
+    #: connections, else 20.
     running_max: int | None = None,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.

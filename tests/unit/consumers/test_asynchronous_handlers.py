@@ -246,6 +246,32 @@ def test_without_running_max_there_are_as_many_as_the_pool_gives_connections(tmp
         transactional_handler(pooled, group="billing", running_max=0)(Billing().bill)
 
 
+def test_handlers_of_one_pool_wait_for_its_places_and_not_for_its_connections(
+    engine: sa.Engine, loop: LoopThread
+) -> None:
+    url = engine.url.set(drivername="sqlite+aiosqlite")
+    database = loop.kept(create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=0))
+    billing = Billing()
+    bills = [
+        loop.opened(transactional_handler(given, group=group)(billing.bill))
+        for group, given in (("billing", database), ("mailing", async_sessionmaker(database)))
+    ]
+    first = apart(bills[0].apply, message(body=b"waits"))
+    eventually(lambda: billing.begun, within_seconds=60)
+    second = apart(bills[1].apply, message())
+    tasks = bills[1]._loop._opened.tasks  # type: ignore[union-attr]  # it is open
+    eventually(lambda: tasks, within_seconds=60)
+
+    async def look_then_let_go() -> int:
+        for _ in range(20):  # who waited for a connection would have failed at once
+            await asyncio.sleep(0)
+        billing.gates[b"waits"].set()
+        return len(billing.begun)
+
+    assert loop.run(look_then_let_go()) == 1
+    assert [one.result(60) for one in (first, second)] == [InboxAnswer.NEW] * 2
+
+
 def waiting(bill: TransactionalHandler, billing: Billing) -> tuple[Any, Any]:
     """A message whose handler has begun, and the answer to it."""
     received = message(body=b"waits")
