@@ -105,8 +105,9 @@ SINCE_UNKNOWN = Code("rights.since-unknown")
 COMPLETE_AT_ONCE = Code("rights.complete-at-once")
 REST_NOT_KEPT = Code("rights.rest-not-kept")
 REST_UNSEEN = Code("rights.rest-unseen")
+HALVES_NOT_KEPT = Code("rights.halves-not-kept")
 #: Tables that a role goes on without.
-_WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN()}
+_WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN(), tables.HALF.name: HALVES_NOT_KEPT()}
 
 
 def _on(table: Table, *verbs: SqlVerb, only_mysql: bool = False) -> tuple[SqlRight, ...]:
@@ -161,6 +162,7 @@ _ALL_OF_LEDGER = (
     *_on(tables.ROUND, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.SUBSCRIPTION, "INSERT"),
     replace(_updates(tables.SUBSCRIPTION), without_it=REST_NOT_KEPT()),
+    *_on(tables.HALF, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.FLOOR, "INSERT", "UPDATE"),
     *_on(tables.OUTAGE, "INSERT", "UPDATE", "DELETE"),
     *_on(tables.HOLD, "INSERT", "UPDATE", "DELETE"),
@@ -311,7 +313,7 @@ CONSOLE = Role(
         *(
             right
             for table in tables.LEDGER_TABLES
-            if table is not tables.IDEMPOTENCY_KEY
+            if table not in (tables.IDEMPOTENCY_KEY, tables.HALF)
             for right in _on(table, "SELECT")
         ),
         *(replace(right, only_with="notifiers") for right in _on(tables.NOTICE, "INSERT", "UPDATE")),

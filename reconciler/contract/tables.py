@@ -370,6 +370,24 @@ SUBSCRIPTION = Table(
     primary_key=("environment", "topic", "consumer_group"),
 )
 
+HALF = Table(
+    name="reconciler_half",
+    doc="Halves of topics whose commits a query proves, as look-ups saw them: which share a business key.",
+    columns=(
+        Column("environment", "name", "Environment."),
+        Column("topic", "name", "Business topic."),
+        Column("unique_key", "key", "Unique key."),
+        Column("broker", "name", "Broker that stored it."),
+        Column(
+            "key_digest", "digest", "SHA-256 of the business's key; NULL: the half does not give it.", nullable=True
+        ),
+        Column("tag_digest", "digest", "SHA-256 of its tag; NULL: it has none.", nullable=True),
+        Column("stored_at_ms", "bigint", "When it was stored first, by the broker's clock."),
+    ),
+    primary_key=("environment", "topic", "unique_key", "broker"),
+    indexes=(("environment", "topic", "key_digest"), ("environment", "stored_at_ms")),
+)
+
 FLOOR = Table(
     name="reconciler_floor",
     doc="Everything announced below this offset was matched or settled: where to start when Redis lost everything.",
@@ -576,6 +594,7 @@ LEDGER_TABLES = (
     REPAIR,
     ROUND,
     SUBSCRIPTION,
+    HALF,
     FLOOR,
     OUTAGE,
     HOLD,
@@ -589,7 +608,7 @@ LEDGER_TABLES = (
 )
 
 #: Tables that 0.2.0 lacks: where they are missing, what keeps something there goes on without it, and says so.
-LATER_TABLES = frozenset({SUBSCRIPTION.name})
+LATER_TABLES = frozenset({SUBSCRIPTION.name, HALF.name})
 
 #: Where migrations keep the revision of the tables above, each tree in a table of its own.
 VERSION_TABLES = {tree: f"reconciler_alembic_version_{tree}" for tree in ("outbox", "inbox", "ledger")}

@@ -9,11 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy.sql.selectable import NamedFromClause
 
 from reconciler.contract.row_rules import GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import LATER_TABLES, CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
+from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import (
     candidate,
+    half,
     idempotency_key,
     job,
     notice,
@@ -42,6 +45,7 @@ _INDEXED = {
     operator_action.name: operator_action.c.started_at_ms,
     job.name: job.c.created_at_ms,
     idempotency_key.name: idempotency_key.c.created_at_ms,
+    half.name: half.c.stored_at_ms,
 }
 
 
@@ -58,13 +62,14 @@ class DeletedRows:
     jobs: int
     idempotency_keys: int
     notices: int
+    halves: int
     #: True: the bound of a call was met; call again.
     has_more: bool
 
 
 class SqlRetention:
     """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand, and
-    jobs that have ended; after a day, requests by their idempotency keys; what notifiers told that are gone.
+    jobs that have ended; after a day, requests by their idempotency keys; what notifiers told that are gone; halves.
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
     are announced again and again, and without the dismissal the key would be sent. Renames of groups stay: a deployment
@@ -119,13 +124,14 @@ class SqlRetention:
             operator_action: operator_action.c.command.not_in(_KEPT_ACTS) & (operator_action.c.started_at_ms < before),
             job: job.c.state.in_(sorted(ENDED_JOBS)) & (job.c.created_at_ms < before) & (job.c.ended_at_ms < before),
             idempotency_key: idempotency_key.c.created_at_ms < age_ms - IDEMPOTENCY_KEEP_MS,
+            half: half.c.stored_at_ms < before,
             notice: notice.c.notifier.not_in(self._notifiers)
             & (sa.func.coalesce(notice.c.told_at_ms, notice.c.created_at_ms) < before),
         }
         counts: dict[str, int] = {}
         has_more = False
         for table, is_old in finished.items():
-            deleted, is_bounded = self._delete(table, (table.c.environment == environment) & is_old)
+            deleted, is_bounded = self._delete_if_kept(table, (table.c.environment == environment) & is_old)
             counts[table.name] = deleted
             has_more = has_more or is_bounded
         return DeletedRows(
@@ -138,8 +144,21 @@ class SqlRetention:
             jobs=counts[job.name],
             idempotency_keys=counts[idempotency_key.name],
             notices=counts[notice.name],
+            halves=counts[half.name],
             has_more=has_more,
         )
+
+    def _delete_if_kept(self, table: sa.Table, is_old: sa.ColumnElement[bool]) -> tuple[int, bool]:
+        """What a ledger that was not upgraded lacks, or its login may not touch, has no rows."""
+        try:
+            return self._delete(table, is_old)
+        except (DatabaseAway, ConfigurationError) as error:
+            is_kept = table.name not in LATER_TABLES or (
+                isinstance(error, DatabaseAway) and not is_refused(error.__cause__)
+            )
+            if is_kept:
+                raise
+            return 0, False
 
     def _delete(self, table: sa.Table, is_old: sa.ColumnElement[bool]) -> tuple[int, bool]:
         identity: Sequence[sa.Column[object]] = list(table.primary_key.columns)

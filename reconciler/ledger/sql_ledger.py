@@ -21,6 +21,7 @@ from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.idempotency_keys import SqlIdempotencyKeys
 from reconciler.ledger.jobs import SqlJobs
 from reconciler.ledger.known_brokers import SqlKnownBrokers
+from reconciler.ledger.noted_halves import SqlNotedHalves
 from reconciler.ledger.notices import SqlNotices
 from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.outages import SqlOutages
@@ -63,6 +64,7 @@ class SqlLedger:
         self.seen_queues = SqlSeenQueues(self.database, floors)
         self.holds = SqlHolds(self.database)
         self.brokers = SqlKnownBrokers(self.database)
+        self.halves = SqlNotedHalves(self.database)
         self.environment_uses = SqlEnvironmentUses(self.database)
         self.outages = SqlOutages(self.database)
         self.announcements = SqlAnnouncementLedger(self.database, self.outages, floors)

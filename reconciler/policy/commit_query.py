@@ -8,6 +8,7 @@ a state that is NULL, in no list, or different in two rows of one key, and that 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Sequence
@@ -108,6 +109,20 @@ def unknown(why: Fact) -> BusinessAnswer:
 def is_committed(answer: BusinessAnswer | None) -> bool:
     """Whether the row says so."""
     return answer is not None and answer.state is BusinessState.COMMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Siblings:
+    """Other messages with the business's key and the tag of a half: a row of that key may be of any of them."""
+
+    unique_keys: tuple[str, ...] = ()
+    #: False: the ledger cannot tell.
+    are_known: bool = True
+
+
+def digest_of(text: str) -> bytes:
+    """What the ledger keeps of a key or a tag. Two queries of a topic make the same of one key."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

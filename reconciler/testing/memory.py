@@ -11,6 +11,7 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
 from reconciler.errors import warn_of_former_paths
+from reconciler.testing.memory_halves import MemoryNotedHalves
 from reconciler.testing.memory_repairs import (
     MemoryCandidates,
     MemoryClosings,
@@ -46,6 +47,7 @@ class MemoryLedger:
         self.rounds = MemoryRounds(self.rows)
         self.holds = MemoryHolds(self.rows)
         self.brokers = MemoryKnownBrokers(self.rows)
+        self.halves = MemoryNotedHalves(self.rows)
         self.outages = MemoryOutages(self.rows)
         self.announcements = MemoryAnnouncementLedger(self.rows, self.outages)
         self.actions = MemoryOperatorActions(self.rows)

@@ -32,6 +32,7 @@ from reconciler.policy.commit_query import (
     KeyType,
     KeyValue,
     State,
+    digest_of,
     is_committed,
     unknown,
     without_row,
@@ -295,6 +296,12 @@ class OpenQueries:
             answer = without_key(query) if value is None else rows[value]
             found[unique_key] = answer or without_row(query, stored_ms=_stored_ms(copy), now_ms=now_ms)
         return found
+
+    def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
+        """Of the key as the database takes it."""
+        query = self._opened[topic][0]
+        values = {unique_key: query.key_type.value_of(_key_of(query, copy)) for unique_key, copy in copies.items()}
+        return {unique_key: digest_of(str(value)) for unique_key, value in values.items() if value is not None}
 
     def close(self) -> None:
         """Closes all connections."""

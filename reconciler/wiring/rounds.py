@@ -220,6 +220,7 @@ class RoundAssembly:
                 known_brokers=ledger.brokers,
                 english=said,
                 queries=witnesses.queries,
+                halves=ledger.halves,
                 rules=JudgingRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,

@@ -24,6 +24,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_candidate TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_repair TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_round TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE ON reconciler_subscription TO reconciler_run;
+GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_half TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE ON reconciler_floor TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_outage TO reconciler_run;
 GRANT SELECT, INSERT, UPDATE, DELETE ON reconciler_hold TO reconciler_run;

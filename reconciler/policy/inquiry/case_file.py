@@ -18,7 +18,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.commit_query import BusinessAnswer
+from reconciler.policy.commit_query import BusinessAnswer, Siblings
 from reconciler.policy.evidence import (
     Commit,
     ConsumeMode,
@@ -128,6 +128,8 @@ class CaseFile(ABC):
     parked: Lookup[StoredMessage] | None = None
     #: What the row of the business says, found by the key in `key_copy`.
     business: BusinessAnswer | None = None
+    #: Messages that the row may be of as well.
+    siblings: Siblings | None = None
 
     @abstractmethod
     def not_before_ms(self, question: Question) -> int:

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from reconciler.contract.answers import MISSING
 from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
-from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
+from reconciler.policy.inquiry.business import BusinessWitness
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.asked import Asked, heard
 from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, Horizon, InboxEvidence, OutboxEvidence
-from reconciler.policy.ports.ledger import Repairs
+from reconciler.policy.ports.ledger import NotedHalves, Repairs
 
 A = TypeVar("A")
 _NO_ANSWER = MISSING()
@@ -80,9 +80,10 @@ class Witnesses:
         inbox: InboxEvidence,
         repairs: Repairs,
         queries: CommitQueries | None = None,
+        halves: NotedHalves | None = None,
         check_back_wait_seconds: float | None = None,
     ) -> None:
-        """`queries`: None where no topic's commits are proved by one.
+        """`queries`, `halves`: None where no topic's commits are proved by a query.
 
         `check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says.
         """
@@ -90,7 +91,7 @@ class Witnesses:
         self._outbox = outbox
         self._inbox = inbox
         self._repairs = repairs
-        self._queries = queries
+        self._business = BusinessWitness(queries, halves)
         self._check_back_wait_seconds = check_back_wait_seconds
 
     def settle(
@@ -124,7 +125,7 @@ class Witnesses:
             case Question.OUTBOX:
                 return self.ask_outboxes(files)
             case Question.COMMIT_QUERY:
-                return self._ask_business(files)
+                return self._business.answer(files)
             case Question.HAND_OVERS:
                 return self._ask_hand_overs(files)
             case _:
@@ -165,19 +166,11 @@ class Witnesses:
         read = self._outbox.look_up(files[0].topic.topic, not_before_ms, now_ms=now_ms) if files else {}
         return [replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", _NO_ANSWER)) for f in files]
 
-    def _ask_business(self, files: Sequence[F]) -> list[F]:
-        """The row of each message's business key; files are of one topic."""
-        if self._queries is None:
-            raise InvariantViolation("no commit query was opened")
-        copies = {file.unique_key: copy for file in files if (copy := file.key_copy) is not None}
-        read = self._queries.look_up(files[0].topic.topic, copies)
-        return [replace(file, business=read[file.unique_key]) for file in files]
-
     def ask_business(self, files: Sequence[F]) -> list[F]:
         """The rows of the business, found by the halves that brokers show; without a half nothing is known of one."""
         found = self.find_halves(files)
         shown = [file for file in found if file.key_copy is not None]
-        asked = {file.unique_key: file for file in self._ask_business(shown)} if shown else {}
+        asked = {file.unique_key: file for file in self._business.answer(shown)} if shown else {}
         return [asked.get(file.unique_key, file) for file in found]
 
     def find_halves(self, files: Sequence[F]) -> list[F]:
@@ -209,6 +202,8 @@ class Witnesses:
                 snapshot.count(lookup)
             is_placed = question is Question.COMMITTED_COPIES
             answered.append(file.with_group_answers("positions", positions) if is_placed else file)
+        if question is Question.COMMITTED_COPIES:
+            self._business.note_delivered(answered)
         return answered
 
     def _asked(self, question: Question, file: F, horizon: Horizon) -> Asked[tuple[F, Sequence[Lookup[StoredMessage]]]]:

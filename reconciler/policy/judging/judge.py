@@ -23,7 +23,7 @@ from reconciler.policy.judging.judgement import (
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
-from reconciler.policy.ports.ledger import Candidate, KnownBrokers, Repair, Repairs, VerdictEntry
+from reconciler.policy.ports.ledger import Candidate, KnownBrokers, NotedHalves, Repair, Repairs, VerdictEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,7 @@ class Judge:
         rules: JudgingRules,
         english: Callable[[Fact], str],
         queries: CommitQueries | None = None,
+        halves: NotedHalves | None = None,
     ) -> None:
         """`english` says what releases read that know no codes."""
         self._witnesses = Witnesses(
@@ -103,6 +104,7 @@ class Judge:
             inbox=inbox,
             repairs=repairs,
             queries=queries,
+            halves=halves,
             check_back_wait_seconds=rules.check_back_wait_seconds,
         )
         self._brokers = brokers

@@ -55,6 +55,8 @@ from reconciler.contract.reasons import (
     ROLLED_BACK,
     ROLLED_BACK_WRONGLY,
     SEEN_LATE,
+    SIBLINGS,
+    SIBLINGS_UNKNOWN,
     UNDER_REPAIR,
     UNPROVED,
     WITHOUT_INBOX,
@@ -63,7 +65,7 @@ from reconciler.contract.reasons import (
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState, is_committed
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, Siblings, is_committed
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
@@ -100,6 +102,8 @@ SQL92_WAIT_SECONDS = 3600.0
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
 #: Losses that a half, or a parked one, shows.
 _OF_HALVES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED})
+#: Messages of one business key that a reason names.
+SIBLINGS_NAMED_MAX = 5
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
 #: Wait before the databases are asked whether what a closed key lacked is there after all.
@@ -347,7 +351,19 @@ def _row_of_business(suspect: Suspect) -> Answer:
         return _unknown(NO_KEY_COPY(), Undecided.WITNESS)
     if suspect.business is None:
         return Question.COMMIT_QUERY
-    return None if is_committed(suspect.business) else _not_committed(suspect.business, suspect.plan)
+    if is_committed(suspect.business):
+        return _of_one_message(suspect.siblings)
+    return _not_committed(suspect.business, suspect.plan)
+
+
+def _of_one_message(siblings: Siblings | None) -> Judgement | None:
+    """A row proves that some message of its key was committed: a try that failed leaves a half, too."""
+    if siblings is None or not siblings.are_known:
+        return _unknown(SIBLINGS_UNKNOWN(), Undecided.SET_UP)
+    if not siblings.unique_keys:
+        return None
+    names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
+    return _unknown(SIBLINGS(number=len(siblings.unique_keys), unique_keys=names), Undecided.SET_UP)
 
 
 def _not_committed(business: BusinessAnswer, plan: SubscriptionPlan) -> Judgement:

@@ -150,6 +150,10 @@ class CommitQueries(Protocol):
         primary. What it does not say as declared is UNKNOWN; NO_ROW only where no transaction may still bring one."""
         ...
 
+    def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
+        """For each unique key whose copy gives a business key, the digest of that. No database is asked."""
+        ...
+
 
 class InboxEvidence(Protocol):
     """Consumers' inboxes, by SELECT only."""

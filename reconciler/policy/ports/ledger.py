@@ -417,6 +417,32 @@ class KnownBrokers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotedHalf:
+    """A half of a topic whose commits a query proves: a row of reconciler_half."""
+
+    unique_key: str
+    broker: str
+    #: Of the business's key; None: the half does not give it.
+    key_digest: bytes | None
+    tag_digest: bytes | None
+    stored_at_ms: int
+
+
+class NotedHalves(Protocol):
+    """Halves that look-ups saw, for which of them share a key of the business. Raises DatabaseAway."""
+
+    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf]) -> bool:
+        """All of them are there when it returns, with the digests of now. False: the ledger cannot keep them."""
+        ...
+
+    def of_keys(
+        self, environment: str, topic: str, key_digests: Collection[bytes]
+    ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
+        """Digest -> every half that was noted with it. None: the ledger cannot keep them, or a row is damaged."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
     """A row of reconciler_outage."""
 

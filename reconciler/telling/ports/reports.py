@@ -18,6 +18,7 @@ from reconciler.policy.ports.ledger import (
     HeldTopic,
     Holds,
     KnownBrokers,
+    NotedHalves,
     Outage,
     Outages,
     Repair,
@@ -265,6 +266,11 @@ class Ledger(Protocol):
     @property
     def brokers(self) -> KnownBrokers:
         """Brokers that were seen in routes."""
+        ...
+
+    @property
+    def halves(self) -> NotedHalves:
+        """Halves that share a key of the business."""
         ...
 
     @property

@@ -25,8 +25,9 @@ from reconciler.contract.tables import (
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.policy.commit_query import digest_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
-from reconciler.policy.ports.ledger import VerdictEntry
+from reconciler.policy.ports.ledger import NotedHalf, VerdictEntry
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
@@ -99,6 +100,7 @@ def fill(ledger: SqlLedger) -> None:
     ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="me", reason="why")
     ledger.holds.place("test", "OTHERS", HoldKind.HOLD, by="me", reason="why")
     ledger.brokers.note("test", "ORDERS", ["broker-a", "broker-b"], keep_seconds=60)
+    ledger.halves.note("test", "ORDERS", HALVES)
     use_environment(ledger)
     for offset in (1, 2):
         refused = RefusedAnnouncement(queue=QUEUE, queue_offset=offset, reason="SHAPE", detail="d", body=b"b")
@@ -119,12 +121,19 @@ def fill(ledger: SqlLedger) -> None:
     ledger.jobs.change(claimed, JobChange(work={"keys": []}, counts={"sent": 1}, lines=[{}]), lease_seconds=-1)
 
 
+#: Of one business key.
+HALVES = [
+    NotedHalf(unique_key=one, broker="broker-a", key_digest=digest_of("a"), tag_digest=None, stored_at_ms=5)
+    for one in (BAD, GOOD)
+]
+
 #: Which of the rows of a table is damaged.
 ROW = {
     "reconciler_candidate": ("unique_key = ?", (BAD,)),
     "reconciler_repair": ("unique_key = ?", (BAD,)),
     "reconciler_round": ("generation = ?", (2,)),
     "reconciler_subscription": ("topic = ?", ("ORDERS",)),
+    "reconciler_half": ("unique_key = ?", (BAD,)),
     "reconciler_floor": ("broker = ?", ("broker-a",)),
     "reconciler_outage": ("1 = 1", ()),
     "reconciler_hold": ("topic = ?", ("ORDERS",)),
@@ -182,6 +191,10 @@ def test_a_damaged_ledger_row_stops_no_reader(
     assert {"ORDERS", "OTHERS"} == set(ledger.holds.active("test"))
     assert "broker-b" in ledger.brokers.note("test", "ORDERS", ["broker-b"], keep_seconds=60)
     assert "broker-b" in ledger.brokers.note("test", "ORDERS", ["broker-b"], keep_seconds=60)
+    assert ledger.halves.note("test", "ORDERS", HALVES)
+    shared = ledger.halves.of_keys("test", "ORDERS", [digest_of("a")])
+    if shared is not None:  # None where a row cannot be read: whether it is of the key is not known
+        assert {GOOD, BAD} >= {one.unique_key for one in shared[digest_of("a")]} >= {GOOD}
     use = ledger.environment_uses.current("test")
     assert (use is not None and bool(use.brokers)) == (table.name != "reconciler_environment" or column.name == "by")
     outage = ledger.outages.current("test")

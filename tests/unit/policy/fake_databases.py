@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, WitnessAnswer
 from tests.simulation.outbox_table import TableRow
 
@@ -47,12 +47,20 @@ class FakeQueries:
         self.answers: dict[str, BusinessAnswer] = {}
         #: The copies that keys were taken from.
         self.asked: list[StoredMessage] = []
+        #: By unique key the business's key of what has none of its own; None: the message gives none.
+        self.keys: dict[str, str | None] = {}
 
     def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
         """NO_ROW for what was not given."""
         del topic
         self.asked += copies.values()
         return {key: self.answers.get(key, BusinessAnswer(BusinessState.NO_ROW)) for key in copies}
+
+    def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
+        """Each message has a key of its own, unless another one was given."""
+        del topic
+        keys = {unique_key: self.keys.get(unique_key, unique_key) for unique_key in copies}
+        return {unique_key: digest_of(key) for unique_key, key in keys.items() if key is not None}
 
 
 class FakeInbox:

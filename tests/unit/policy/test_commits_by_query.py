@@ -134,3 +134,54 @@ def test_a_half_of_another_topic_tells_no_key(world: World) -> None:
     world.announce(key(1))
     world.rounds(world.process(), 20)
     assert (world.verdict(key(1)), world.queries.asked) == ("UNKNOWN", [])
+
+
+def two_tries(world: World, *, tag: str | None = "paid") -> tuple[str, str]:
+    """Two messages of one business key, of which a row says that it was committed; the tag is the second one's."""
+    first, second = key(1), key(2)
+    for unique_key, its_tag in ((first, "paid"), (second, tag)):
+        world.broker.send_half(unique_key, tag=its_tag)
+        world.queries.answers[unique_key] = COMMITTED
+        world.queries.keys[unique_key] = "order-7"
+    return first, second
+
+
+def test_a_row_that_may_be_of_another_message_of_its_key_and_tag_proves_no_loss(world: World) -> None:
+    tries = two_tries(world)
+    for one in tries:
+        world.announce(one)
+    world.rounds(world.process(), 30)
+    assert [(world.verdict(one), reason(world, one)) for one in tries] == [("UNKNOWN", "reason.siblings")] * 2
+    assert (world.repair(tries[0]), world.repair(tries[1]), sent(world)) == (None, None, 0)
+
+
+def test_a_message_of_another_tag_has_a_row_of_its_own(world: World) -> None:
+    tries = two_tries(world, tag="shipped")
+    for one in tries:
+        world.announce(one)
+    world.rounds(world.process(), 30)
+    assert [world.verdict(one) for one in tries] == ["LOST_CONFIRM", "LOST_CONFIRM"]
+
+
+def test_the_row_is_taken_for_that_of_a_message_that_was_seen_delivered(world: World) -> None:
+    first, second = two_tries(world)
+    world.announce(second)
+    half = next(one for one in world.broker.halves if one.unique_key == second)
+    world.broker.commit(half)
+    world.rounds(world.process(), 8, consume=False)
+    assert world.verdict(second) in ("LAGGING", "UNKNOWN")
+    world.announce(first)
+    world.rounds(world.process(), 30)
+    assert (world.verdict(first), reason(world, first)) == ("UNKNOWN", "reason.siblings")
+
+
+def test_a_ledger_that_cannot_keep_halves_proves_no_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = world.lose(1)
+    world.queries.answers[lost] = COMMITTED
+    monkeypatch.setattr(world.ledger.halves, "note", lambda *_: False)
+    process = world.process()
+    world.rounds(process, 30)
+    assert (world.verdict(lost), reason(world, lost)) == ("UNKNOWN", "reason.siblings-unknown")
+    monkeypatch.undo()
+    world.rounds(process, 30)
+    assert world.verdict(lost) == "LOST_CONFIRM"

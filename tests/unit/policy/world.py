@@ -313,6 +313,7 @@ class World:
                 known_brokers=m.wrap(self.ledger.brokers),
                 rules=self.judging_rules,
                 queries=m.wrap(self.queries),
+                halves=m.wrap(self.ledger.halves),
             ),
             repairer=Repairer(
                 english=said,

@@ -1,0 +1,96 @@
+"""The witness that is the business's own tables: the row of a half's key, and the other messages that it may be of.
+
+Each message that a look-up sees is noted before its siblings are looked for: of two that are judged at one time, at
+least one sees the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from reconciler.errors import InvariantViolation
+from reconciler.policy.commit_query import Siblings, digest_of, is_committed
+from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.inquiry.case_file import CaseFile, F
+from reconciler.policy.ports.evidence import CommitQueries
+from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
+
+
+class BusinessWitness:
+    """Asks commit queries, and notes what they were asked about. Holds no state between calls."""
+
+    def __init__(self, queries: CommitQueries | None, halves: NotedHalves | None) -> None:
+        """None where no topic's commits are proved by a query."""
+        self._queries = queries
+        self._halves = halves
+
+    def answer(self, files: Sequence[F]) -> list[F]:
+        """The row of each message's business key, and who else may have it; files are of one topic."""
+        queries, halves = self._opened()
+        topic = files[0].topic
+        copies = {file.unique_key: copy for file in files if (copy := file.key_copy) is not None}
+        read = queries.look_up(topic.topic, copies)
+        digests = queries.key_digests(topic.topic, copies)
+        is_noted = halves.note(topic.environment, topic.topic, [*_noted(files, digests)])
+        asked = {digests[key] for key, answer in read.items() if is_committed(answer) and key in digests}
+        known = halves.of_keys(topic.environment, topic.topic, asked) if is_noted else None
+        answered: list[F] = []
+        for file in files:
+            digest, copy = digests.get(file.unique_key), file.key_copy
+            siblings = Siblings(are_known=False)
+            if known is not None and copy is not None and digest is not None and digest in known:
+                others = [one for one in known[digest] if one.unique_key != file.unique_key]
+                alike = {one.unique_key for one in others if one.tag_digest == _tag_digest(copy)}
+                siblings = Siblings(unique_keys=tuple(sorted(alike)))
+            answered.append(replace(file, business=read[file.unique_key], siblings=siblings))
+        return answered
+
+    def note_delivered(self, files: Sequence[CaseFile]) -> None:
+        """Notes messages that have a committed copy: the row of their key is theirs, or may be."""
+        if not files or not files[0].topic.evidence.asks_business:
+            return
+        queries, halves = self._opened()
+        topic = files[0].topic
+        found = {file.unique_key: file.own_copies.records[0] for file in files if _has_copy(file)}  # type: ignore[union-attr]
+        digests = queries.key_digests(topic.topic, found)
+        halves.note(
+            topic.environment,
+            topic.topic,
+            [_half(copy, digests.get(key), stored_at_ms=copy.store_timestamp_ms) for key, copy in found.items()],
+        )
+
+    def _opened(self) -> tuple[CommitQueries, NotedHalves]:
+        if self._queries is None or self._halves is None:
+            raise InvariantViolation("no commit query was opened")
+        return self._queries, self._halves
+
+
+def _has_copy(file: CaseFile) -> bool:
+    return file.own_copies is not None and file.own_copies.is_found
+
+
+def _noted(files: Iterable[CaseFile], digests: Mapping[str, bytes]) -> Iterable[NotedHalf]:
+    """Of each file its halves, one a broker, stored when the first of its copies there was."""
+    for file in files:
+        of_broker: dict[str, list[StoredMessage]] = {}
+        for lookup in (file.own_halves, file.own_parked):
+            for copy in lookup.records if lookup is not None else ():
+                of_broker.setdefault(copy.broker, []).append(copy)
+        for copies in of_broker.values():
+            stored_at_ms = min(copy.store_timestamp_ms for copy in copies)
+            yield _half(copies[0], digests.get(file.unique_key), stored_at_ms=stored_at_ms)
+
+
+def _half(copy: StoredMessage, key_digest: bytes | None, *, stored_at_ms: int) -> NotedHalf:
+    return NotedHalf(
+        unique_key=copy.unique_key,
+        broker=copy.broker,
+        key_digest=key_digest,
+        tag_digest=_tag_digest(copy),
+        stored_at_ms=stored_at_ms,
+    )
+
+
+def _tag_digest(copy: StoredMessage) -> bytes | None:
+    return digest_of(copy.tag) if copy.tag else None

@@ -1,0 +1,30 @@
+"""Noted halves in memory; see memory.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from reconciler.policy.ports.ledger import NotedHalf
+from reconciler.testing.memory_rounds import MemoryLedgerRows
+
+
+class MemoryNotedHalves:
+    """Noted halves over a dictionary."""
+
+    def __init__(self, rows: MemoryLedgerRows) -> None:
+        self._rows = rows
+        self._noted: dict[tuple[str, str, str, str], NotedHalf] = {}
+
+    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf]) -> bool:
+        """Always."""
+        with self._rows.lock:
+            self._noted |= {(environment, topic, one.unique_key, one.broker): one for one in halves}
+        return True
+
+    def of_keys(
+        self, environment: str, topic: str, key_digests: Collection[bytes]
+    ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
+        """All that were noted."""
+        with self._rows.lock:
+            noted = [one for place, one in self._noted.items() if place[:2] == (environment, topic)]
+        return {digest: [one for one in noted if one.key_digest == digest] for digest in key_digests}
