@@ -19,6 +19,7 @@ from reconciler.ledger.retention import IDEMPOTENCY_KEEP_MS, SqlRetention
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import (
     candidate,
+    half,
     idempotency_key,
     job,
     ledger_metadata,
@@ -73,6 +74,7 @@ def delete(engine: sa.Engine, *, ahead_ms: int = 0) -> dict[str, int]:
         "action": deleted.actions,
         "job": deleted.jobs,
         "idempotency key": deleted.idempotency_keys,
+        "half": deleted.halves,
     }
     return {name: count for name, count in counts.items() if count}
 
@@ -188,3 +190,16 @@ def test_the_round_that_a_shard_goes_on_from_is_deleted(engine: sa.Engine) -> No
         insert(engine, round_row, 0, epoch=epoch, generation=generation, stored_at_ms=at_ms, void=void, **of_shard)
     assert delete(engine) == {"round": 4}
     assert times(engine, round_row.c.stored_at_ms) == [1, 2, 3, 3, 5, 7, LIMIT_MS, LIMIT_MS + 1]
+
+
+def test_noted_halves_are_deleted_by_the_time_when_they_were_stored(engine: sa.Engine) -> None:
+    for number, at_ms in enumerate(TIMES_MS):
+        insert(engine, half, number, stored_at_ms=at_ms)
+    assert delete(engine) == {"half": 1}
+    assert times(engine, half.c.stored_at_ms) == [LIMIT_MS, LIMIT_MS + 1]
+
+
+def test_a_ledger_without_the_table_of_halves_loses_its_other_old_rows_all_the_same(engine: sa.Engine) -> None:
+    insert(engine, operator_action, 1, started_at_ms=0, command="hold")
+    half.drop(engine)
+    assert delete(engine) == {"action": 1}
