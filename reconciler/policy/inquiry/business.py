@@ -27,7 +27,9 @@ class BusinessWitness:
 
     def answer(self, files: Sequence[F]) -> list[F]:
         """The row of each message's business key, and who else may have it; files are of one topic."""
-        queries, halves = self._opened()
+        queries, halves = self._queries, self._halves
+        if queries is None or halves is None:
+            raise InvariantViolation("no commit query was opened")
         topic = files[0].topic
         copies = {file.unique_key: copy for file in files if (copy := file.key_copy) is not None}
         read = queries.look_up(topic.topic, copies)
@@ -47,27 +49,20 @@ class BusinessWitness:
         return answered
 
     def note_delivered(self, files: Sequence[CaseFile]) -> None:
-        """Notes messages that have a committed copy: the row of their key is theirs, or may be."""
-        if not files or not files[0].topic.evidence.asks_business:
+        """Notes messages that have a committed copy: the row of their key is theirs, or may be. Repairs note none: a
+        verdict did before."""
+        queries, halves = self._queries, self._halves
+        if queries is None or halves is None or not files or not files[0].topic.evidence.asks_business:
             return
-        queries, halves = self._opened()
         topic = files[0].topic
-        found = {file.unique_key: file.own_copies.records[0] for file in files if _has_copy(file)}  # type: ignore[union-attr]
+        copies = {file.unique_key: file.own_copies for file in files}
+        found = {key: one.records[0] for key, one in copies.items() if one is not None and one.is_found}
         digests = queries.key_digests(topic.topic, found)
         halves.note(
             topic.environment,
             topic.topic,
             [_half(copy, digests.get(key), stored_at_ms=copy.store_timestamp_ms) for key, copy in found.items()],
         )
-
-    def _opened(self) -> tuple[CommitQueries, NotedHalves]:
-        if self._queries is None or self._halves is None:
-            raise InvariantViolation("no commit query was opened")
-        return self._queries, self._halves
-
-
-def _has_copy(file: CaseFile) -> bool:
-    return file.own_copies is not None and file.own_copies.is_found
 
 
 def _noted(files: Iterable[CaseFile], digests: Mapping[str, bytes]) -> Iterable[NotedHalf]:

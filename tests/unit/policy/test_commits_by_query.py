@@ -185,3 +185,16 @@ def test_a_ledger_that_cannot_keep_halves_proves_no_loss(world: World, monkeypat
     monkeypatch.undo()
     world.rounds(process, 30)
     assert world.verdict(lost) == "LOST_CONFIRM"
+
+
+def test_a_loss_that_heals_by_itself_ends_its_repair_without_a_send(world: World) -> None:
+    lost = world.lose(1)
+    world.queries.answers[lost] = COMMITTED
+    process = world.process()
+    world.rounds(process, 30)
+    assert world.verdict(lost) == "LOST_CONFIRM"
+    world.broker.commit(next(half for half in world.broker.halves if half.unique_key == lost))
+    world.rounds(process, 40)
+    repair = world.repair(lost)
+    assert repair is not None
+    assert (repair.state, sent(world), world.verdict(lost)) == ("DONE", 0, "CONSUMED")
