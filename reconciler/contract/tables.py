@@ -251,10 +251,7 @@ CANDIDATE = Table(
             nullable=True,
         ),
         Column(
-            "loss_at_ms",
-            "bigint",
-            "When the loss was proved; NULL: it was not, or by an older release.",
-            nullable=True,
+            "loss_at_ms", "bigint", "When the loss was proved; NULL: it was not, or by an older release.", nullable=True
         ),
         Column(
             "undecided_by",
@@ -264,10 +261,7 @@ CANDIDATE = Table(
             words=tuple(Undecided),
         ),
         Column(
-            "undecided_since_ms",
-            "bigint",
-            "Redis TIME of the first look that it kept from a verdict.",
-            nullable=True,
+            "undecided_since_ms", "bigint", "Redis TIME of the first look that it kept from a verdict.", nullable=True
         ),
     ),
     primary_key=("environment", "topic", "consumer_group", "unique_key"),
@@ -590,21 +584,8 @@ NOTICE = Table(
 OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY, OUTBOX_FILTER)
 INBOX_TABLES = (INBOX,)
 LEDGER_TABLES = (
-    CANDIDATE,
-    REPAIR,
-    ROUND,
-    SUBSCRIPTION,
-    HALF,
-    FLOOR,
-    OUTAGE,
-    HOLD,
-    BROKER,
-    ENVIRONMENT,
-    QUARANTINE,
-    OPERATOR_ACTION,
-    JOB,
-    IDEMPOTENCY_KEY,
-    NOTICE,
+    *(CANDIDATE, REPAIR, ROUND, SUBSCRIPTION, HALF, FLOOR, OUTAGE),
+    *(HOLD, BROKER, ENVIRONMENT, QUARANTINE, OPERATOR_ACTION, JOB, IDEMPOTENCY_KEY, NOTICE),
 )
 
 #: Tables that 0.2.0 lacks: where they are missing, what keeps something there goes on without it, and says so.

@@ -27,6 +27,7 @@ def test_tables_have_their_names() -> None:
         "repair",
         "round",
         "subscription",
+        "half",
         "floor",
         "outage",
         "hold",
