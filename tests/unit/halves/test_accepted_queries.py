@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -230,7 +231,7 @@ def test_a_query_that_is_accepted_in_the_millisecond_of_a_withdrawal_is_not_acce
     file = declared(tmp_path)
     accept(file)
     withdraw(tmp_path, capsys)
-    with sqlite3.connect(tmp_path / "ledger.db") as ledger:
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE reconciler_operator_action SET started_at_ms = 1000")
     assert not is_accepted(settings, file)
 
@@ -241,7 +242,7 @@ def test_a_withdrawal_that_a_clock_set_back_leaves_without_effect_says_so(
     shop_of(tmp_path, play, halves=20)
     file = declared(tmp_path)
     accept(file)
-    with sqlite3.connect(tmp_path / "ledger.db") as ledger:
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger, ledger:
         ledger.execute("UPDATE reconciler_operator_action SET started_at_ms = started_at_ms + 3600000")
     assert withdraw(tmp_path, capsys)[0] == 1
     assert is_accepted(settings, file)
