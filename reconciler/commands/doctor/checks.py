@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from functools import cache, partial
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from threading import Lock
+from threading import Event, Lock
 
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.asking.brokers import brokers_known_to
@@ -74,9 +74,18 @@ def examine(connections: Connections) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
     silent = _who_is_silent(connections)
     probe, probing = cache(lambda: probe_brokers(connections)), Lock()
+    topics_seen = Event()
+
+    def topics() -> Iterator[Diagnosis]:
+        try:
+            yield from check_topics(connections)
+        finally:
+            topics_seen.set()
 
     def probed() -> BrokerProbes:
-        """Clocks and indexes are told by the same probes, whichever of them is first."""
+        """Clocks and indexes are told by the same probes, whichever of them is first. A probe makes its topic where
+        brokers create topics by themselves, so topics are looked at before."""
+        topics_seen.wait()
         with probing:
             return probe()
 
@@ -97,7 +106,7 @@ def examine(connections: Connections) -> list[Diagnosis]:
         NamedCheck(area("environment"), None, lambda: check_environment(connections), tells="rocketmq"),
         NamedCheck(area("rights"), brokers, lambda: check_broker_rights(connections), needs=of_brokers),
         NamedCheck(area("check services"), brokers, lambda: check_check_services(connections), needs=of_brokers),
-        NamedCheck(area("topics"), brokers, lambda: check_topics(connections), needs=of_brokers),
+        NamedCheck(area("topics"), brokers, topics, needs=of_brokers),
         NamedCheck(area("groups"), brokers, groups.check, needs=of_brokers),
         NamedCheck(area("clocks"), redis, lambda: check_clocks(connections, probed), needs=("redis", *of_brokers)),
         NamedCheck(area("indexes"), brokers, lambda: check_indexes(probed()), needs=of_brokers),

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from reconciler.commands.doctor import checks
 from reconciler.commands.doctor.areas import area
 from reconciler.commands.doctor.checks import START_REDIS, START_ROCKETMQ, check_packages, examine
 from reconciler.commands.doctor.databases import REVISION
+from reconciler.commands.doctor.server_clocks import BrokerProbes
 from reconciler.errors import (
     AccessRefused,
     BrokerUnavailable,
@@ -151,6 +152,26 @@ group = "billing"
         of_brokers = [f for f in (one.as_row() for one in examine(connections)) if "ca_file" in f.found]
     assert [f.check for f in of_brokers] == ["name server 127.0.0.1:1"]
     assert {f.remedy for f in of_brokers} == {"correct rocketmq.tls.ca_file"}
+
+
+def test_no_probe_makes_a_topic_before_doctor_has_looked_at_the_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where brokers create topics by themselves, the probe topic would be there, with queues that nobody wanted."""
+    probed = threading.Event()
+
+    def topics(_connections: Connections) -> Iterator[Diagnosis]:
+        assert not probed.wait(0.5)
+        yield Diagnosis(check=area("topics"), level="ok", found=as_told("seen"))
+
+    def probe(_connections: Connections) -> BrokerProbes:
+        probed.set()
+        return []
+
+    monkeypatch.setattr(checks, "check_topics", topics)
+    monkeypatch.setattr(checks, "probe_brokers", probe)
+    with Connections(load_settings(EXAMPLE, {})) as connections:
+        found = [one.as_row().found for one in examine(connections)]
+    assert "seen" in found
+    assert probed.is_set()
 
 
 def test_every_name_server_is_looked_at_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
