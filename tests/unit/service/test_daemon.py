@@ -51,8 +51,9 @@ def test_dependency_that_is_away_costs_its_turns_only_and_is_logged_once(caplog:
 
     daemon = run_until(turn, lambda: len(turns) >= 4)
     assert daemon.skipped["job", "away"] == 2
-    (skipped,) = [vars(line) for line in caplog.records if line.msg == "turn_skipped"]
-    assert (skipped["job"], skipped["cause"]) == ("job", "RedisAway")
+    told = [vars(line) for line in caplog.records if line.msg == "turn_skipped"]
+    # A busy machine skips turns of its own, which have another cause.
+    assert [line["job"] for line in told if line["cause"] == "RedisAway"] == ["job"]
     (resumed,) = [vars(line) for line in caplog.records if line.msg == "turns_resumed"]
     assert resumed["skipped"] == 2
 
