@@ -28,6 +28,7 @@ from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerUnavailable, InvalidValue
+from reconciler.halves.announced import SourceByTopic
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
@@ -235,7 +236,9 @@ def test_a_pull_of_announcements_that_ends_its_connection_leaves_what_repairs_wa
         {"RECONCILER_LEDGER__URL": ledger, "RECONCILER_ROCKETMQ__NAME_SERVERS": broker.name_servers},
     )
     with Connections(settings) as connections:
-        source, repairing = build_announcement_consumer(connections)._source, connections.rocketmq.client
+        by_topic, repairing = build_announcement_consumer(connections)._source, connections.rocketmq.client
+        assert isinstance(by_topic, SourceByTopic)
+        source = by_topic._announcements
         assert isinstance(source, RemotingAnnouncementSource)
         (queue,) = source.queues(topic)
         address = master_of(connections.rocketmq.routes, queue)
