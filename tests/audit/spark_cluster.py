@@ -83,11 +83,6 @@ class SparkCluster:
         found = [pid for worker in self._children[1:] for pid in descendants(worker.pid, seen) if seen[pid].is_spark]
         return [pid for pid in found if any("pyspark" in seen[below].command for below in descendants(pid, seen))]
 
-    def executor_of(self, reader: int) -> int:
-        """The JVM that runs tasks with this Python worker."""
-        seen = processes()
-        return next(pid for pid in self.executors() if reader in descendants(pid, seen))
-
     def _start(self, name: str, arguments: list[str], ready: str, through: Sequence[str | Path] = ()) -> None:
         log = self._folder / f"{name}.log"
         command: list[str | Path] = [

@@ -59,6 +59,13 @@ def test_an_extra_that_repeats_another_one_asks_for_the_same() -> None:
     assert {*named[1].split(","), *others} == offered.keys()
 
 
+def test_the_demo_s_environment_judges_without_spark() -> None:
+    """Where Spark or Java is missing, its audit runs with `--engine here`."""
+    locked = pinned("demo.lock")
+    needed = map(Requirement, DOCUMENT["project"]["optional-dependencies"]["audit-here"])
+    assert [str(one) for one in needed if not is_met(one, locked)] == [], "run: make lock"
+
+
 @pytest.mark.parametrize("lock", ["build.lock", "demo.lock", "service.lock", "nightly.lock"])
 def test_what_is_installed_beside_the_tests_packages_has_their_versions_and_is_not_installed_again(lock: str) -> None:
     of_tests = pinned("ci.lock")
