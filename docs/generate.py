@@ -479,23 +479,17 @@ def metrics_page() -> str:
 def test_vectors_page() -> str:
     """What other languages check themselves against."""
     vectors = runpy.run_path(str(FOLDER.parent / "test_vectors.py"))
-    doc = str(vectors["__doc__"]).strip().split("\n\n", 1)
-    lines = ["# Test vectors", "", NOTE, *doc, ""]
+    lines = ["# Test vectors", "", NOTE, *str(vectors["__doc__"]).strip().split("\n\n", 1), ""]
     lines += ["[For teams in other languages](../how-to/other-languages.md) says what each is for;"]
     lines += ["[OtherLanguage.java](../examples/OtherLanguage.java) computes all of them.", "", "```text"]
     return "\n".join([*lines, *vectors["lines"](), "```"]) + "\n"
 
 
-def written_beside(title: str, file: str) -> str:
-    """A page whose lines and first words are those of a script beside this one."""
+def written_beside(title: str, file: str, *page: str) -> str:
+    """A page whose lines are those of a script beside this one; its first words, too, unless it writes several pages."""
     script = runpy.run_path(str(FOLDER.parent / file))
-    return "\n".join([f"# {title}", "", NOTE, str(script["__doc__"]).strip(), "", *script["lines"]()]).rstrip() + "\n"
-
-
-def python_page(file: str) -> str:
-    """One page of the Python API."""
-    script = runpy.run_path(str(FOLDER.parent / "python_api.py"))
-    return "\n".join([f"# {script['PAGES'][file].title}", "", NOTE, *script["lines"](file)]).rstrip() + "\n"
+    first = () if page else (str(script["__doc__"]).strip(), "")
+    return "\n".join([f"# {title}", "", NOTE, *first, *script["lines"](*page)]).rstrip() + "\n"
 
 
 def webhook_page() -> str:
@@ -506,9 +500,10 @@ def webhook_page() -> str:
     return "\n".join([*lines, "```"]) + "\n"
 
 
+PYTHON_API = runpy.run_path(str(FOLDER.parent / "python_api.py"))["PAGES"]
 PAGES = {
     "commands.md": partial(written_beside, "Commands", "commands.py"),
-    **{file: partial(python_page, file) for file in runpy.run_path(str(FOLDER.parent / "python_api.py"))["PAGES"]},
+    **{name: partial(written_beside, page.title, "python_api.py", name) for name, page in PYTHON_API.items()},
     "formats.md": partial(written_beside, "Formats", "formats.py"),
     "alerts.md": partial(written_beside, "Alerts", "alerts.py"),
     "shown-by.md": partial(written_beside, "Which tests show what", "shown_by.py"),

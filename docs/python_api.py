@@ -125,11 +125,10 @@ def _link(module: str, name: str, file: str) -> str:
 def _example(name: str) -> Iterator[str]:
     if name in EXAMPLES:
         file, function = EXAMPLES[name]
-        tree = ast.parse((_FOLDER / file).read_text(encoding="utf-8"))
-        (found,) = [one for one in tree.body if isinstance(one, _FUNCTIONS) and one.name == function]
-        source = (_FOLDER / file).read_text(encoding="utf-8").splitlines()
+        source = (_FOLDER / file).read_text(encoding="utf-8")
+        (found,) = [one for one in ast.parse(source).body if isinstance(one, _FUNCTIONS) and one.name == function]
         yield from ("", f"An example, from [docs/examples/{file}](../examples/{file}):", "", "```python")
-        yield from (*source[found.lineno - 1 : found.end_lineno], "```")
+        yield from (*source.splitlines()[found.lineno - 1 : found.end_lineno], "```")
 
 
 class _Values(ast.NodeTransformer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -29,6 +30,17 @@ class Address:
         return create_topic(self.broker_port, topic_name(prefix), name_server_port=name_server_port)
 
 
+@contextmanager
+def address_of(place: str, clusters: SharedClusters) -> Iterator[Address]:
+    """A new embedded broker for "embedded", else the shared cluster of that version."""
+    if place == "embedded":
+        with EmbeddedBroker() as embedded:
+            yield Address(name=place, name_servers=embedded.name_servers, broker_port=embedded.port)
+        return
+    cluster = clusters.get(place)
+    yield Address(name=place, name_servers=cluster.name_servers, broker_port=cluster.broker().port)
+
+
 @pytest.fixture(
     scope="module",
     params=["embedded", pytest.param(REAL, marks=[*marks(REAL), pytest.mark.nightly])],
@@ -36,9 +48,5 @@ class Address:
 )
 def address_fixture(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
     """The embedded broker, and by night the real one: what fails on both is the test's own fault."""
-    if request.param == "embedded":
-        with EmbeddedBroker() as embedded:
-            yield Address(name="embedded", name_servers=embedded.name_servers, broker_port=embedded.port)
-        return
-    cluster = shared_clusters.get(request.param)
-    yield Address(name=request.param, name_servers=cluster.name_servers, broker_port=cluster.broker().port)
+    with address_of(request.param, shared_clusters) as address:
+        yield address

@@ -16,11 +16,10 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.sql import schema
 from tests.acceptance.deployment import Service
 from tests.brokers import java_client
-from tests.brokers.addresses import REAL, Address
+from tests.brokers.addresses import REAL, Address, address_of
 from tests.brokers.jars import client_jars
 from tests.brokers.java_client import Event
 from tests.polling import eventually
-from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import SharedClusters
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
@@ -96,12 +95,8 @@ def services() -> Iterator[list[Service]]:
 
 @pytest.fixture(params=["embedded", pytest.param(REAL, marks=marks(REAL))])
 def place(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
-    if request.param == "embedded":
-        with EmbeddedBroker() as embedded:
-            yield Address(name="embedded", name_servers=embedded.name_servers, broker_port=embedded.port)
-        return
-    cluster = shared_clusters.get(request.param)
-    yield Address(name=request.param, name_servers=cluster.name_servers, broker_port=cluster.broker().port)
+    with address_of(request.param, shared_clusters) as address:
+        yield address
 
 
 def test_run_names_exactly_what_a_shop_without_our_code_has_lost(
