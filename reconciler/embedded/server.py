@@ -111,7 +111,8 @@ class EmbeddedBroker:
         self._thread = self._loop = self._listening = self._stopping = None
 
     def _run(self, ready: Future[None]) -> None:
-        with asyncio.Runner() as runner:
+        # Not the policy's loop: it is the service's under test. Transports of uvloop are no asyncio.Transport.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(self._main(ready))
 
     async def _main(self, ready: Future[None]) -> None:

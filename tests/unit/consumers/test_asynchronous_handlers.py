@@ -296,16 +296,24 @@ def test_what_runs_at_the_end_is_cancelled_rolled_back_and_comes_again(
     assert effect_count(engine, received.unique_key) == 1
 
 
-def test_what_comes_while_the_handler_ends_is_not_begun(database: AsyncEngine, loop: LoopThread) -> None:
+def test_what_comes_while_the_handler_ends_is_not_begun(
+    database: AsyncEngine, loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was handed to the loop, which has not taken it yet."""
     billing = Billing()
     bill = loop.opened(transactional_handler(database, group="billing")(billing.bill))
     answers = []
+    hand, is_handed = loop.loop.call_soon_threadsafe, threading.Event()
+
+    def noted(*call: Any, **context: Any) -> asyncio.Handle:
+        handed = hand(*call, **context)
+        is_handed.set()
+        return handed
 
     async def end() -> None:
+        monkeypatch.setattr(loop.loop, "call_soon_threadsafe", noted)
         answers.append(apart(bill.apply, message()))
-        ready = loop.loop._ready  # type: ignore[attr-defined]  # the loop stands still here: the call is seen there
-        eventually(lambda: len(ready) > 0, within_seconds=60)
+        assert is_handed.wait(60)  # the loop stands still here
         await bill.__aexit__(None, None, None)
 
     loop.run(end())

@@ -59,6 +59,25 @@ def test_it_serves_until_sigterm_and_names_the_address_that_settings_take(
     assert ready["listen"] == f"{host}:{parse_address(ready['listen'])[1]}"
 
 
+def test_the_loop_of_a_service_that_sets_a_policy_is_not_the_brokers() -> None:
+    """As uvloop's is set: its transports are of another kind."""
+    of_the_service = []
+
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            of_the_service.append(super().new_event_loop())
+            return of_the_service[-1]
+
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(Policy())
+    try:
+        with EmbeddedBroker() as broker, RawClient(broker.address) as client:
+            assert client.send_message().code == 0
+    finally:
+        asyncio.set_event_loop_policy(before)
+    assert of_the_service == []
+
+
 def test_main_ends_with_2_and_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--listen", "nowhere"])
