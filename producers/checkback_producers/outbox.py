@@ -60,6 +60,8 @@ TOMBSTONE_LOCK_SECONDS = 2.0
 _SAVEPOINT = "reconciler_outbox_texts"
 #: Most rows that one statement marks as announced.
 MARKED_KEYS_MAX = 1_000
+#: Most producer groups whose oldest row one statement asks for.
+ASKED_GROUPS_MAX = 500
 
 _ENTRY_COLUMNS = (
     "unique_key",
@@ -236,6 +238,16 @@ class SqlOutbox:
             return self._due_page(behind, at, _FACTS, older_than_seconds=older_than_seconds, limit=limit)
 
         return self._in_time(page, after, limit)
+
+    def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
+        """By the oldest row of each, which the index begins with. Raises DatabaseAway."""
+        due: list[str] = []
+        for first in range(0, len(producer_groups), ASKED_GROUPS_MAX):
+            groups = producer_groups[first : first + ASKED_GROUPS_MAX]
+            now_ms, *oldest = self._single.select_one(_oldest_new_sql(self._dialect, len(groups)), groups) or ()
+            until_ms = int(now_ms) - int(older_than_seconds * 1000)
+            due += (g for g, at in zip(groups, oldest, strict=True) if isinstance(at, int) and at <= until_ms)
+        return frozenset(due)
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
@@ -491,6 +503,14 @@ def _record_sql(dialect: str, marker: str) -> str:
 def _find_sql(dialect: str) -> str:
     columns = ", ".join(_FACT_NAMES)
     return f"SELECT {columns} FROM {outbox.name} WHERE unique_key = {MARKERS[dialect]}"  # noqa: S608  # names of ours
+
+
+@cache
+def _oldest_new_sql(dialect: str, groups: int) -> str:
+    # Of an index' first entry each server reads a smallest value; compared with the time, it might read the table.
+    of_group = f"state = '{OutboxState.NEW}' AND producer_group = {MARKERS[dialect]}"
+    oldest = f", (SELECT MIN(created_at_ms) FROM {outbox.name} WHERE {of_group})"  # noqa: S608  # names of ours
+    return f"SELECT {now_ms_sql(dialect)}{oldest * groups}"
 
 
 def _tags(text: object) -> frozenset[str] | None:

@@ -215,6 +215,10 @@ class Outbox(Protocol):
         """
         ...
 
+    def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
+        """Those of the groups whose oldest NEW row is older than that: one cheap statement for all of them."""
+        ...
+
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:

@@ -5,7 +5,8 @@ the *sign of life* (the database time of this sweep, by which a replica proves h
 that a group takes since its setting was changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the
 inboxes, the only way to SETTLED; announce the rest again later; delete rows that were finished long ago. An inbox that
 has another message under a row's key settles nothing. What becomes of a row is decided in
-reconciler/policy/sweeping.py; the loop here reads and writes.
+reconciler/policy/sweeping.py; the loop here reads and writes. Between two sweeps NEW rows that became due are looked
+for, one cheap statement an outbox: nothing else of a sweep is waited for by what a dead producer committed.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class _Walk:
 
 
 class Sweeper:
-    """Sweeps all sources. Its methods are called by one thread; any number of sweepers in any process do no harm.
+    """Sweeps all sources. sweep_once() and announce_due() are called by one thread each; any number of sweepers in any
+    process do no harm.
 
     Outboxes are swept side by side: one that does not answer, or has much to do, holds up no other. Sources of one
     outbox come one after the other.
@@ -155,29 +157,70 @@ class Sweeper:
         #: Sources whose filters cannot be read, as an earlier report says.
         self._filterless: set[int] = set()
         self._walks = [_Walk() for _ in sources]
+        #: Sources that the sweep has in hand, or that could not be finished: announce_due() leaves them to the sweep.
+        self._left_to_sweep: set[int] = set()
 
     def sweep_once(self) -> SweepReport:
         """One pass over all sources; never raises for a database or broker that is away: the report names it."""
-        of_outbox: dict[int, list[int]] = {}
-        for number, source in enumerate(self._sources):
-            of_outbox.setdefault(id(source.outbox), []).append(number)
-        swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, list(of_outbox.values()))
+        swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, self._by_outbox())
         reports = {number: report for together in swept for number, report in together.items()}
         total = SweepReport()
         for number in sorted(reports):
             total = total.plus(reports[number])
         return total
 
+    def announce_due(self) -> SweepReport:
+        """Announces a page of each source's NEW rows that became due since; raises as little as sweep_once().
+
+        Where it comes to nothing, the source is left to the next sweep, which tells why.
+        """
+        total = SweepReport()
+        for report in self._workers.map(self._announce_due, self._by_outbox()):
+            total = total.plus(report)
+        return total
+
+    def _by_outbox(self) -> list[list[int]]:
+        of_outbox: dict[int, list[int]] = {}
+        for number, source in enumerate(self._sources):
+            of_outbox.setdefault(id(source.outbox), []).append(number)
+        return list(of_outbox.values())
+
+    def _announce_due(self, numbers: Sequence[int]) -> SweepReport:
+        """The sources of one outbox."""
+        looked_at = {self._sources[n].producer_group: n for n in numbers if n not in self._left_to_sweep}
+        if not looked_at or self._is_stopping():
+            return SweepReport()
+        outbox, age_seconds = self._sources[numbers[0]].outbox, self._rules.sweep_after_seconds
+        announced = 0
+        try:
+            due = outbox.with_due_rows(list(looked_at), older_than_seconds=age_seconds)
+            for group in sorted(due):
+                source, failures = self._sources[looked_at[group]], dict[str, ReconcilerError]()
+                page = outbox.unannounced(
+                    group, older_than_seconds=age_seconds, limit=self._rules.page_rows, with_key=True
+                )
+                confirmed = self._announce(source, _sound(page.facts), failures)
+                announced += confirmed
+                if failures or not confirmed:
+                    self._left_to_sweep.add(looked_at[group])
+        except ReconcilerError:
+            self._left_to_sweep.update(looked_at.values())
+        return SweepReport(announced=announced)
+
     def _sweep(self, number: int) -> SweepReport:
         """One source."""
         source, report = self._sources[number], SweepReport()
         if self._is_stopping():
             return report
+        self._left_to_sweep.add(number)
         report = report.plus(self._show_life(source, number))
         may_settle, reviewed = self._review(source, number)
         report = report.plus(reviewed)
         try:
-            report = report.plus(self.announce_new(source, number))
+            new = self.announce_new(source, number)
+            if not new.failed_sources:
+                self._left_to_sweep.discard(number)
+            report = report.plus(new)
             if may_settle:
                 report = report.plus(self.settle(source, number))
             report = report.plus(self.delete_old(source))

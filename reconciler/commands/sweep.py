@@ -65,7 +65,17 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock, metering: Me
                     },
                 )
 
-        ticks = [Tick(name="sweep", interval_seconds=settings.sweep.interval_seconds, run=turn)]
+        def announce_due() -> None:
+            report = sweeper.announce_due()
+            if metering is not None:
+                metering.announced_due(report)
+            if report != NOTHING_SWEPT:
+                logger.info("due_rows_announced", extra={"announced": report.announced})
+
+        sweep = settings.sweep
+        ticks = [Tick(name="sweep", interval_seconds=sweep.interval_seconds, run=turn)]
+        if sweep.due_interval_seconds < sweep.interval_seconds:
+            ticks.append(Tick(name="due rows", interval_seconds=sweep.due_interval_seconds, run=announce_due))
         runner = TickRunner(ticks, stop=stop, clock=clock)
         with nullcontext() if metering is None else metering.reading_schedule(runner):
             runner.run()

@@ -33,7 +33,7 @@ BREAKER_CANDIDATES_MIN = 1_000
 BREAKER_SHARE = 0.05
 
 #: A NEW outbox row older than this is announced by the sweeper: its producer had its time.
-SWEEP_AFTER_SECONDS = 10.0
+SWEEP_AFTER_SECONDS = 5.0
 #: An ANNOUNCED row older than this is looked up in the inboxes.
 SETTLE_AFTER_SECONDS = 3_600.0
 #: A row still unsettled after this is announced again.

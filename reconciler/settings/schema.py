@@ -325,7 +325,11 @@ class RepairSettings(Section):
 class SweepSettings(Section):
     """The sweeper (reconciler sweep)."""
 
-    interval_seconds: Seconds = Field(default=10.0, description="Time between two sweeps.")
+    interval_seconds: Seconds = Field(
+        default=10.0,
+        description="Time between two sweeps. Between them NEW rows that became due are looked for: five times a "
+        "sweep, and no more often than every 2 s.",
+    )
     sweep_after_seconds: Seconds = Field(
         default=defaults.SWEEP_AFTER_SECONDS, description="A NEW row older than this is announced."
     )
@@ -341,6 +345,11 @@ class SweepSettings(Section):
         description="SETTLED and ROLLED_BACK rows are deleted after this many days: at least 11, and at least "
         "rounds.retention_hours and 8 days. Others are never deleted.",
     )
+
+    @property
+    def due_interval_seconds(self) -> float:
+        """Time between two looks for NEW rows that became due."""
+        return min(self.interval_seconds, max(2.0, self.interval_seconds / 5))
 
 
 class HistorySettings(Section):

@@ -22,6 +22,7 @@ from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock
+from reconciler.contract.defaults import SWEEP_AFTER_SECONDS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.evidence.brokers import RemotingBrokerEvidence
@@ -88,7 +89,7 @@ class Times:
 #: The defaults of the settings.
 MOVED_TIMES = Times(
     grace_period_seconds=30.0,
-    sweep_after_seconds=10.0,
+    sweep_after_seconds=SWEEP_AFTER_SECONDS,
     skew_margin_seconds=10.0,
     check_back_wait_seconds=None,
     verify_after_seconds=5.0,

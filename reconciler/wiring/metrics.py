@@ -100,6 +100,10 @@ class Metering:
             book.add(c.SWEPT_ROWS, outcome, amount=getattr(report, outcome))
         book.put(c.SWEEP_WALK, value=report.walk_rows)
 
+    def announced_due(self, report: SweepReport) -> None:
+        """One look for NEW rows between two sweeps: no sweep, and no sign that sweeps run."""
+        self.book.add(c.SWEPT_ROWS, "announced", amount=report.announced)
+
 
 #: Fields of a sweep's report that are numbers of rows.
 SWEPT_OUTCOMES = (

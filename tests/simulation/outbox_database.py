@@ -283,6 +283,10 @@ class SimulatedOutbox:
         """NEW rows, oldest first; each has a unique key."""
         return self._page(OutboxState.NEW, "created_at_ms", older_than_seconds, limit, after)
 
+    def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
+        """Not asked: a sweep of the simulator announces whatever is due."""
+        raise NotImplementedError
+
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:

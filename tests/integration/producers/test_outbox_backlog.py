@@ -1,14 +1,15 @@
-"""The statement by which `status` looks into an outbox, on the servers that people have."""
+"""The statements by which `status` and sweeper look into an outbox, on the servers that people have."""
 
 from __future__ import annotations
 
 import pytest
 import sqlalchemy as sa
 
+from checkback_producers.outbox import SqlOutbox
 from reconciler.clock import SystemClock
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine
+from reconciler.sql.engines import database_now_ms, open_engine
 from reconciler.sql.tables import outbox, outbox_identity
 
 
@@ -41,6 +42,30 @@ def test_oldest_row_that_nobody_announced_and_last_sweep_come_from_one_statement
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
     assert look() == (None, "B" * 32, 60), "an outbox that is not upgraded"
+    engine.dispose()
+
+
+def test_groups_whose_oldest_new_row_is_due_are_found_by_the_database_s_own_time(database_url: str) -> None:
+    schema.upgrade(database_url, "outbox")
+    outbox_of_group = SqlOutbox(database_url)
+    engine = open_engine(database_url)
+    groups = ["due", "young", "announced", "future", "none"]
+    assert outbox_of_group.with_due_rows(groups, older_than_seconds=0) == frozenset()
+    with engine.begin() as connection:
+        now_ms = database_now_ms(connection)
+        for group, state, ago_ms in (
+            ("due", "NEW", 6_000),
+            ("due", "NEW", 0),
+            ("young", "NEW", 0),
+            ("announced", "ANNOUNCED", 6_000),
+            ("future", "NEW", -60_000),
+            ("not asked for", "NEW", 6_000),
+        ):
+            row = {"topic": "ORDERS", "producer_group": group, "state": state, "created_at_ms": now_ms - ago_ms}
+            connection.execute(sa.insert(outbox).values(unique_key=f"{group} {ago_ms}", **row))
+    assert outbox_of_group.with_due_rows(groups, older_than_seconds=5) == {"due"}
+    assert outbox_of_group.with_due_rows(groups, older_than_seconds=0) == {"due", "young"}
+    outbox_of_group.close()
     engine.dispose()
 
 

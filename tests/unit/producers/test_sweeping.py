@@ -124,9 +124,9 @@ def test_a_crash_before_the_announcement_is_made_good(world: World) -> None:
 def test_a_young_row_is_left_to_its_producer(world: World) -> None:
     sweeping = Sweeping(world)
     key = new_key()
-    world.insert_row(key, created_at_ms=sweeping.now_ms() - 9_000)
+    world.insert_row(key, created_at_ms=sweeping.now_ms() - 4_000)
     assert sweeping.sweeper().sweep_once().announced == 0
-    world.insert_row(new_key(), created_at_ms=sweeping.now_ms() - 11_000)
+    world.insert_row(new_key(), created_at_ms=sweeping.now_ms() - 6_000)
     assert sweeping.sweeper().sweep_once().announced == 1
     assert world.state(key) == "NEW"
 
