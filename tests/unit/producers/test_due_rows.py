@@ -25,10 +25,10 @@ def second(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def due_row(sweeping: Sweeping, *, key: str | None = None, **values: object) -> str:
+def due_row(sweeping: Sweeping, *, key: str | None = None) -> str:
     """Six seconds old."""
     key = key or new_key()
-    sweeping.world.insert_row(key, created_at_ms=sweeping.now_ms() - 6_000, **values)
+    sweeping.world.insert_row(key, created_at_ms=sweeping.now_ms() - 6_000)
     return key
 
 
