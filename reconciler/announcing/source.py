@@ -113,11 +113,12 @@ class RemotingPull:
         self,
         answer: Future[Command],
         queue: MessageQueue,
-        read: Callable[[MessageRecord], PulledAnnouncement] = announcement_of,
+        read: Callable[[PullResult], PulledBatch] | None = None,
     ) -> None:
+        """`read`: what is made of the answer. None: announcements."""
         self._answer = answer
         self._queue = queue
-        self._read = read
+        self._read = read or batch_of
 
     @property
     def is_done(self) -> bool:
@@ -126,7 +127,7 @@ class RemotingPull:
 
     def batch(self) -> PulledBatch:
         """What was pulled; decoded by the thread that asks for it."""
-        return batch_of(read_pull_answer(self._answer.result(timeout=0.0), self._queue), self._read)
+        return self._read(read_pull_answer(self._answer.result(timeout=0.0), self._queue))
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Calls on the connection's reader thread."""

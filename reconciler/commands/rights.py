@@ -96,6 +96,8 @@ def _is_wanted(settings: Settings, right: SqlRight) -> bool:
     match right.only_with:
         case "notifiers":
             return bool(settings.notifiers)
+        case "subscriptions.announcements":
+            return any(subscription.reads_halves for subscription in settings.subscriptions)
         case "producers.answer_checks":
             return any(producer.answer_checks for producer in settings.producers)
         case _:

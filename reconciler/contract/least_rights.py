@@ -258,6 +258,10 @@ ANNOUNCEMENTS = Role(
         *_on(tables.ENVIRONMENT, "SELECT", "INSERT", "UPDATE"),
         *_on(tables.QUARANTINE, "SELECT", "INSERT"),
         *_on(tables.QUARANTINE, "UPDATE", only_mysql=True),
+        *(
+            replace(right, only_with="subscriptions.announcements")
+            for right in _on(tables.HALF, "SELECT", "INSERT", "UPDATE")
+        ),
     ),
 )
 REPLAY = Role(

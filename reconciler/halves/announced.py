@@ -1,12 +1,13 @@
 """Halves as announcements: adapter of AnnouncementSource over the half topics of the brokers that have the topics.
 
 A broker has one half queue for all topics, so each shard has a place of its own there, and one reader serves all. What
-is read leaves no trace, as in half_topic.py. A half announces a key, and proves no commit.
+is read leaves no trace at the broker, as in half_topic.py. A half announces a key, and proves no commit; the ledger
+notes each, so that it is seen where a row of the business may be of another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,10 +18,14 @@ from reconciler.announcing.rules import PulledAnnouncement, half_tag
 from reconciler.announcing.source import RemotingPull, batch_of, seen_at
 from reconciler.contract.keyspace import broker_of, half_queue
 from reconciler.contract.queue_proof import record_of
-from reconciler.errors import BrokerUnavailable, ReconcilerError, TopicNotFound
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerError, TopicNotFound
 from reconciler.evidence.stored_message import real_topic
+from reconciler.halves.business_key import business_key
 from reconciler.halves.half_topic import TOOLS_GROUP
+from reconciler.policy.commit_query import CommitQuery, digest_of
 from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.rocketmq.client.demands import explained
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -36,13 +41,27 @@ WAITING_READ_MAX = 2_000
 class HalfTopicSource:
     """Pulls from masters under a group that every broker has. Thread-safe as client and routes are."""
 
-    def __init__(self, client: RemotingClient, routes: Routes, *, topics: Collection[str], shards: int) -> None:
-        """`topics`: those whose halves are read; brokers that have none of them are not asked."""
+    def __init__(
+        self,
+        client: RemotingClient,
+        routes: Routes,
+        *,
+        queries: Mapping[str, CommitQuery],
+        shards: int,
+        note: Callable[[str, Sequence[NotedHalf]], bool],
+    ) -> None:
+        """`queries`: topics whose halves are read, each with what proves its commits; brokers that have none of them
+        are not asked. `note`: has the halves of a topic in the ledger when it returns; False: it cannot keep them."""
         self._client = client
         self._routes = routes
         self._offsets = Offsets(client)
-        self._topics = topics
+        self._queries = queries
         self._shards = shards
+        self._note = note
+
+    @property
+    def _topics(self) -> Collection[str]:
+        return self._queries.keys()
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         """A place a shard on every master of the topics. The half topic itself has no route."""
@@ -54,15 +73,16 @@ class HalfTopicSource:
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         """One PULL_MESSAGE that the broker answers at once. It filters nothing: halves have tags of their messages."""
-        batch = batch_of(self._pulled(queue, offset, max_messages), self._half)
-        return replace(batch, messages=[half for half in batch.messages if half.tag == tag])
+        result = self._pulled(queue, offset, max_messages)
+        records = [record for record in result.records if self._half(record).tag == tag]
+        return self._noted(replace(result, records=records))
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
     ) -> PullUnderWay:
         """One PULL_MESSAGE that the broker may hold."""
         request = replace(_request(queue, offset, max_messages), suspend_seconds=hold_seconds)
-        return RemotingPull(submit_pull(self._client, self._master(queue), request), request.queue, self._half)
+        return RemotingPull(submit_pull(self._client, self._master(queue), request), request.queue, self._noted)
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
         """One PULL_MESSAGE."""
@@ -77,6 +97,21 @@ class HalfTopicSource:
 
     def _half(self, record: MessageRecord) -> PulledAnnouncement:
         return half_announcement(record, shards=self._shards)
+
+    def _noted(self, result: PullResult) -> PulledBatch:
+        """What was pulled, which the ledger knows by now: no offset moves past a half that a row of its business key
+        could be of, unknown to it. Those that a group does not take are noted, too: its tags may be others tomorrow.
+
+        Raises DatabaseAway, and ConfigurationError where the ledger cannot keep them: the halves stay unread.
+        """
+        for topic, query in self._queries.items():
+            halves = [noted_half(record, query) for record in result.records if real_topic(record) == topic]
+            if halves and not self._note(topic, halves):
+                raise ConfigurationError(
+                    "the ledger cannot keep which halves share a key of the business: `reconciler db upgrade ledger`, "
+                    "and the rights that `reconciler doctor` names"
+                )
+        return batch_of(result, self._half)
 
     def _master(self, queue: AnnouncementQueue) -> str:
         name = broker_of(queue.broker)
@@ -137,6 +172,21 @@ def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnounceme
         tag=half_tag(real_topic(record), crc32(key) % shards),
         body=key,
         message_tag=record.tags,
+    )
+
+
+def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
+    """What the ledger is to know of the half, so that it is seen whose else a row of its business key may be.
+
+    One without a key that could be followed is a message of that business key all the same: its place is its name.
+    """
+    key, value = record.unique_key, query.key_type.value_of(business_key(record, query.key))
+    return NotedHalf(
+        unique_key=key if is_unique_key(key) else f"half-at-{record.physical_offset:020d}",
+        broker=record.broker_name,
+        key_digest=None if value is None else digest_of(str(value)),
+        tag_digest=digest_of(record.tags) if record.tags else None,
+        stored_at_ms=record.store_timestamp_ms,
     )
 
 

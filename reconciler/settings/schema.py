@@ -153,7 +153,9 @@ class LedgerSettings(Section):
 
     url: DatabaseUrl = Field(description="SQLAlchemy URL: sqlite, postgresql, mysql or mariadb.")
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
-        default=90, description="Finished rows are deleted after this many days; unfinished ones never."
+        default=90,
+        description="Finished rows are deleted after this many days; unfinished ones never. With commit_queries at "
+        "least rounds.retention_hours and a day.",
     )
 
 
@@ -569,6 +571,14 @@ def _check_queries(settings: Settings) -> list[str]:
                 problems.append(
                     f"{where}: nothing is sent by a commit query yet; set repairs.topics.{topic} = false (shadow mode)"
                 )
+    keep_days_min = settings.rounds.retention_hours / 24 + 1
+    has_queries = any(producer.commit_queries is not None for producer in settings.producers)
+    if has_queries and settings.ledger.keep_days < keep_days_min:
+        problems.append(
+            f"ledger.keep_days = {settings.ledger.keep_days}: must be {keep_days_min:g} or more "
+            "(rounds.retention_hours and a day): a row of the business may be of any half that a broker still has, and "
+            "the ledger must know it"
+        )
     return problems
 
 

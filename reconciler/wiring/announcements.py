@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from reconciler.announcing.consumer import AnnouncementConsumer, process_token
 from reconciler.announcing.looking import AnnouncementLook
 from reconciler.announcing.outage_watch import OutageWatch
@@ -13,6 +15,7 @@ from reconciler.halves.announced import HalfTopicSource, SourceByTopic
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.shards.sets import RedisHalfSets
+from reconciler.wiring.commit_queries import configured_queries
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.shard_numbers import ShardNumbers
@@ -27,8 +30,11 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     settings, evidence = connections.settings, commit_evidence(connections.settings)
     shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
     of_halves = {one.topic for one in settings.subscriptions if one.reads_halves}
+    queries = {topic: one.query for topic, one in configured_queries(settings).items() if topic in of_halves}
+    note = partial(connections.ledger.halves.note, settings.environment)
     source = SourceByTopic(
-        RemotingAnnouncementSource(client, routes), HalfTopicSource(client, routes, topics=of_halves, shards=shards)
+        RemotingAnnouncementSource(client, routes),
+        HalfTopicSource(client, routes, queries=queries, shards=shards, note=note),
     )
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -56,8 +57,9 @@ from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.commit_evidence import CommitSource
+from reconciler.policy.commit_query import digest_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
-from reconciler.policy.ports.ledger import RepairChange
+from reconciler.policy.ports.ledger import NotedHalf, RepairChange
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
@@ -343,6 +345,9 @@ def announcements(url: str) -> None:
         ledger.announcements.quarantine(environment, [refused])
         ledger.announcements.open_outage(environment, reason="MEMORY_LOST", noticed_by="test")
         assert ledger.announcements.open_outage_reason(environment)
+        half = NotedHalf(unique_key=next_key(), broker="a", key_digest=None, tag_digest=None, stored_at_ms=1)
+        for digest in (None, digest_of("7")):
+            ledger.halves.note(environment, "ORDERS", [replace(half, key_digest=digest)])
         use_environment(ledger, environment)
 
 

@@ -227,7 +227,7 @@ public class StockClient {
         consumer.shutdown();
     }
 
-    /** Orders that end in commit, in rollback, or in nothing: their producer dies. The group takes all that comes. */
+    /** Orders that end in commit, in rollback, or in nothing: their producer dies; some at the second try. The group takes all that comes. */
     private static void shop() throws Exception {
         List<String> received = new CopyOnWriteArrayList<>();
         DefaultMQPushConsumer consumer = consumer("shop");
@@ -262,16 +262,25 @@ public class StockClient {
             send(producer, "lost-" + number, LocalTransactionState.UNKNOW);
             send(producer, "abandoned-" + number, LocalTransactionState.UNKNOW);
         }
+        for (int number = 0; number < 2; number++) {
+            send(producer, "first-try-" + number, "twice-" + number, LocalTransactionState.UNKNOW);
+            send(producer, "second-try-" + number, "twice-" + number, LocalTransactionState.COMMIT_MESSAGE);
+        }
         producer.shutdown();
-        until("everything that was committed", 90, () -> received.size() >= 20);
+        until("everything that was committed", 90, () -> received.size() >= 22);
         print("sold");
         until("the test is over", 120, () -> new java.io.File("over").exists()); // the group stays connected
         consumer.shutdown();
     }
 
     private static void send(TransactionMQProducer producer, String body, LocalTransactionState state) throws Exception {
+        send(producer, body, body, state);
+    }
+
+    private static void send(TransactionMQProducer producer, String body, String key, LocalTransactionState state)
+        throws Exception {
         Message sent = message(body);
-        sent.setKeys(body);
+        sent.setKeys(key);
         TransactionSendResult result = producer.sendMessageInTransaction(sent, state);
         print("sent", "body", body, "id", result.getMsgId(), "status", result.getSendStatus().name(),
             "state", result.getLocalTransactionState().name());

@@ -3,7 +3,7 @@ at the broker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from reconciler.announcing.consumer import AnnouncementConsumer
 from reconciler.announcing.looking import AnnouncementLook
 from reconciler.announcing.outage_watch import OutageWatch
+from reconciler.announcing.port import StepKind
 from reconciler.announcing.rules import HalfRules, half_tag
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import SystemClock
@@ -22,7 +23,9 @@ from reconciler.contract.keyspace import half_queue
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.halves.announced import HalfQueues, HalfTopicSource
+from reconciler.policy.commit_query import CommitQuery, KeyType, digest_of
 from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
@@ -45,6 +48,10 @@ SHARDS = 4
 BROKER = "embedded"
 ROLLBACK = 12
 BILLING = Subscription(environment="test", topic=TOPIC, group="billing")
+QUERY = CommitQuery(
+    topic=TOPIC, sql="SELECT number, status FROM orders WHERE number IN :keys", key="KEYS", key_type=KeyType.INTEGER,
+    committed=["PAID"], rolled_back=[], longest_transaction_seconds=1.0,
+)  # fmt: skip
 PLACE = AnnouncementQueue(unique_key_topic="RMQ_SYS_TRANS_HALF_TOPIC", broker=half_queue(BROKER), queue_id=2)
 
 
@@ -65,7 +72,11 @@ class Readings:
     def __init__(self, instance: ClientInstance, *, memory: MemoryShards | None = None) -> None:
         clock = SystemClock()
         self.memory, self.ledger = memory or MemoryShards(clock), MemoryLedger(clock)
-        self.source = HalfTopicSource(instance.client, instance.routes, topics={TOPIC}, shards=SHARDS)
+        self.noted: dict[tuple[str, str], NotedHalf] = {}
+        self.can_note = True
+        self.source = HalfTopicSource(
+            instance.client, instance.routes, queries={TOPIC: QUERY}, shards=SHARDS, note=self._note
+        )
         self.all, self.paid = (Subscription(environment="test", topic=TOPIC, group=group) for group in ("all", "paid"))
         self.steps = [
             AnnouncementStep(
@@ -78,6 +89,11 @@ class Readings:
         outages = OutageWatch(self.ledger.announcements, "test", clock=clock)
         look = AnnouncementLook(self.steps, self.memory, outages, clock=clock)
         self.consumer = AnnouncementConsumer(self.steps, self.source, look, clock=clock, threads=2)
+
+    def _note(self, topic: str, halves: Sequence[NotedHalf]) -> bool:
+        if self.can_note:
+            self.noted |= {(topic, half.unique_key): half for half in halves}
+        return self.can_note
 
     def announced(self, subscription: Subscription) -> dict[str, int]:
         """Key -> its shard."""
@@ -120,6 +136,37 @@ def test_each_half_announces_its_key_once_in_the_shard_of_the_key(play: Stage) -
         assert key(100) in found  # REAL_TOPIC is the broker's to write: a sender's own is overwritten
         refused = read.ledger.reports.quarantined("test", limit=10).rows
         assert {(row.refused.reason, row.refused.queue.broker) for row in refused} == {("SHAPE", half_queue(BROKER))}
+
+
+def test_each_half_is_noted_before_its_key_is_admitted(play: Stage) -> None:
+    """Also one whose key no group takes, or nobody can follow; those of topics that no query proves are not."""
+    sent = [play.half(key(number), KEYS=str(number // 2), TAGS="shipped") for number in range(4)]
+    play.half(key(4), KEYS="no number")
+    keyless = play.half("no key of any client\x7f", KEYS="1")
+    with patient_instance(play.broker.address) as instance:
+        read = Readings(instance)
+        read.can_note = False
+        queues = [queue for queue in read.source.queues("RMQ_SYS_TRANS_HALF_TOPIC") if queue.queue_id < SHARDS]
+        outcomes = [read.steps[0].run_once(queue) for queue in queues for _ in range(3)]
+        refused = {outcome.detail for outcome in outcomes if outcome.kind is StepKind.SUSPENDED}
+        assert [told.split(":")[0] for told in refused] == ["ConfigurationError"]
+        assert read.announced(read.all) == {}
+        read.can_note = True
+        read.consumer.start()
+        eventually(lambda: len(read.announced(read.all)) == 5, within_seconds=60)
+        late = play.half(key(5), KEYS="2")
+        eventually(lambda: key(5) in read.announced(read.all), within_seconds=60)
+        assert read.consumer.stop()
+    names = {*map(key, range(6)), f"half-at-{keyless['log']:020d}"}
+    assert read.noted.keys() == {(TOPIC, name) for name in names}
+    noted = {name: half for (_, name), half in read.noted.items()}
+    assert [noted[key(number)].key_digest for number in range(6)] == [
+        digest_of("0"), digest_of("0"), digest_of("1"), digest_of("1"), None, digest_of("2")
+    ]  # fmt: skip
+    assert noted[f"half-at-{keyless['log']:020d}"].key_digest == digest_of("1")
+    assert {noted[key(0)].tag_digest, noted[key(5)].tag_digest} == {digest_of("shipped"), None}
+    assert {half.broker for half in noted.values()} == {BROKER}
+    assert sent[0]["log"] < late["log"]
 
 
 def test_reading_leaves_no_group_and_no_offset_at_the_broker(play: Stage) -> None:

@@ -15,6 +15,7 @@ from reconciler.clock import ManualClock
 from reconciler.commands.rights import statements_of
 from reconciler.commands.status.report import weaker_evidence
 from reconciler.contract import least_rights
+from reconciler.contract.secret import secret_text
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.policy.commit_query import BusinessAnswer
 from reconciler.policy.evidence import StoredMessage
@@ -141,6 +142,25 @@ def test_one_deployment_reads_announcements_and_halves(make: Make, tmp_path: Pat
     assert not commit_evidence(settings).of_topic("ORDERS").trusts_announcements
     (statements,) = statements_of(settings, "brokers", [least_rights.RUN], login="run")
     assert "Group:TOOLS_CONSUMER" in " ".join(statements.statements)
+
+
+def test_whoever_reads_halves_notes_them_and_needs_the_right_to(make: Make, tmp_path: Path) -> None:
+    def granted(more: str) -> bool:
+        settings = make(section(declared(tmp_path, "ORDERS"), "ORDERS"), SHADOW.replace(", BILLS = false", "") + more)
+        ledger = secret_text("postgresql://run@db/ledger")
+        settings = settings.model_copy(update={"ledger": settings.ledger.model_copy(update={"url": ledger})})
+        found = statements_of(settings, "postgresql", [least_rights.ANNOUNCEMENTS], login="reads")
+        return "GRANT SELECT, INSERT, UPDATE ON reconciler_half TO reads;" in [s for of in found for s in of.statements]
+
+    assert (granted(""), granted(HALVES)) == (False, True)
+
+
+def test_the_ledger_keeps_halves_for_as_long_as_brokers_do(make: Make, tmp_path: Path) -> None:
+    one = section(declared(tmp_path, "ORDERS"), "ORDERS")
+    shadow = "[repairs]\nenabled = false\n"
+    make("ledger.keep_days = 4\nrounds.retention_hours = 72\n" + one, shadow)
+    with pytest.raises(ConfigurationError, match=r"keep_days = 4: must be 4\.5 or more"):
+        make("ledger.keep_days = 4\nrounds.retention_hours = 84\n" + one, shadow)
 
 
 def test_a_file_that_is_edited_keeps_its_meaning_for_the_process(make: Make, tmp_path: Path) -> None:
