@@ -6,6 +6,7 @@ A mark is an HTML comment on a line of its own before the fence; several stand b
                  `exit: 1`, or `exit: 3 or 4`: how its last failing command must end; without it none may fail
                  `shows: TEXT`: its output has the text
                  `soon: TEXT`: what follows its only `sleep N; ` is repeated until the output has the text
+                 `in: NAME`: in another shell, which the page's test has opened
     ```toml      a piece of a settings file that the settings must accept
                  `under: web`: the lines stand in the section [web]
                  `settings`: merged into the settings file of the page's deployment, too
@@ -58,7 +59,7 @@ _BY_LANGUAGE = {
     "sql": Purpose.SQL,
 } | dict.fromkeys(("", "text", "json"), Purpose.OUTPUT)
 _ALLOWED = {
-    Purpose.SHELL: {"exit", "shows", "soon", "given"},
+    Purpose.SHELL: {"exit", "shows", "soon", "in", "given"},
     Purpose.SETTINGS: {"under", "settings", "given"},
     Purpose.PYTHON: {"given"},
     Purpose.SQL: {"on", "with", "given"},
@@ -118,7 +119,7 @@ def complaints(page: str, text: str) -> list[str]:
     """Why a block of the page would not be looked at by any test."""
     found = []
     before: Block | None = None
-    for block in blocks_of(page, text):
+    for block in map(_by_night, blocks_of(page, text)):
         found += [f"{block.place}: {why}" for why in _complaints(block, before)]
         before = block
     if text.count("```") != 2 * len(list(blocks_of(page, text))):
@@ -126,9 +127,13 @@ def complaints(page: str, text: str) -> list[str]:
     return found
 
 
-def _complaints(block: Block, before: Block | None) -> Iterator[str]:
+def _by_night(block: Block) -> Block:
     if block.marks.get("not run", "").startswith("by night"):
-        block = replace(block, marks={name: text for name, text in block.marks.items() if name != "not run"})
+        return replace(block, marks={name: text for name, text in block.marks.items() if name != "not run"})
+    return block
+
+
+def _complaints(block: Block, before: Block | None) -> Iterator[str]:
     purpose = block.purpose
     if purpose is None:
         yield f"nothing runs {block.language!r}: give it `file:`, or `not run:` with a reason"

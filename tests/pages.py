@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,19 @@ from reconciler.settings.file import load_settings
 from tests.page_blocks import DOCS, Block, Purpose, blocks_of
 from tests.polling import PATIENCE, eventually
 
-__all__ = ["Beginning", "Database", "PostgresDatabase", "Shell", "SqliteDatabase", "run_page", "run_step", "steps_of"]
+__all__ = [
+    "Beginning",
+    "Database",
+    "PostgresDatabase",
+    "Shell",
+    "SqliteDatabase",
+    "run_page",
+    "run_step",
+    "run_steps",
+    "shell_of",
+    "steps_here",
+    "steps_of",
+]
 
 BLOCK_SECONDS = 60.0
 NIGHT_BLOCK_SECONDS = 300.0
@@ -74,6 +86,8 @@ class Beginning:
     databases: dict[str, Database] = field(default_factory=dict)
     #: What `given:` names.
     given: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    #: What `in:` names.
+    shells: Mapping[str, Shell] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -168,18 +182,33 @@ def run_page(page: str, beginning: Beginning, *, by_night: bool = False) -> None
 
     `by_night`: also blocks that are run by night alone, which download packages.
     """
+    with shell_of(beginning, by_night=by_night) as shell:
+        run_steps(steps_here(page, beginning, by_night=by_night), shell, beginning)
+
+
+def shell_of(beginning: Beginning, *, by_night: bool = False) -> Shell:
+    """One in the page's folder."""
+    seconds = NIGHT_BLOCK_SECONDS if by_night else BLOCK_SECONDS
+    return Shell(beginning.folder, variables=beginning.variables, block_seconds=seconds)
+
+
+def steps_here(page: str, beginning: Beginning, *, by_night: bool = False) -> list[tuple[Block, list[str]]]:
+    """Of a page, with what stands here in the place of its words."""
     text = (DOCS / page).read_text(encoding="utf-8")
     if by_night:
         text, number = _BY_NIGHT.subn("", text)
         assert number, f"{page} has no block for the night"
     for written, here in beginning.here.items():
         text = here.join(re.split(rf"(?<![\w.]){re.escape(written)}(?!\w)", text))
-    seconds = NIGHT_BLOCK_SECONDS if by_night else BLOCK_SECONDS
-    with Shell(beginning.folder, variables=beginning.variables, block_seconds=seconds) as shell:
-        for block, outputs in steps_of(page, text):
-            if "given" in block.marks:
-                beginning.given[block.marks["given"]]()
-            _run(block, shell, beginning, outputs)
+    return steps_of(page, text)
+
+
+def run_steps(steps: Iterable[tuple[Block, list[str]]], shell: Shell, beginning: Beginning) -> None:
+    """Runs them in their order."""
+    for block, outputs in steps:
+        if "given" in block.marks:
+            beginning.given[block.marks["given"]]()
+        _run(block, beginning.shells[block.marks["in"]] if "in" in block.marks else shell, beginning, outputs)
 
 
 def steps_of(page: str, text: str) -> list[tuple[Block, list[str]]]:

@@ -23,7 +23,7 @@ from tests.acceptance.framework_shop import FrameworkShop
 from tests.acceptance.page_worlds import PageDeployment
 from tests.acceptance.warm_commands import warm_command
 from tests.page_blocks import DOCS
-from tests.pages import Beginning, PostgresDatabase, SqliteDatabase, run_page
+from tests.pages import Beginning, PostgresDatabase, SqliteDatabase, run_page, run_steps, shell_of, steps_here
 from tests.polling import eventually
 from tests.services.certificates import Authority
 from tests.services.embedded_broker import EmbeddedBroker
@@ -270,23 +270,50 @@ def on_asyncio(page: str, world: World) -> None:
         shop.try_asyncio()
 
 
-def whole_service(page: str, world: World, *, by_night: bool = False, here: Mapping[str, str] | None = None) -> None:
-    """An application of docs/examples: its tests, its migration, and one order by its processes. By night it has an
-    environment with what its requirements name, and a wheel of this tree; else the packages of this environment.
-    `here`: what stands in the place of other words of the page."""
+def whole_service(page: str, world: World) -> None:
+    """An application of docs/examples in this environment: its tests, its migration, and one order by its processes."""
     url = world.postgres_url().replace("+psycopg", "")
     (world.folder / "checkback-reconciler").symlink_to(ROOT)
     beginning = world.deployment(shards=16).beginning()
-    ports = {written: str(free_port()) for written in ("8000", "9081", "9082", "9091")}
     beginning.folder = world.folder
-    beginning.here = {**beginning.here, **ports, "postgresql://127.0.0.1/orders": url, **(here or {})}
-    beginning.databases["postgresql"] = PostgresDatabase(url)
-    run_page(page, beginning, by_night=by_night)
+    beginning.here = {**beginning.here, **ports_of_services(), "postgresql://127.0.0.1/orders": url}
+    run_page(page, beginning)
+    assert_billed(url, orders=1)
+
+
+def ports_of_services() -> dict[str, str]:
+    """As their pages write them -> those that are free."""
+    return {written: str(free_port()) for written in ("8000", "9081", "9082", "9091")}
+
+
+def assert_billed(url: str, *, orders: int, tables: tuple[str, str] = ("orders", "bills")) -> None:
+    """Each order is billed once."""
     with psycopg.connect(url) as connection:
-        tables = ("shop_order", "shop_bill") if page == "how-to/django.md" else ("orders", "bills")
-        orders, bills = (connection.execute(f"SELECT number FROM {table}").fetchall() for table in tables)
-    assert orders == bills
-    assert len(bills) == 1
+        placed, bills = (sorted(connection.execute(f"SELECT number FROM {table}").fetchall()) for table in tables)
+    assert placed == bills
+    assert len(bills) == orders
+
+
+def tried(service: str, world: World, *, by_night: bool = False, here: Mapping[str, str] | None = None) -> None:
+    """The page of trials, with a service's page in its second shell. By night the service has an environment with what
+    its requirements name, and a wheel of this tree; else the packages of this environment. `here`: what stands in the
+    place of other words of both pages."""
+    url = world.postgres_url().replace("+psycopg", "")
+    (world.folder / "checkback-reconciler").symlink_to(ROOT)
+    first = world.repository("/tmp/try", broker_port=free_port(neighbours=(-2,)))
+    first.here = {**(here or {}), **first.here, **ports_of_services(), "postgresql://127.0.0.1/orders": url}
+    second = Beginning(folder=world.folder, here=first.here)
+    steps = steps_here(service, second, by_night=by_night)
+    end = next(place for place, (block, _) in enumerate(steps) if "kill $(jobs -p)" in block.text)
+    with shell_of(second, by_night=by_night) as shell:
+        first.shells = {"the second shell": shell}
+        first.given = {
+            "a_service_has_billed_an_order": lambda: run_steps(steps[:end], shell, second),
+            "the_service_has_ended": lambda: run_steps(steps[end:], shell, second),
+        }
+        run_page("how-to/try-a-service.md", first)
+    tables = ("shop_order", "shop_bill") if service == "how-to/django.md" else ("orders", "bills")
+    assert_billed(url, orders=2, tables=tables)
 
 
 def without_processes(page: str, world: World) -> None:
@@ -298,7 +325,7 @@ def without_processes(page: str, world: World) -> None:
 def without_celery(page: str, world: World) -> None:
     """Celery, which would bring an older package than the locks have, is there by night alone."""
     without_processes(page, world)
-    ended = run_python("-m", "pytest", "-q", "test_orders.py", folder=world.folder / "service")
+    ended = run_python("-m", "pytest", "-q", "test_orders.py", folder=world.folder / "celery_shop")
     assert "5 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
@@ -410,7 +437,8 @@ def lake(page: str, world: World) -> None:
 
 
 def place_for_trials(page: str, world: World) -> None:
-    run_page(page, world.repository("/tmp/try", broker_port=free_port(neighbours=(-2,))))
+    tried("how-to/django.md", world)
+    assert not (world.folder / "tutorial").exists()
 
 
 CASES: dict[str, Case] = {
@@ -421,7 +449,6 @@ CASES: dict[str, Case] = {
     "how-to/celery.md": without_celery,
     "how-to/change-shards.md": other_shards,
     "how-to/console.md": console,
-    "how-to/django.md": whole_service,
     "how-to/fastapi-threads.md": without_processes,
     "how-to/fastapi.md": whole_service,
     "how-to/flask.md": whole_service,

@@ -18,6 +18,8 @@ def test_no_block_of_a_page_stays_untried(page: str) -> None:
 
 #: Pages with a test file of their own.
 ELSEWHERE = {"how-to/try-with-compose.md": "tests/compose/test_try_with_compose.py"}
+#: Pages that are followed within another one's run.
+WITHIN = {"how-to/django.md": "how-to/try-a-service.md"}
 
 
 def test_each_page_has_the_test_that_runs_it() -> None:
@@ -25,8 +27,9 @@ def test_each_page_has_the_test_that_runs_it() -> None:
         blocks = blocks_of(page, (DOCS / page).read_text(encoding="utf-8"))
         return any(block.purpose is not Purpose.NOT_RUN for block in blocks)
 
-    assert sorted(CASES | ELSEWHERE) == [page for page in PAGES if is_run(page)]
+    assert sorted(CASES | ELSEWHERE | WITHIN) == [page for page in PAGES if is_run(page)]
     assert all((DOCS.parent / test).is_file() for test in ELSEWHERE.values())
+    assert CASES.keys() >= set(WITHIN.values())
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,7 @@ def test_each_page_has_the_test_that_runs_it() -> None:
         ("<!-- not run: needs a cluster -->\n```bash\nkubectl\n```\n```\nit says this\n```\n", "no block that runs"),
         ("```yaml\na: b\n```\n", "nothing runs 'yaml'"),
         ("<!-- not run: by night -->\n<!-- shows: x -->\n```bash\ntrue\n```\n", ""),
+        ("<!-- not run: by night -->\n```bash\ntrue\n```\n```\nit says this\n```\n", ""),
         ("<!-- not run: needs a cluster -->\n<!-- shows: x -->\n```bash\ntrue\n```\n", "no mark 'shows'"),
         ("<!-- not run -->\n```bash\ntrue\n```\n", "say why"),
         ("<!-- nor run: needs a cluster -->\n```bash\ntrue\n```\n", "no mark 'nor run'"),

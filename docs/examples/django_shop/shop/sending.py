@@ -37,7 +37,7 @@ def place(customer):
     number = uuid4().hex
     message = Message(topic="ORDERS", body=json.dumps({"order": number}).encode())
     producer, _ = sending()
-    # durable: refused inside another atomic(), which would commit after the block
+    # durable: Django refuses it inside another atomic(), whose commit would come after the block
     with producer.transaction(message, business_id=number) as tx, transaction.atomic(durable=True):
         tx.record(connection.connection)
         Order.objects.create(number=number, customer=customer)
