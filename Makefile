@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead load-many screenshots docs site sbom release clean
+.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lake test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead load-many screenshots docs site sbom release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -69,7 +69,7 @@ test: setup ## everything but test-spark, test-stress and test-nightly; a missin
 # of them that compare a sentence: one that is new, and fails here for its sentence alone, belongs there.
 DECIDING := tests/unit/policy tests/unit/telling \
 	$(patsubst %,tests/acceptance/test_%.py,commands exit_codes jobs redis_outage replay_and_sweep service_survives)
-test-nightly: coverage test-lowest test-pythons $(VENV)/.nightly ## what repeats on more brokers, databases and rungs what CI shows; before, these three
+test-nightly: coverage test-lowest test-pythons test-lake $(VENV)/.nightly ## what repeats on more brokers, databases and rungs what CI shows; before, these four
 	$(BIN)/python -m tests.services.spark_start $(PYTEST) -n 2 --dist loadgroup -m nightly tests
 	PYTHONPATH=tests/without_words $(PYTEST) -n 2 --dist loadgroup $(DECIDING) @tests/without_words/worded.txt
 
@@ -80,6 +80,18 @@ test-pythons: ## test, test-spark and test-stress on PYTHONS=3.12 3.13, as far a
 		python=$$($(PYTHON) -m tests.services.other_python $$release) || exit 1; \
 		test -z "$$python" || $(MAKE) PYTHON=$$python VENV=$(VENV)-$$release test test-spark test-stress || exit 1; \
 	done
+
+# Neither format has artifacts for the PySpark of the other locks.
+LAKE_BIN := $(VENV)-lake/bin
+$(VENV)-lake/.stamp: requirements/lake.lock requirements/build.lock
+	$(PYTHON) -m venv --clear $(VENV)-lake
+	$(LAKE_BIN)/python $(LOCKED) --requirement requirements/build.lock
+	$(LAKE_BIN)/python $(LOCKED) --requirement requirements/lake.lock
+	$(LAKE_BIN)/python -m pip check
+	@touch $@
+
+test-lake: $(VENV)-lake/.stamp ## the judged tables in Iceberg and Delta tables, on the PySpark that both run on, in an environment of their own
+	PYTHONPATH=$(CURDIR):$(CURDIR)/producers:$(CURDIR)/consumers $(LAKE_BIN)/python -m pytest -m nightly tests/lake
 
 coverage: setup ## unit, contract and integration tests, measured: every branch of the policy, 87 % of the product
 	$(PYTEST) -n 4 --dist loadgroup -m "not nightly" --cov --cov-report= tests/unit tests/contract tests/integration
@@ -238,8 +250,9 @@ lock: $(TOOLS)/.stamp ## requirements/*.lock from pyproject.toml; UPGRADE=--upgr
 	$(LOCK) $(SAME) --no-emit-package pyspark --no-emit-package py4j pyproject.toml $(EXTRAS:%=--extra %) --group test \
 		-o requirements/fast.lock
 	$(LOCK) $(LOWEST) pyproject.toml $(EXTRAS:%=--extra %) --group test -o requirements/lowest.lock
+	$(LOCK) pyproject.toml $(EXTRAS:%=--extra %) --group test --group lake -o requirements/lake.lock
 	$(LOCK) --group tools -o requirements/tools.lock
 	$(LOCK) $(SAME) --group nightly -o requirements/nightly.lock
 
 clean: ## removes the virtual environment, what was built, and caches
-	rm -rf dist build $(VENV) $(VENV)-lowest $(PYTHONS:%=$(VENV)-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf dist build $(VENV) $(VENV)-lowest $(VENV)-lake $(PYTHONS:%=$(VENV)-%) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -27,6 +27,7 @@ from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import EffectsSource, Source, Sources, source_at, subscription_key
 from reconciler.audit.collect.window import instant_ms, parse_window
 from reconciler.audit.engines.engine import Engine, engine_on
+from reconciler.audit.engines.lake_tables import TableFormat, load_run
 from reconciler.audit.engines.spark import end_jobs, tag_jobs, with_properties
 from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.errors import AuditError, Reason, unwritable
@@ -41,7 +42,7 @@ from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Inputs", "WindowAnswer", "audit", "exit_code"]
+__all__ = ["Inputs", "WindowAnswer", "audit", "exit_code", "load_tables"]
 
 #: Columns that no evidence has, by kind: bodies and the like.
 _NOT_STAGED = frozenset({"bytes", "json"})
@@ -179,6 +180,20 @@ def audit(
             )
             started.append(threads.start(_answered, asked_window, request, engine, threads.go_on))
         return [replace(one.result().answer, staging_seconds=staging_seconds) for one in started]
+
+
+def load_tables(
+    spark: SparkSession, answers: Iterable[WindowAnswer], *, tables: Path | str, into: str, kind: TableFormat
+) -> None:
+    """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue.
+
+    `into`: their schema, as `CATALOG.SCHEMA`; tables that it lacks are made, in the format `kind`: iceberg or delta.
+    Replaced is exactly the window of an answer, with its environment and subscriptions, when all rows are there. Raises
+    AuditError if another run of the window becomes valid meanwhile.
+    """
+    for answer in answers:
+        if answer.run is not None:
+            load_run(spark, Path(tables), answer.run, into=into, kind=kind)
 
 
 def exit_code(answers: Iterable[WindowAnswer]) -> int:

@@ -20,6 +20,7 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import CLASSES, Plan
 from reconciler.audit.command import main
 from reconciler.audit.engines.job import judge_on_spark
+from reconciler.audit.engines.lake_tables import load_run
 from reconciler.audit.errors import AuditError
 from reconciler.audit.judge.judged_keys import key_texts, timestamps
 from reconciler.audit.judge.keys import KeyLayout
@@ -156,6 +157,13 @@ def test_tasks_on_spark_write_the_rows_that_one_process_writes(spark: SparkSessi
     assert {name: kind for name, kind in read.dtypes if kind == "timestamp"}.keys() == {
         column.name for column in COLUMNS[KEYS] if pa.types.is_timestamp(column.type)
     }
+
+
+@pytest.mark.spark
+def test_a_run_that_the_folder_lacks_is_not_loaded_into_a_catalogue(spark: SparkSession, tmp_path: Path) -> None:
+    audit(day(0).write(tmp_path / "day"), tmp_path / "tables")
+    with pytest.raises(AuditError, match="the tables have no run nobody; another audit of its window replaced it"):
+        load_run(spark, tmp_path / "tables", "nobody", into="nowhere", kind="iceberg")
 
 
 @pytest.mark.parametrize("days", [10, pytest.param(90, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])

@@ -15,6 +15,8 @@ from pathlib import Path
 
 POMS = Path(__file__).parent / "poms"
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+#: Only `make test-lake` takes it.
+LAKE = "lake-4.1"
 ATTEMPTS = 4
 DOWNLOAD_SECONDS = 600
 
@@ -62,6 +64,11 @@ def s3proxy_jars() -> Path:
     return _jars("s3proxy-2.6.0", "s3proxys", "2.6.0")
 
 
+def lake_jars() -> Path:
+    """Folder with what Spark 4.1 needs for Iceberg and Delta tables."""
+    return _jars(LAKE, "lakes", "4.1")
+
+
 def _jars(pom_name: str, kind: str, version: str) -> Path:
     pom = POMS / pom_name / "pom.xml"
     # The pom is part of the name: an edited one is never served from an old download.
@@ -98,8 +105,8 @@ def _download(pom: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """All of them, for a machine that will need them soon (.ci/run); what fails is tried again by the tests."""
-    for pom in sorted(POMS.iterdir()):
+    """What .ci/run takes, for a machine that will need it soon; what fails is tried again by the tests."""
+    for pom in sorted(folder for folder in POMS.iterdir() if folder.name != LAKE):
         kind, _, version = pom.name.partition("-")
         with contextlib.suppress(DownloadFailed):
             _jars(pom.name, f"{kind}s", version)

@@ -1,0 +1,157 @@
+"""The judged tables of a folder, put into Iceberg or Delta tables of a catalogue by the session that is there.
+
+As in the folder: rows of a run lie beside the older ones, which stay valid until the run's rows of audit_runs take the
+place of theirs in one commit; what was replaced goes afterwards. Whatever goes is named by a condition on columns that
+the tables are partitioned by, so a file holds one run of one window.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from reconciler.audit.engines.spark_errors import spark_errors
+from reconciler.audit.engines.spark_progress import is_connect
+from reconciler.audit.errors import AuditError
+from reconciler.audit.judged_tables.schema import COUNTS, FINDINGS, KEYS, RUNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+TableFormat = Literal["iceberg", "delta"]
+
+_WINDOW = ("environment", "window_start", "window_end", "topic", "consumer_group")
+_OF_KEYS = (KEYS, FINDINGS, COUNTS)
+#: Rows come as tasks have written them, a file a subscription: nothing is sorted or moved for them.
+_AS_WRITTEN = {"distribution-mode": "none", "fanout-enabled": "true"}
+_ANOTHER = "checkback: another run is valid"
+#: What Iceberg and Delta say of two commits that touch the same window.
+_CONFLICT = re.compile(rf"{_ANOTHER}|conflicting files|conflicting delete|Concurrent\w+Exception|DELTA_CONCURRENT")
+
+
+def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: TableFormat) -> None:
+    """Puts the rows of one run, which `folder` has (--tables), into the tables of the schema `into`.
+
+    Raises AuditError: "inputs" if the folder lacks the run; "engine" if another one of the window became valid since
+    this one began.
+    """
+    with spark_errors():
+        _Load(spark, folder, run, into, kind).run()
+
+
+class _Load:
+    """One run into four tables."""
+
+    def __init__(self, spark: SparkSession, folder: Path, run: str, into: str, kind: TableFormat) -> None:
+        self._spark = spark
+        # Each kind of session has functions of its own.
+        self._functions: Any = import_module(f"pyspark.sql.{'connect.' if is_connect(spark) else ''}functions")
+        self._run = run
+        self._kind = kind
+        self._names = {table: f"{into}.{table}" for table in (*_OF_KEYS, RUNS)}
+        self._rows = {RUNS: self._read(folder, RUNS)}
+        self._found = self._subscriptions()
+        self._rows.update((table, self._read(folder, table)) for table in _OF_KEYS)
+
+    def run(self) -> None:
+        window = self._window()
+        for table in self._names:
+            self._ready(table)
+        # Of runs that began before this one: if one of them becomes valid meanwhile, this one does not.
+        older = {table: self._runs_in(table, window) - {self._run} for table in self._names}
+        for table in _OF_KEYS:
+            self._replace(table, self._rows[table], window & (self._column("run") == self._text(self._run)))
+        self._make_valid({self._run, *older[RUNS]})
+        for table in _OF_KEYS:
+            if older[table]:
+                gone = window & self._column("run").isin(sorted(older[table]))
+                self._replace(table, self._rows[table].limit(0), gone)
+
+    def _column(self, name: str) -> Column:
+        column: Column = self._functions.col(name)
+        return column
+
+    def _text(self, value: object) -> Column:
+        literal: Column = self._functions.lit(value)
+        return literal
+
+    def _read(self, folder: Path, table: str) -> DataFrame:
+        reader = self._spark.read.option("mergeSchema", "true")
+        if table != RUNS:  # whose files are the window's
+            reader = reader.option("pathGlobFilter", f"*_{self._run}_*.parquet")
+        return reader.parquet(str(folder / table)).where(self._column("run") == self._text(self._run))
+
+    def _subscriptions(self) -> list[dict[str, Any]]:
+        """What names the window and each subscription of the run, in the columns of _WINDOW."""
+        times = [self._functions.unix_micros(name).alias(name) for name in ("window_start", "window_end")]
+        found = self._rows[RUNS].select("environment", *times, "topic", "consumer_group").collect()
+        if not found:
+            raise AuditError("inputs", f"the tables have no run {self._run}; another audit of its window replaced it")
+        return [
+            {**row.asDict(), **{name: _instant(row[name]) for name in ("window_start", "window_end")}} for row in found
+        ]
+
+    def _window(self, table: str = "") -> Column:
+        """The window and the subscriptions of the run, as a condition on the columns that a file has one value of."""
+
+        def equal(subscription: Mapping[str, Any]) -> Column:
+            each = [self._column(f"{table}{name}") == self._text(subscription[name]) for name in _WINDOW]
+            return reduce(lambda both, other: both & other, each)
+
+        return reduce(lambda either, other: either | other, map(equal, self._found))
+
+    def _ready(self, table: str) -> None:
+        """The table is there with all columns, and so are the rows': those of a later release are empty."""
+        name, rows = self._names[table], self._rows[table]
+        partitions = _WINDOW if table == RUNS else (*_WINDOW, "run")
+        if not self._spark.catalog.tableExists(name):
+            rows.limit(0).writeTo(name).using(self._kind).partitionedBy(*map(self._column, partitions)).create()
+        self._spark.catalog.refreshTable(name)  # another session may have written it
+        there = self._spark.table(name).schema.fields
+        missing = set(rows.columns) - {field.name for field in there}
+        added = [f"`{field.name}` {field.dataType.simpleString()}" for field in rows.schema if field.name in missing]
+        if added:
+            self._spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(added)})")
+        for field in there:
+            if field.name not in rows.columns:
+                rows = rows.withColumn(field.name, self._text(None).cast(field.dataType))
+        self._rows[table] = rows
+
+    def _runs_in(self, table: str, window: Column) -> set[str]:
+        found = self._spark.table(self._names[table]).where(window).select("run").distinct().collect()
+        return {row["run"] for row in found}
+
+    def _replace(self, table: str, rows: DataFrame, replaced: Column) -> None:
+        writer = rows.writeTo(self._names[table])
+        (writer.options(**_AS_WRITTEN) if self._kind == "iceberg" else writer).overwrite(replaced)
+
+    def _make_valid(self, known: set[str]) -> None:
+        """One commit, which fails if another run's rows are there, or come while it is made."""
+        target, rows = RUNS, self._rows[RUNS].alias("found")
+        own = [self._column(f"{target}.{name}") == self._column(f"found.{name}") for name in _WINDOW]
+        # The values are said, too: a commit for another window is no conflict then.
+        merged = rows.mergeInto(
+            self._names[RUNS], reduce(lambda both, other: both & other, own, self._window(f"{target}."))
+        )
+        refused = self._functions.raise_error(self._text(_ANOTHER)).cast("string")
+        merged = merged.whenMatched(self._column(f"{target}.run").isin(sorted(known))).updateAll()
+        merged = merged.whenMatched().update({"run": refused}).whenNotMatched().insertAll()
+        try:
+            merged.merge()
+        except Exception as error:
+            if _CONFLICT.search(str(error)):
+                raise AuditError(
+                    "engine",
+                    f"{self._names[RUNS]}: another run of the window became valid while run {self._run} was loaded; "
+                    "its rows stay, and those of this run are not seen",
+                ) from error
+            raise
+
+
+def _instant(microseconds: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(microseconds=microseconds)

@@ -1,0 +1,242 @@
+"""The judged tables in Iceberg and Delta tables: the rows of the folder, and exactly one window replaced.
+
+In an environment of its own (`make test-lake`): neither format runs on the PySpark of the locks.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from reconciler.audit.engines.lake_tables import TableFormat, _Load, load_run
+from reconciler.audit.errors import AuditError
+from reconciler.audit.judged_tables.schema import COLUMNS, KEYS, RUNS
+from tests.audit.judged_tables import audit, day
+from tests.audit.small_evidence import GROUP
+from tests.audit.spark_connect import connect_server, connected
+from tests.brokers.jars import lake_jars
+from tests.services.requirements import downloaded
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+try:
+    PYSPARK = importlib.metadata.version("pyspark")
+except importlib.metadata.PackageNotFoundError:
+    PYSPARK = "none"
+#: That these formats have artifacts for.
+SUPPORTED = "4.1."
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.timeout(1800),
+    # Sockets that PySpark 4.1 leaves to the collector, and its word on pandas 3.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    pytest.mark.skipif(
+        not PYSPARK.startswith(SUPPORTED), reason="run by `make test-lake`, in an environment of its own"
+    ),
+]
+
+
+def settings(folder: Path) -> Mapping[str, str]:
+    jars = sorted(downloaded(lake_jars).glob("*.jar"))
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "Asia/Shanghai",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions,"
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": str(folder / "ice"),
+    }
+
+
+@pytest.fixture(scope="module", params=["classic", "connect"])
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("lake")
+    if request.param == "connect":
+        with connect_server(folder / "server", settings=settings(folder)) as address, connected(address) as opened:
+            yield opened
+        return
+    from reconciler.audit.engines.spark_session import open_session
+
+    classic = open_session("local[1]", {"spark.driver.memory": "1g", **settings(folder)})
+    yield classic
+    classic.stop()
+
+
+@pytest.fixture(params=["iceberg", "delta"])
+def kind(request: pytest.FixtureRequest) -> TableFormat:
+    found: TableFormat = request.param
+    return found
+
+
+@pytest.fixture
+def into(kind: TableFormat, session: SparkSession, request: pytest.FixtureRequest) -> str:
+    name = f"{'ice' if kind == 'iceberg' else 'spark_catalog'}.{request.node.originalname}"
+    session.sql(f"CREATE NAMESPACE {name}")
+    return name
+
+
+def runs_of(tables: Path) -> list[str]:
+    """The valid runs, in the order of their windows."""
+    return [
+        str(pq.read_table(path, partitioning=None)["run"][0].as_py())
+        for path in sorted((tables / RUNS).glob("*.parquet"))
+    ]
+
+
+def valid_rows(session: SparkSession, tables: Path | str, into: str | None = None) -> dict[str, list[str]]:
+    """Of each table, of the folder or of the catalogue, in one order."""
+    names = {table: f"{into}.{table}" if into else f"parquet.`{tables}/{table}`" for table in COLUMNS}
+    found: dict[str, list[str]] = {}
+    for table in COLUMNS:
+        valid = "" if table == RUNS else f"JOIN {names[RUNS]} AS runs USING (run, topic, consumer_group)"
+        columns = ", ".join(f"found.`{column.name}`" for column in COLUMNS[table])
+        rows = session.sql(f"SELECT {columns} FROM {names[table]} AS found {valid}").collect()
+        found[table] = sorted(map(str, rows))
+    assert found[KEYS]
+    return found
+
+
+def all_runs(session: SparkSession, into: str) -> set[str]:
+    """Of the keys, whether valid or not."""
+    return {row["run"] for row in session.table(f"{into}.{KEYS}").select("run").distinct().collect()}
+
+
+@pytest.mark.set_up(
+    "judged tables in Iceberg 1.12.0 and Delta 4.4.0 tables, PySpark 4.1.4, classic and over Spark Connect"
+)
+def test_each_window_is_there_once_and_no_other_is_touched(
+    session: SparkSession, kind: TableFormat, into: str, tmp_path: Path
+) -> None:
+    """Two windows of one day, with two groups each; the first one twice."""
+    tables = tmp_path / "tables"
+    for number in range(2):
+        audit(day(number, (GROUP, "shipping"), 3_600_000).write(tmp_path / f"hour-{number}"), tables)
+    first, second = runs_of(tables)
+    for run in (first, second):
+        load_run(session, tables, run, into=into, kind=kind)
+    assert valid_rows(session, tables, into) == valid_rows(session, tables)
+
+    audit(tmp_path / "hour-0", tables)
+    (again, still) = runs_of(tables)
+    load_run(session, tables, again, into=into, kind=kind)
+    assert valid_rows(session, tables, into) == valid_rows(session, tables)
+    assert still == second
+    assert all_runs(session, into) == {again, second}, "what was replaced is gone"
+    files = session.sql(f"SELECT DISTINCT input_file_name() AS file, window_start FROM {into}.{KEYS}").collect()
+    assert len({row["file"] for row in files}) == len(files), "a file holds one window"
+
+    load_run(session, tables, again, into=into, kind=kind)
+    assert valid_rows(session, tables, into) == valid_rows(session, tables), "a run may be loaded twice"
+
+
+def test_a_run_that_died_between_tables_is_not_seen_and_the_older_one_is(
+    session: SparkSession, kind: TableFormat, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = day(0).write(tmp_path / "day")
+    for name in ("older", "newer"):
+        audit(evidence, tmp_path / name)
+    (older,), (newer,) = runs_of(tmp_path / "older"), runs_of(tmp_path / "newer")
+    load_run(session, tmp_path / "older", older, into=into, kind=kind)
+    replace = _Load._replace
+
+    class Died(BaseException):
+        pass
+
+    for writes in range(4):  # the last time when all is written but audit_runs
+        done: list[str] = []
+
+        def dies(load: _Load, table: str, *given: Any, most: int = writes, done: list[str] = done) -> None:
+            if len(done) == most:
+                raise Died
+            replace(load, table, *given)
+            done.append(table)
+
+        def dies_before(load: _Load, *_: Any) -> None:
+            raise Died
+
+        with monkeypatch.context() as patched:
+            patched.setattr(_Load, "_replace", dies)
+            patched.setattr(_Load, "_make_valid", dies_before)
+            with pytest.raises(Died):
+                load_run(session, tmp_path / "newer", newer, into=into, kind=kind)
+        assert len(done) == writes
+        assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / "older")
+    assert all_runs(session, into) == {older, newer}
+
+    load_run(session, tmp_path / "newer", newer, into=into, kind=kind)
+    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / "newer")
+    assert all_runs(session, into) == {newer}
+
+
+def test_of_two_runs_of_one_window_the_one_that_is_late_loses_and_says_so(
+    session: SparkSession, kind: TableFormat, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = day(0).write(tmp_path / "day")
+    for name in ("mine", "theirs"):
+        audit(evidence, tmp_path / name)
+    (mine,), (theirs,) = runs_of(tmp_path / "mine"), runs_of(tmp_path / "theirs")
+    make_valid = _Load._make_valid
+
+    def after_theirs(load: _Load, *given: Any) -> None:
+        if load._run == mine:
+            load_run(session, tmp_path / "theirs", theirs, into=into, kind=kind)
+        make_valid(load, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Load, "_make_valid", after_theirs)
+        with pytest.raises(AuditError, match=f"another run of the window became valid while run {mine} was loaded"):
+            load_run(session, tmp_path / "mine", mine, into=into, kind=kind)
+    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / "theirs")
+
+    load_run(session, tmp_path / "mine", mine, into=into, kind=kind)
+    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / "mine")
+    assert all_runs(session, into) == {mine}
+
+
+def test_of_two_runs_that_become_valid_in_the_same_instant_one_does(
+    session: SparkSession, kind: TableFormat, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = day(0).write(tmp_path / "day")
+    names = ("mine", "theirs")
+    for name in ("earlier", *names):
+        audit(evidence, tmp_path / name)
+    (earlier,) = runs_of(tmp_path / "earlier")
+    load_run(session, tmp_path / "earlier", earlier, into=into, kind=kind)
+    make_valid = _Load._make_valid
+    both = Barrier(2)
+
+    def at_once(load: _Load, *given: Any) -> None:
+        both.wait(timeout=600)
+        make_valid(load, *given)
+
+    def told(name: str) -> str:
+        (run,) = runs_of(tmp_path / name)
+        try:
+            load_run(session, tmp_path / name, run, into=into, kind=kind)
+        except AuditError as error:
+            return str(error)
+        return ""
+
+    monkeypatch.setattr(_Load, "_make_valid", at_once)
+    with ThreadPoolExecutor(2) as threads:
+        errors = list(threads.map(told, names))
+    assert ["another run of the window" in error for error in sorted(errors)] == [False, True], errors
+    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / names[errors.index("")])
