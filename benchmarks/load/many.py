@@ -4,6 +4,9 @@
 of one machine and one hour says little, the ratio of two runs does. Counts are the same on every machine. `run` is as
 people run it: with a history, a notifier, metrics that are scraped every 10 s, and a console that one person has open;
 with `--bare` it has none of them.
+
+`--processes 2` has so many `run`, bare, which share the subscriptions. At the end one is killed: how long until the
+others have what it had.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from benchmarks.load.job import Job
 from benchmarks.load.postgres import ask, tell
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import BUSINESS_QUEUES, Timing, World, until
+from reconciler.contract.defaults import LEASE_SECONDS
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.shard_rounds import REST_SECONDS_MAX
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -36,6 +42,8 @@ from tests.services.ports import free_port
 SCRAPED_EVERY_SECONDS, LOOKED_AT_EVERY_SECONDS = 10.0, 2.0
 #: Of many subscriptions: the first turn has a round for each of their shards.
 FIRST_ROUNDS_SECONDS = 900.0
+#: Until several processes have as many subscriptions each, or those of a dead one.
+SHARED_SECONDS = 600.0
 PULL = "PULL_MESSAGE"
 #: What PostgreSQL's log says of a statement.
 _LOGGED = ("statement: ", "execute ")
@@ -70,13 +78,45 @@ class Rest:
         self._world.configure(self._job, timing, ledger_url=self._ledger, more=self._sections())
         database = sa.engine.make_url(self._ledger).database
         tell(self._ledger, f"ALTER DATABASE \"{database}\" SET log_statement = 'all'")
-        self._world.reconciler("run")
+        self._runs = {
+            name: self._world.reconciler("run", name=name)
+            for name in ("run", *(f"run-{n}" for n in range(2, self._options.processes + 1)))
+        }
         shards = self._number * self._job.shards
         until(
             lambda: self._begun() >= shards, within_seconds=FIRST_ROUNDS_SECONDS, what="the first rounds of all",
             every_seconds=1.0,
         )  # fmt: skip
+        most = -(-self._number // len(self._runs))
+        until(
+            lambda: len(self.owners()) == len(self._runs) and max(self.owners().values()) <= most,
+            within_seconds=SHARED_SECONDS, what="as many subscriptions for each process", every_seconds=1.0,
+        )  # fmt: skip
         time.sleep(self._options.settle)
+
+    def owners(self) -> Counter[str]:
+        """Subscriptions by the process that has the lease of their first shard."""
+        environment, group = self._job.environment, self._job.consumer_group
+        of = [Subscription(environment=environment, topic=t, group=group) for t in topics(self._job, self._number)]
+        with Redis.from_url(self._world.redis.url) as client, client.pipeline() as pipe:
+            for subscription in of:
+                pipe.get(ShardKeys(Shard(subscription=subscription, number=0)).round_lease)
+            held = [bytes(value).split(b" ")[0].decode() for value in pipe.execute() if value]
+        return Counter(held)
+
+    def taken_over_seconds(self) -> float | None:
+        """From the death of one of several processes until the others have all subscriptions."""
+        if len(self._runs) == 1:
+            return None
+        name, child = self._runs.popitem()
+        pid, began = self._world.pids.pop(name), time.monotonic()
+        child.kill()
+        until(
+            lambda: not any(f":{pid}:" in owner for owner in self.owners())
+            and self.owners().total() == self._number,
+            within_seconds=SHARED_SECONDS, what="subscriptions of a dead process", every_seconds=0.5,
+        )  # fmt: skip
+        return round(time.monotonic() - began, 1)
 
     def figures(self) -> dict[str, Any]:
         """Of the time that is measured."""
@@ -97,7 +137,8 @@ class Rest:
         return {
             "subscriptions": self._number,
             "seconds": round(took, 1),
-            "cores_by_process": {name: cores[name] for name in ("run", "redis", "broker", "postgres")},
+            "cores_by_process": {name: cores[name] for name in (*self._runs, "redis", "broker", "postgres")},
+            "subscriptions_by_process": sorted(self.owners().values()),
             "resident_mib": meter.resident_mib["run"],
             "turns_skipped": dict(self._skipped() - skipped),
             "rows_a_minute_a_subscription": round(rows / self._number, 2),
@@ -181,7 +222,7 @@ def at_rest(number: int, options: argparse.Namespace) -> dict[str, Any]:
     with World(broker="counted", postgres=True) as world:
         rest = Rest(world, number, options)
         rest.begin()
-        return rest.figures()
+        return {**rest.figures(), "taken_over_seconds": rest.taken_over_seconds()}
 
 
 def goals_of(runs: list[dict[str, Any]], options: argparse.Namespace) -> list[Goal]:
@@ -197,6 +238,8 @@ def goals_of(runs: list[dict[str, Any]], options: argparse.Namespace) -> list[Go
         at_most("pulls a second and queue", max(run["pulls_a_second_a_queue"] for run in runs), 1.0),
         at_most("other requests a second", max(run["other_requests_a_second"] for run in runs), 200.0),
     ]
+    if taken := [run["taken_over_seconds"] for run in runs if run["taken_over_seconds"] is not None]:
+        goals.append(at_most("seconds until a dead process is replaced", max(taken), 2 * LEASE_SECONDS))
     if more > 1:
         goals.append(at_most("processor of many, as many times that of few", _times(few, many), more / 2))
     return goals
@@ -215,7 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--interval", type=float, default=5.0, help="rounds.interval_seconds")
     parser.add_argument("--bare", action="store_true", help="without history, notifier, metrics and console")
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures")
+    parser.add_argument("--processes", type=int, default=1, help="`run` that share the subscriptions, bare")
     options = parser.parse_args(arguments)
+    options.bare = options.bare or options.processes > 1
     runs = []
     for number in options.subscriptions:
         runs.append(at_rest(number, options))

@@ -175,9 +175,9 @@ class World:
 
     # ----------------------------------------------------------------- processes
 
-    def reconciler(self, *arguments: str) -> Child:
-        """Starts the installed command; its name is the first argument."""
-        return self._start(arguments[0], [RECONCILER, *arguments, "--config", self.config])
+    def reconciler(self, *arguments: str, name: str = "") -> Child:
+        """Starts the installed command; its name is the first argument, unless it is told."""
+        return self._start(name or arguments[0], [RECONCILER, *arguments, "--config", self.config])
 
     def service(self) -> Child:
         """`reconciler run`, after its first round."""

@@ -92,7 +92,7 @@ def _serve(
     settings, clock = connections.settings, connections.clock
     with connections:
         sink = history_sink(settings, clock)
-        assembly = RoundAssembly(connections, history=sink, metering=metering, spans=spans)
+        assembly = RoundAssembly(connections, history=sink, metering=metering, spans=spans, is_shared=True)
         rounds = [(topic, assembly.rounds_of(topic)) for topic in assembly.plans]
         turn = assembly.turn()
         ticks = [_rounds_of_topic(assembly, topic, of, turn, metering, spans) for topic, of in rounds]
@@ -153,6 +153,7 @@ def _serve(
             finally:
                 consumer.stop()
                 with suppress(TransientError):  # they run out by themselves
+                    assembly.leave()
                     for _, topic_rounds in rounds:
                         topic_rounds.release()
 

@@ -25,13 +25,14 @@ of a shard live in one slot and one script may touch them.
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
 | reconciler:v1:{<environment>:use}:brokers | STRING | three lines: random text, the process that wrote it last, JSON list of the brokers that it knows and of its Redis; expires | run, once, announcements | same, doctor, status |
 | reconciler:v1:{<environment>:use}:identity | STRING | random text that tells this Redis from another one | run, once, announcements | same, doctor, status |
+| reconciler:v1:{<environment>:use}:sharers | HASH | token of a process that shares the subscriptions -> ms of Redis TIME until which it does unless it renews that, the length of this in ms, digest of the subscriptions' names; expires | run | run |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
 The *half set* (K:half) has the keys that were announced and must arrive, the *commit set* (K:commit) those that were
 consumed. A key is *pending* from the round that finds it in the one and not in the other until it is matched or settled.
 The *generation* counts the rounds of a shard and is their fence; an *epoch* is one life of Redis' memory.
 
-Only the leases, the use of the environment and the inbox have a time to live.
+Only the leases, the use of the environment, its sharers and the inbox have a time to live.
 
 A member stands for one unique key. Of a key of 32 to 64 upper-case hexadecimal digits, an even number, it is the bytes
 that they spell: the key
@@ -190,6 +191,11 @@ def use_key(environment: str) -> str:
 def identity_key(environment: str) -> str:
     """What tells this Redis from another one."""
     return f"{PREFIX}{{{environment}:use}}:identity"
+
+
+def sharers_key(environment: str) -> str:
+    """The processes that share the environment's subscriptions."""
+    return f"{PREFIX}{{{environment}:use}}:sharers"
 
 
 def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:

@@ -34,6 +34,7 @@ from reconciler.policy.ports.rounds import (
     ShardMemory,
     ShardState,
 )
+from reconciler.policy.sharing import Sharing
 
 #: A round that reads no more members is through in a few milliseconds, and several may be sent together: Redis serves
 #: nobody else meanwhile. Larger ones are sent one by one.
@@ -91,10 +92,12 @@ class ShardRounds:
         floors_behind: int = 0,
         rest_seconds: float = REST_SECONDS_MAX,
         long_rest_seconds: float = LONG_REST_SECONDS_MAX,
+        sharing: Sharing | None = None,
     ) -> None:
         """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
         they go with Redis' memory before it has, their announcements lie above the floor and are read again.
-        `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest."""
+        `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest.
+        `sharing`: with other processes; None: whatever is free is taken."""
         self._memory = memory
         self._clock = clock
         self._leases = leases
@@ -117,6 +120,7 @@ class ShardRounds:
         self._ran: dict[Shard, tuple[RoundDone, float]] = {}
         #: When this process took or renewed the lease of a shard last, in monotonic seconds.
         self._renewed: dict[Shard, float] = {}
+        self._sharing = sharing
         #: What this turn's look has found; a round takes it along.
         self._looks: dict[Shard, ShardLook] = {}
 
@@ -150,9 +154,11 @@ class ShardRounds:
 
         Raises nothing: a shard that cannot be looked at has its round, which finds out why.
         """
+        if self._sharing is not None and not self._sharing.renew({shard.subscription for shard in shards}):
+            shards = [shard for shard in shards if self._sharing.concerns(shard.subscription)]
         now = self._clock.monotonic_seconds()
         since = {shard: now - self._renewed.get(shard, float("-inf")) for shard in shards}
-        renews = {shard: seconds >= self._lease_seconds / 3 for shard, seconds in since.items()}
+        renews = {shard: seconds >= self._lease_seconds / 3 and self._stays(shard) for shard, seconds in since.items()}
         found = self._leases.look(renews, token=self._owner, lease_seconds=self._lease_seconds)
         self._looked_at = now
         self.wake(shards)
@@ -162,6 +168,14 @@ class ShardRounds:
                 self._ran.pop(shard, None)  # another process may have had it meanwhile
             if look.is_ours and renews[shard]:
                 self._renewed[shard] = now
+        if self._sharing is not None:
+            self._sharing.looked(found)
+
+    def _stays(self, shard: Shard) -> bool:
+        return self._sharing is None or self._sharing.renews(shard.subscription)
+
+    def _may_take(self, shard: Shard) -> bool:
+        return self._sharing is None or self._sharing.may_take(shard.subscription)
 
     def wake(self, shards: Sequence[Shard]) -> None:
         """Lets each of them have a round in this turn. While an outage is open, rounds tell which servers answer."""
@@ -217,7 +231,7 @@ class ShardRounds:
         try:
             if look is not None and own is not None:
                 done = self._run(shard, look.state, own)
-            elif self.keeps(shard):
+            elif self._may_take(shard) and self.keeps(shard):
                 done = self._begin(shard, self._memory.state(shard))
             else:
                 done = ShardRound(shard=shard, is_ours=False)
@@ -255,7 +269,9 @@ class ShardRounds:
 
     def _unmoved(self, shard: Shard, look: ShardLook | None) -> ShardRound | None:
         """Of a shard at rest, or of another owner. None: it is to have a round."""
-        if look is None or look.is_ours is None:
+        if self._sharing is not None and not self._sharing.concerns(shard.subscription):
+            return ShardRound(shard=shard, is_ours=False)
+        if look is None or (look.is_ours is None and self._may_take(shard)):
             return None
         if not look.is_ours:
             return ShardRound(shard=shard, is_ours=False)

@@ -84,7 +84,7 @@ class _Memory:
 
 
 class MemoryShards:
-    """ShardMemory, RoundLeases, HalfSets, CommitSets and RoundCapture over dictionaries.
+    """ShardMemory, RoundLeases, Sharers, HalfSets, CommitSets and RoundCapture over dictionaries.
 
     `wipe` is a Redis that lost everything; `save` and `restore` are a Redis that fell back to what its disk held.
     """
@@ -103,6 +103,8 @@ class MemoryShards:
         self._history_generations = history_generations
         self._shards: dict[Shard, _Memory] = {}
         self._last_ms: dict[Shard, int] = {}
+        #: Environment -> token of a sharer -> its digest, when it was renewed, and for how long.
+        self._sharers: dict[str, dict[str, tuple[str, int, int]]] = {}
         self._lock = threading.RLock()
         #: As of a cluster, where a test says so.
         self.is_spread = False
@@ -113,6 +115,7 @@ class MemoryShards:
         """Loses everything."""
         with self._lock:
             self._shards.clear()
+            self._sharers.clear()
 
     def save(self) -> object:
         """What a save on disk would hold now."""
@@ -234,6 +237,24 @@ class MemoryShards:
                     offsets=dict(memory.offsets),
                 )
         return found
+
+    # ---- Sharers
+
+    def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
+        """Enters, or renews."""
+        now_ms, length_ms = self._clock.now_ms(), round(seconds * 1000)
+        with self._lock:
+            entries = self._sharers.setdefault(environment, {})
+            entries[token] = (digest, now_ms, length_ms)
+            for name, (_, at_ms, of_ms) in list(entries.items()):
+                if not at_ms <= now_ms < at_ms + of_ms:
+                    del entries[name]
+            return {name for name, (shared, _, _) in entries.items() if shared == digest}
+
+    def leave(self, environment: str, *, token: str) -> None:
+        """Takes the entry out."""
+        with self._lock:
+            self._sharers.get(environment, {}).pop(token, None)
 
     # ---- ShardMemory
 

@@ -26,6 +26,7 @@ from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX, REST_SECONDS_MAX, ShardRounds
+from reconciler.policy.sharing import Sharing
 from reconciler.policy.turn import Turn
 from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
@@ -34,6 +35,7 @@ from reconciler.shards.key_places import places_of
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
+from reconciler.shards.sharers import RedisSharers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
@@ -118,8 +120,10 @@ class RoundAssembly:
         history: HistorySink | None = None,
         metering: Metering | None = None,
         spans: EventSink | None = None,
+        is_shared: bool = False,
     ) -> None:
-        """`history`, `metering`, `spans`: where events go, too; history.path alone lets rounds keep their sets."""
+        """`history`, `metering`, `spans`: where events go, too; history.path alone lets rounds keep their sets.
+        `is_shared`: other processes that do the same have a part of the subscriptions each."""
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
@@ -140,6 +144,7 @@ class RoundAssembly:
         self._connections = connections
         self.shard_numbers = connections.shared(ShardNumbers)
         self._rest_seconds = min(REST_SECONDS_MAX, REST_TURNS * settings.rounds.interval_seconds)
+        self.sharing = self._sharing() if is_shared else None
         self._shards = self._shard_rounds()
 
     @property
@@ -157,11 +162,25 @@ class RoundAssembly:
         generations = self.settings.rounds.commit_generations
         return sample_commit_sets(self.redis.client, subscription, shards=shards, commit_generations=generations)
 
+    def leave(self) -> None:
+        """At shutdown: other processes take over at once. Raises RedisAway."""
+        if self.sharing is not None:
+            self.sharing.leave()
+
     def retention(self) -> SqlRetention:
         """The deletion of finished rows of the ledger."""
         names = [one.name for one in self.settings.notifiers]
         database = self._connections.without_deadlines().ledger.database
         return SqlRetention(database, keep_days=self.settings.ledger.keep_days, notifiers=names)
+
+    def _sharing(self) -> Sharing:
+        return Sharing(
+            RedisSharers(self.redis.client),
+            environment=self.settings.environment,
+            owner=self.owner,
+            lease_seconds=self.settings.rounds.lease_seconds,
+            clock=self._connections.clock,
+        )
 
     def _shard_rounds(self) -> ShardRounds:
         settings, clock = self.settings, self._connections.clock
@@ -178,6 +197,7 @@ class RoundAssembly:
             rest_seconds=self._rest_seconds,
             # An audit closes its window by a later round of each shard, which the history has.
             long_rest_seconds=self._rest_seconds * (1 if history_generations(settings) else LONG_REST),
+            sharing=self.sharing,
         )
 
     def turn(self) -> Turn:

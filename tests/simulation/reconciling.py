@@ -23,11 +23,13 @@ from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.policy.sharing import Sharing
 from reconciler.policy.turn import Turn
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
+from reconciler.shards.sharers import RedisSharers
 from reconciler.testing.memory import MemoryLedger
 from reconciler.words import said
 from tests.simulation.bounds import bounds_of
@@ -149,7 +151,12 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
                 client, clock=process.clock, commit_generations=swarm.commit_generations,  # type: ignore[arg-type]
             ),
             rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, clock=process.clock,
-            events=events, rest_seconds=float("inf"),  # no round of its own accord hides what rest forgets
+            events=events,
+            sharing=Sharing(
+                RedisSharers(client), environment=ENVIRONMENT, owner=process.name, lease_seconds=30.0,  # type: ignore[arg-type]
+                clock=process.clock,
+            ),
+            rest_seconds=float("inf"),  # no round of its own accord hides what rest forgets
         ),
         memory=memory,
         selector=SuspectSelector(

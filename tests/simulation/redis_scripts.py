@@ -80,10 +80,27 @@ def _look(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
     return [*found, holder or b"", *now, taken]
 
 
+def _sharers(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
+    token, milliseconds, digest = arguments
+    seconds, microseconds = map(int, data.run("TIME"))
+    now_ms = seconds * 1000 + microseconds // 1000
+    data.run("HSET", keys[0], token, f"{now_ms + int(milliseconds)} {milliseconds} {digest}")
+    data.run("PEXPIRE", keys[0], milliseconds)
+    found = []
+    for name, entry in data.run("HGETALL", keys[0]).items():
+        until_ms, length_ms, shared = as_bytes(entry).split(b" ")
+        if 0 < int(until_ms) - now_ms <= int(length_ms):
+            found += [name, shared]
+        else:
+            data.run("HDEL", keys[0], name)
+    return found
+
+
 #: False: every script is run by Lua. See economies.py.
 are_known_by_heart = False
 _FUNCTIONS: dict[str, Script] = {
-    "admit": _admit, "look": _look, "take lease": _take_lease, "release lease": _release_lease, "round": round_twin
+    "admit": _admit, "look": _look, "take lease": _take_lease, "release lease": _release_lease, "round": round_twin,
+    "sharers": _sharers,
 }  # fmt: skip
 _BY_HEART = {SHA_OF_SCRIPT[name]: function for name, function in _FUNCTIONS.items()}
 

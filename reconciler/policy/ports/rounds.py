@@ -236,6 +236,21 @@ class RoundLeases(Protocol):
         ...
 
 
+class Sharers(Protocol):
+    """Processes that share the subscriptions of an environment. An entry is a lease: it ends unless it is renewed.
+    Raises RedisAway."""
+
+    def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
+        """Enters the process, or renews its entry. Returns the tokens of the sharers with the same digest, its own too.
+
+        `digest`: of the subscriptions that it has."""
+        ...
+
+    def leave(self, environment: str, *, token: str) -> None:
+        """Takes its entry out."""
+        ...
+
+
 class Rounds(Protocol):
     """Durable record of rounds, since when they run, and the floors that they read. Raises DatabaseAway."""
 

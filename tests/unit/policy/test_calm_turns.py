@@ -23,10 +23,12 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX, REST_SECONDS_MAX, ShardRounds
+from reconciler.policy.sharing import Sharing
 from reconciler.policy.turn import Turn
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.shards.sharers import RedisSharers
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World, key
@@ -290,6 +292,9 @@ def cost_of_a_turn(
         shards = ShardRounds(
             memory=RedisShardMemory(RoundRedis(client=client)), leases=RedisRoundLeases(client, clock=clock),
             rounds=ledger.rounds, owner="one", lease_seconds=30.0, clock=clock, events=Events(),
+            sharing=Sharing(
+                RedisSharers(client), environment=ENVIRONMENT, owner="one", lease_seconds=30.0, clock=clock
+            ),
         )  # fmt: skip
         turn = Turn(
             topics, shards=shards, outages=ledger.outages, holds=ledger.holds, candidates=ledger.candidates,
@@ -315,15 +320,15 @@ def cost_of_a_turn(
 @pytest.mark.parametrize(
     ("is_first_of_a_minute", "cost"),
     [
-        (False, {"redis": 1, "sql": 4, "rows": 0, "transactions": 0}),
-        (True, {"redis": 1, "sql": 6, "rows": 1, "transactions": 1}),
+        (False, {"redis": 2, "sql": 4, "rows": 0, "transactions": 0}),
+        (True, {"redis": 2, "sql": 6, "rows": 1, "transactions": 1}),
     ],
     ids=["most", "one a minute"],
 )
 def test_a_turn_at_rest_costs_the_same_exchanges_for_five_and_for_fifty_subscriptions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first_of_a_minute: bool, cost: dict[str, int]
 ) -> None:
-    """Rows are those of a subscription."""
+    """Rows are those of a subscription. The entry among the sharers is renewed in it, as in each third of a lease."""
     for number in (5, 50):
         counted = cost_of_a_turn(number, tmp_path, monkeypatch, is_first_of_a_minute=is_first_of_a_minute)
         assert counted | {"rows": counted["rows"] / number} == cost, number

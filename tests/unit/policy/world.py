@@ -22,6 +22,7 @@ from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.policy.sharing import Sharing
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.words import said
@@ -31,6 +32,7 @@ from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox, FakeQueries
 
 ENVIRONMENT = "test"
 TOPIC = "ORDERS"
+LEASE_SECONDS = 12.0
 PRODUCER_GROUP = "order-service"
 #: In place of an outbox.
 QUERY = CommitQuery(
@@ -285,8 +287,10 @@ class World:
         process.judge_one(self.subscriptions[0], lost)
         return process, lost
 
-    def process(self, mortal: Mortal | None = None, *, owner: str = "reconciler-1") -> ReconcileRound:
-        """A new process of the reconciler."""
+    def process(
+        self, mortal: Mortal | None = None, *, owner: str = "reconciler-1", is_shared: bool = False
+    ) -> ReconcileRound:
+        """A new process of the reconciler. `is_shared`: it has a part of the subscriptions beside others."""
         m = mortal or Mortal()
         memory, repairs = m.wrap(self.shards), m.wrap(self.ledger.repairs)
         broker, outbox, inbox = m.wrap(self.broker), m.wrap(self.outbox), m.wrap(self.inbox)
@@ -298,9 +302,10 @@ class World:
                 leases=memory,
                 rounds=m.wrap(self.ledger.rounds),
                 owner=owner,
-                lease_seconds=12.0,
+                lease_seconds=LEASE_SECONDS,
                 clock=self.clock,
                 events=self.events,
+                sharing=self.sharing(owner) if is_shared else None,
             ),
             memory=memory,
             selector=SuspectSelector(memory=memory, candidates=candidates, rules=self.selection),
@@ -341,6 +346,10 @@ class World:
             owner=owner,
             events=self.events,
         )
+
+    def sharing(self, owner: str) -> Sharing:
+        """The share of a process."""
+        return Sharing(self.shards, environment=ENVIRONMENT, owner=owner, lease_seconds=LEASE_SECONDS, clock=self.clock)
 
     def recovery(self, mortal: Mortal | None = None, *, page_rows: int = 1000) -> OutageRecovery:
         """The outage procedure of a process."""

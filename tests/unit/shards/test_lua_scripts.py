@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lupa.lua51 import LuaRuntime
 
-from reconciler.shards import round_leases
+from reconciler.shards import round_leases, sharers
 from reconciler.shards import sets as redis_sets
 from reconciler.shards.round_commands import ROUND_SHA
 from tests.simulation.known_scripts import SHA_OF_SCRIPT
@@ -42,6 +42,7 @@ def test_a_changed_script_leaves_its_twin_in_the_simulation_behind() -> None:
     texts = {
         "admit": redis_sets._ADMIT, "look": round_leases._LOOK,
         "take lease": redis_sets._TAKE_LEASE, "release lease": redis_sets._RELEASE_LEASE,
+        "sharers": sharers._SHARERS,
     }  # fmt: skip
     found = {name: script.sha for name, script in texts.items()}
     found["round"] = ROUND_SHA
