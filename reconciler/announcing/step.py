@@ -70,11 +70,13 @@ class AnnouncementStep:
         half_set_keys_max: int = HALF_SET_KEYS_MAX,
         lease_seconds: float = LEASE_SECONDS,
         why_refused: Callable[[Subscription], str | None] = lambda _: None,
+        concerns: Callable[[Subscription], bool] = lambda _: True,
         on_event: OnAnnouncementEvent = log_event,
         outages: OutageWatch | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        """`outages`: of all subscriptions of the process; None: this one asks for itself."""
+        """`outages`: of all subscriptions of the process; None: this one asks for itself. `concerns`:
+        False while another process is to read for the subscription."""
         self.subscription = subscription
         self.unique_key_topic = unique_key_topic
         self.shards = shards
@@ -89,6 +91,7 @@ class AnnouncementStep:
         self.lease_seconds = lease_seconds
         #: Why nothing of the subscription may be taken now; asked where a position is looked for.
         self._why_refused = why_refused
+        self._concerns = concerns
         self._on_event = on_event
         self._jitter = jitter or random.Random()
         self._queues: dict[AnnouncementQueue, QueueView] = {}
@@ -165,7 +168,7 @@ class AnnouncementStep:
                 position=position,
                 compared_at=known.compared_at,
                 is_lease_due=renewed_at is None or now - renewed_at >= self.lease_seconds / 3,
-                is_due=reader.is_ahead(follower, position, is_idle=is_idle),
+                is_due=reader.is_ahead(follower, position, is_idle=is_idle) or not self._concerns(self.subscription),
                 wake=known.wake,
             )
 
@@ -191,7 +194,8 @@ class AnnouncementStep:
         if not self._holds_lease(queue, known):
             known.position = None
             self._leave(known)
-            wait = min(NOT_MINE_SECONDS_MAX, self.lease_seconds / 8)
+            is_other = not self._concerns(self.subscription)
+            wait = self.lease_seconds / 3 if is_other else min(NOT_MINE_SECONDS_MAX, self.lease_seconds / 8)
             return StepOutcome(kind=StepKind.NOT_MINE, wait_seconds=wait)
         if known.position is None:
             self._leave(known)
@@ -321,6 +325,9 @@ class AnnouncementStep:
         return reason
 
     def _holds_lease(self, queue: AnnouncementQueue, known: QueueView) -> bool:
+        if not self._concerns(self.subscription):
+            self.release(queue)
+            return False
         now = self._clock.monotonic_seconds()
         if known.lease_renewed_at is not None and now - known.lease_renewed_at < self.lease_seconds / 3:
             return True
@@ -572,15 +579,9 @@ class AnnouncementStep:
             known.suspended_for = ""
 
     def _report(
-        self,
-        queue: AnnouncementQueue,
-        kind: EventKind,
-        *,
-        detail: str,
-        count: int = 0,
-        first_offset: int | None = None,
-        last_offset: int | None = None,
-    ) -> None:
+        self, queue: AnnouncementQueue, kind: EventKind, *, detail: str, count: int = 0,
+        first_offset: int | None = None, last_offset: int | None = None,
+    ) -> None:  # fmt: skip
         self._on_event(
             AnnouncementEvent(
                 kind=kind,

@@ -140,7 +140,7 @@ def _serve(
             writing_history(assembly, sink=sink, clock=clock) as history,
             working_on_jobs(connections, stop=stop, assembly=assembly),
         ):
-            consumer = build_announcement_consumer(connections)
+            consumer = build_announcement_consumer(connections, concerns=assembly.concerns)
             runner = TickRunner(ticks, stop=stop, clock=clock)
             consumer.start()
             try:

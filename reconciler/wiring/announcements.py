@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from reconciler.announcing.consumer import AnnouncementConsumer, process_token
@@ -11,6 +12,7 @@ from reconciler.announcing.port import AnnouncementLog
 from reconciler.announcing.rules import AnnouncementRules, HalfRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
+from reconciler.contract.subscription import Subscription
 from reconciler.halves.announced import HalfTopicSource, SourceByTopic
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.settings.schema import Settings, SubscriptionSettings
@@ -24,9 +26,12 @@ from reconciler.wiring.subscriptions import announcement_topic, subscription_of
 __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_stored_shards"]
 
 
-def build_announcement_consumer(connections: Connections) -> AnnouncementConsumer:
-    """One consumer for every subscription; not started. It pulls over connections of its own: a pull that is not
-    answered in time ends its connection, and a repair that waits on the same one would be in doubt."""
+def build_announcement_consumer(
+    connections: Connections, *, concerns: Callable[[Subscription], bool] = lambda _: True
+) -> AnnouncementConsumer:
+    """One consumer for every subscription that concerns the process; not started. It pulls over connections of its
+    own: a pull that is not answered in time ends its connection, and a repair that waits on the same one would be in
+    doubt."""
     settings, evidence = connections.settings, commit_evidence(connections.settings)
     shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
     of_halves = {one.topic for one in settings.subscriptions if one.reads_halves}
@@ -55,6 +60,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             half_set_keys_max=settings.redis.half_set_keys_max,
             lease_seconds=settings.rounds.lease_seconds,
             why_refused=numbers.told,
+            concerns=concerns,
             on_event=log,
             outages=outages,
         )

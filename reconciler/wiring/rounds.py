@@ -162,6 +162,10 @@ class RoundAssembly:
         generations = self.settings.rounds.commit_generations
         return sample_commit_sets(self.redis.client, subscription, shards=shards, commit_generations=generations)
 
+    def concerns(self, subscription: Subscription) -> bool:
+        """Whether it is in the share of this process, or still has its rounds here."""
+        return self.sharing is None or self.sharing.concerns(subscription)
+
     def leave(self) -> None:
         """At shutdown: other processes take over at once. Raises RedisAway."""
         if self.sharing is not None:

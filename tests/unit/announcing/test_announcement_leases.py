@@ -80,6 +80,23 @@ def test_a_released_lease_is_free_at_once() -> None:
     assert two.run_once(QUEUE).kind is not StepKind.NOT_MINE
 
 
+def test_a_subscription_that_becomes_another_process_is_read_by_that_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, owner = World(), ["one"]
+    one, two = (world.step(name, concerns=lambda _, name=name: owner == [name]) for name in ("one", "two"))
+    keys = [new_key(), new_key()]
+    world.topic.send(announcement(keys[0]))
+    world.run_seconds(one, 5)
+    with monkeypatch.context() as patch:
+        patch.delattr(MemoryShards, "take_lease")  # what is another's is not asked for
+        assert two.run_once(QUEUE).kind is StepKind.NOT_MINE
+    owner[:] = ["two"]
+    world.topic.send(announcement(keys[1]))
+    assert one.run_once(QUEUE).kind is StepKind.NOT_MINE
+    world.run_seconds(two, 5)
+    assert world.half() == set(keys)
+    assert world.memory.position(Shard(subscription=SUBSCRIPTION, number=3), QUEUE) == 2
+
+
 def test_a_lease_is_renewed_so_that_a_living_holder_keeps_its_queue() -> None:
     world = World()
     one, two = world.step("one"), world.step("two")

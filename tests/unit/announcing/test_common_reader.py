@@ -275,6 +275,26 @@ def test_the_leases_of_subscriptions_at_rest_are_renewed_and_one_that_is_lost_is
     assert process.joined == 0
 
 
+def test_a_subscription_at_rest_that_becomes_another_process_leaves_the_common_reader_and_its_lease() -> None:
+    world, owned = World(), {subscription("ORDERS"), subscription("REFUNDS")}
+    process = Process(world, *sorted(owned, key=str), concerns=lambda of: of in owned)
+    process.run_seconds(30)
+    assert process.joined == 2
+    owned.remove(subscription("ORDERS"))
+    process.run_seconds(3)
+    assert process.joined == 1
+    assert world.memory.take_lease(
+        Shard(subscription=subscription("ORDERS"), number=3), QUEUE, token="heir", lease_seconds=9
+    )
+    key = send(world, "REFUNDS")
+    process.run_seconds(3)
+    assert process.half(1) == {key}
+    owned.add(subscription("ORDERS"))
+    key = send(world, "ORDERS")
+    process.run_seconds(30)
+    assert process.half(0) == {key}
+
+
 def test_an_outage_that_was_open_while_a_subscription_rested_is_not_opened_again_by_it() -> None:
     world = World()
     process = Process(world, subscription("ORDERS"))
