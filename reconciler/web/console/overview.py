@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,6 +24,8 @@ from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 HOURS_DEFAULT = 4
+#: More calm subscriptions than these are one line.
+CALM_CARDS_MAX = 6
 #: Causes, holds and subscriptions of the card of what is lost; its link leads to all.
 INCIDENT_LINES_MAX = 12
 
@@ -47,6 +50,15 @@ class SubscriptionCard:
         if self.status.accounted.late:
             return "bad"
         return "warn" if self.lost or self.quarantined else "good"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calm:
+    """Subscriptions that need nobody, in one line."""
+
+    number: int
+    #: Of the one that is furthest behind.
+    accounted_until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +115,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
         services,
         request,
         "overview.html",
-        **_now(services),
+        **_now(services, request),
         hours=hours,
         choices=tuple(WIDTHS_MINUTES),
         width_ms=WIDTHS_MINUTES[hours] * 60_000,
@@ -113,7 +125,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 def show_now(services: WebServices, request: WebRequest) -> WebResponse:
     """The part that is asked for again and again."""
-    return page(services, request, "overview_now.html", **_now(services))
+    return page(services, request, "overview_now.html", **_now(services, request))
 
 
 def show_table(services: WebServices, request: WebRequest) -> WebResponse:
@@ -150,8 +162,8 @@ def severity(report: StatusReport) -> str:
     return "good" if said.kind is SummaryKind.WELL else "notice"
 
 
-def _now(services: WebServices) -> dict[str, Any]:
-    report = services.newest_status()
+def _now(services: WebServices, request: WebRequest) -> dict[str, Any]:
+    report, is_whole = services.newest_status(), request.asked("calm") == "each"
     stopped = {hold.topic for hold in report.holds}
     is_enabled_for = services.settings.repairs.is_enabled_for
     shadow = {one.subscription.topic for one in report.subscriptions if not is_enabled_for(one.subscription.topic)}
@@ -161,13 +173,18 @@ def _now(services: WebServices) -> dict[str, Any]:
     told = {"late"} if len(report.late_lines) == len(report.remarks["late"]) == 1 and not report.late else set()
     told.add("acknowledged")  # the card of what is lost has it
     told |= {said.kind.value} if said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
+    cards = _cards(report, stopped)
+    calm = [card for card in cards if card.severity == "good"]
+    is_told_once = len(calm) > CALM_CARDS_MAX and not is_whole
     return {
         "report": report,
         "severity": severity(report),
         "steps": tuple(next_steps(report)),
         "incident": incident_of(report, shadow=shadow),
         "figures": _figures(report, sorted(stopped)),
-        "cards": _cards(report, stopped),
+        "cards": cards[: len(cards) - len(calm)] if is_told_once else cards,
+        "calm": _calm(calm) if is_told_once else None,
+        "is_each_calm_shown": is_whole,
         "keep_days": services.settings.ledger.keep_days,
         "remarks": {name: lines for name, lines in report.remarks.items() if lines and name not in told},
     }
@@ -220,10 +237,19 @@ def _figures(report: StatusReport, stopped: Sequence[str]) -> Figures:
     )
 
 
+def _calm(cards: Sequence[SubscriptionCard]) -> Calm:
+    untils = [card.status.accounted.until_ms for card in cards]
+    known = [until_ms for until_ms in untils if until_ms is not None]
+    return Calm(number=len(cards), accounted_until_ms=min(known) if len(known) == len(untils) else None)
+
+
 def _cards(report: StatusReport, stopped: Set[str]) -> Sequence[SubscriptionCard]:
-    cards = []
+    """Who needs somebody comes first, then as in the settings."""
+    cards, verdicts = [], defaultdict[Subscription, list[VerdictCount]](list)
+    for one in report.verdicts:
+        verdicts[one.subscription].append(one)
     for status in report.subscriptions:
-        of = [v for v in report.verdicts if v.subscription == status.subscription]
+        of = verdicts[status.subscription]
         lost = [v for v in of if v.is_open_loss]
         cards.append(
             SubscriptionCard(
@@ -235,7 +261,7 @@ def _cards(report: StatusReport, stopped: Set[str]) -> Sequence[SubscriptionCard
                 is_stopped=status.subscription.topic in stopped,
             )
         )
-    return cards
+    return sorted(cards, key=lambda card: ("bad", "warn", "good").index(card.severity))
 
 
 def _hours(request: WebRequest) -> int:

@@ -20,7 +20,7 @@ from reconciler.telling.account import Link, account_of, rounds_link, verdicts_l
 from reconciler.telling.lag import Lag
 from reconciler.telling.ports.activity import Activity, ActivityBucket
 from reconciler.web.console.next_steps import NextStep, next_steps
-from reconciler.web.console.overview import INCIDENT_LINES_MAX, activity_document, severity
+from reconciler.web.console.overview import CALM_CARDS_MAX, INCIDENT_LINES_MAX, activity_document, severity
 from reconciler.web.services import WebServices
 from reconciler.words import LANGUAGES, said
 from tests.unit.web.console_world import HOSTILE, asked, page_of, services_of, settings_of
@@ -260,6 +260,57 @@ def test_the_figures_say_how_much_is_missing_since_when_and_what_stands_still(sh
     assert told.startswith("Lost, not arrived 7 since 2023-11-14 20:13:20Z , 2 h ago Wait for a person 5 ")
     assert "3 quarantined · 2 repairs failed" in told
     assert "Topics without repairs 1 ORDERS" in told
+
+
+def named(number: int) -> list[Subscription]:
+    """So many subscriptions."""
+    return [Subscription(environment="production", topic=f"T{n:03}", group="billing") for n in range(number)]
+
+
+def cards_on(page: str) -> list[tuple[str, str]]:
+    """Class and topic of each card, as they stand."""
+    return re.findall(r'<li class="card marked (\w+)">\s*<h3><bdi>(\w+)</bdi>', page)
+
+
+def test_who_needs_somebody_stands_before_who_does_not(shown: Shown) -> None:
+    late, lost, *calm = named(5)
+    shown.status(report_of(*map(status_of, calm), status_of(lost), status_of(late, late=("no sweep",)),
+                           verdicts=(replace(LOST, subscription=lost),)))  # fmt: skip
+    assert cards_on(shown.page()) == [("bad", "T000"), ("warn", "T001"), *(("good", of.topic) for of in calm)]
+
+
+@pytest.mark.parametrize(("language", "line"), [("en", "that need nobody: 499"), ("zh", "499 个订阅无需处理")])
+def test_many_who_need_nobody_are_one_line_until_somebody_asks_for_each(shown: Shown, language: str, line: str) -> None:
+    lost, *calm = named(500)
+    behind = replace(status_of(calm[7]).accounted, until_ms=NOW_MS - 61_000)
+    statuses = [status_of(of) for of in calm]
+    statuses[7] = replace(statuses[7], accounted=behind)
+    shown.status(report_of(*statuses, status_of(lost), verdicts=(replace(LOST, subscription=lost),)))
+    page = shown.page(language=language)
+    assert cards_on(page) == [("warn", "T000")]
+    told = html.unescape(re.sub(r"<[^>]+>", "", page.partition('id="subscriptions"')[2]))
+    assert line in told
+    assert told.index(line) < told.index("2023-11-14 22:12:19") < told.index("T000")
+    assert 'href="/reconciler/?calm=each#subscriptions"' in page
+    each = shown.page("/?calm=each", language=language)
+    assert len(cards_on(each)) == 500
+    assert 'hx-get="/reconciler/overview/now?calm=each"' in each, "it stays so when it is read again"
+    assert len(cards_on(shown.page("/overview/now?calm=each", language=language))) == 500
+
+
+def test_few_who_need_nobody_have_a_card_each(shown: Shown) -> None:
+    shown.status(report_of(*map(status_of, named(CALM_CARDS_MAX))))
+    assert len(cards_on(shown.page())) == CALM_CARDS_MAX
+    shown.status(report_of(*map(status_of, named(CALM_CARDS_MAX + 1))))
+    assert cards_on(shown.page()) == []
+
+
+def test_a_page_of_five_hundred_who_need_nobody_is_hardly_larger_than_one_of_ten(shown: Shown) -> None:
+    sizes = []
+    for number in (10, 500):
+        shown.status(report_of(*map(status_of, named(number))))
+        sizes.append(len(shown.page()))
+    assert sizes[1] < sizes[0] + 100
 
 
 def incident_on(page: str) -> str:
