@@ -58,6 +58,21 @@ def test_subscriptions_at_rest_store_few_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.redis
+def test_processes_share_subscriptions_evenly_and_one_that_is_killed_is_replaced_within_two_leases(
+    tmp_path: Path,
+) -> None:
+    """The run waits until each has as many, and ends with the death of one."""
+    figures = run(
+        *("load.many", "--subscriptions", "4", "--processes", "2", "--interval", "1", "--seconds", "5"),
+        *("--settle", "1"),
+        out=tmp_path / "shared.json",
+    )
+    assert figures["runs"][0]["subscriptions_by_process"] == [2, 2]
+    assert figures["runs"][0]["taken_over_seconds"] > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
 def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Path) -> None:
     figures = run(
         *("load.ids", *QUICK, "--seconds", "4", "--rate", "500", "--lose-every", "250", "--check-interval", "1"),
