@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
@@ -108,7 +109,7 @@ def share_of(owner: str, sharers: Collection[str], subscriptions: Collection[Sub
     taken: Counter[str] = Counter()
     share = set()
     for subscription in sorted(subscriptions, key=str):
-        for sharer in sorted(sharers, key=lambda one, of=subscription: _place(one, of)):  # type: ignore[misc]
+        for sharer in sorted(sharers, key=partial(_place, subscription)):
             if taken[sharer] < most:
                 taken[sharer] += 1
                 if sharer == owner:
@@ -117,5 +118,5 @@ def share_of(owner: str, sharers: Collection[str], subscriptions: Collection[Sub
     return share
 
 
-def _place(sharer: str, subscription: Subscription) -> Sequence[int]:
+def _place(subscription: Subscription, sharer: str) -> bytes:
     return hashlib.sha256(f"{sharer}\n{subscription}".encode()).digest()
