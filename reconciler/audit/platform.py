@@ -26,6 +26,7 @@ from reconciler.audit.collect.configuration import audited_subscriptions, read_c
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import EffectsSource, Source, Sources, source_at, subscription_key
 from reconciler.audit.collect.window import instant_ms, parse_window
+from reconciler.audit.cut_copies import TIMES, cut_by_window
 from reconciler.audit.engines.engine import Engine, engine_on
 from reconciler.audit.engines.lake_tables import TableFormat, load_run
 from reconciler.audit.engines.spark import end_jobs, tag_jobs, with_properties
@@ -47,15 +48,6 @@ __all__ = ["Inputs", "WindowAnswer", "audit", "exit_code", "load_tables"]
 #: Columns that no evidence has, by kind: bodies and the like.
 _NOT_STAGED = frozenset({"bytes", "json"})
 _EXPORT = re.compile(r"(?:parquet|delta):")
-#: Table -> its column by which collecting reads a window.
-_TIMES = {
-    OUTBOX.name: "created_at_ms",
-    INBOX.name: "applied_at_ms",
-    CANDIDATE.name: "first_seen_ms",
-    REPAIR.name: "created_at_ms",
-    ROUND.name: "at_ms",
-}
-
 #: Windows that are audited beside each other: collecting and writing of some while others are judged.
 WINDOWS_AT_ONCE = 4
 #: How long threads get to end before Spark is told again.
@@ -153,12 +145,9 @@ def audit(
         began = time.perf_counter()
         staged = _Staging(spark, folder, threads.go_on)
         sources = threads.start(staged.sources, inputs).result()
-        staging_seconds = time.perf_counter() - began
         subscriptions = audited_subscriptions(configuration, sources)
-        engine = engine_on(spark)
-        started: list[Future[_Answered]] = []
-        for number, window in enumerate(asked):
-            request = Request(
+        requests = [
+            Request(
                 environment=configuration.environment,
                 window=window,
                 shards=configuration.shards,
@@ -168,10 +157,17 @@ def audit(
                 history=None if inputs.history is None else place_of(inputs.history),
                 collected_at_ms=loaded_ms,
             )
-            staged.require_rows_of(request)
+            for window in asked
+        ]
+        staged.require_rows_of(requests)
+        engine = engine_on(spark)
+        requests = threads.start(cut_by_window, spark, folder, requests, engine, threads.go_on).result()
+        staging_seconds = time.perf_counter() - began
+        started: list[Future[_Answered]] = []
+        for number, request in enumerate(requests):
             asked_window = AskedWindow(
                 request=request,
-                out=Path(out) / folder_name(window),
+                out=Path(out) / folder_name(request.window),
                 tables=None if tables is None else Path(tables),
                 signing_key=key,
                 previous=_before(started[number - 1] if number else None, previous),
@@ -374,15 +370,16 @@ class _Staging:
         copied = Source(kind="parquet", address=str(self._folder / "ledger"), option="ledger") if given else None
         return Sources(outboxes=outboxes, inboxes=inboxes, effects=effects, ledger=copied)
 
-    def require_rows_of(self, request: Request) -> None:
+    def require_rows_of(self, requests: Iterable[Request]) -> None:
         """Raises AuditError("usage") if `since` leaves out what is read of every window: a day more, since a key's
         announcement of the day before shows that its outbox row was there once."""
-        latest_ms = request.since_ms - DAY_MS
-        if self._since_ms is not None and self._since_ms > latest_ms:
-            window = time_text(request.window.start_ms)
-            raise AuditError(
-                "usage", f"since: the window of {window} needs rows from {time_text(latest_ms)} on, or older"
-            )
+        for request in requests:
+            latest_ms = request.since_ms - DAY_MS
+            if self._since_ms is not None and self._since_ms > latest_ms:
+                window = time_text(request.window.start_ms)
+                raise AuditError(
+                    "usage", f"since: the window of {window} needs rows from {time_text(latest_ms)} on, or older"
+                )
 
     def _source(self, given: DataFrame | str, table: str, columns: frozenset[str] | None, option: str) -> Source:
         if isinstance(given, str) and _EXPORT.match(given):
@@ -403,7 +400,7 @@ class _Staging:
         try:
             with spark_errors():
                 rows = self._spark.table(given) if isinstance(given, str) else given
-                copied_rows(rows, columns, _TIMES.get(place.name), self._since_ms).write.parquet(str(place))
+                copied_rows(rows, columns, TIMES.get(place.name), self._since_ms).write.parquet(str(place))
         except AuditError as error:
             raise AuditError("inputs", f"{option}: cannot be read: {error}") from error
 

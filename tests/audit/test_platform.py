@@ -19,6 +19,7 @@ import pytest
 from benchmarks.generate_history import OPTIONS
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
+from reconciler.audit import platform
 from reconciler.audit.command import main
 from reconciler.audit.errors import AuditError
 from reconciler.audit.platform import Inputs, WindowAnswer, audit, copied_rows, exit_code
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 HOUR_MS = 3_600_000
+#: What a window's folder says of its keys.
+JUDGED = ("findings.json", "counts.parquet", "volume.json", "latency.json")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +162,7 @@ def test_dataframes_have_the_answer_of_the_command_and_the_session_is_as_it_was(
     assert answer.out is not None
     assert (answer.verdict, exit_code([answer])) == ("violations", 1)
     assert answer.seconds > 0 < answer.staging_seconds
-    for name in ("findings.json", "counts.parquet", "volume.json", "latency.json"):
+    for name in JUDGED:
         assert (answer.out / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
     assert len(list((tmp_path / "staging").rglob("reconciler_outbox/*.parquet"))) == 1, "the copies were to be kept"
     assert sum(answer.classes.values()) == len(rows_of_tables(tmp_path / "tables")["audit_keys"])
@@ -316,27 +319,36 @@ def test_windows_without_an_answer_have_statements_that_say_so_and_later_ones_fo
 
 
 @pytest.mark.nightly
-def test_windows_beside_each_other_have_the_answers_of_windows_one_by_one(
-    spark: SparkSession, lake: Lake, tmp_path: Path
+@pytest.mark.parametrize("windows", [4, 24])
+def test_windows_beside_each_other_over_cut_copies_have_the_answers_of_windows_one_by_one_over_whole_ones(
+    spark: SparkSession, lake: Lake, tmp_path: Path, windows: int
 ) -> None:
     start_ms, end_ms = (lake.asked["window"][name] for name in ("start_ms", "end_ms"))
-    cuts = [start_ms + (end_ms - start_ms) * number // 4 for number in range(5)]
-    windows = ["/".join(map(time_text, span)) for span in pairwise(cuts)]
+    cuts = [start_ms + (end_ms - start_ms) * number // windows for number in range(windows + 1)]
+    rows: dict[str, int] = {}
     for name, at_once in (("beside", 3), ("one by one", 1)):
-        answers = audit(
-            spark,
-            inputs=lake.inputs(),
-            windows=windows,
-            out=tmp_path / name,
-            staging=tmp_path / "staging",
-            settings=lake.settings,
-            at_once=at_once,
-        )
+        with pytest.MonkeyPatch.context() as patched:
+            if name == "one by one":
+                patched.setattr(platform, "cut_by_window", lambda _spark, _folder, requests, *_more: requests)
+            answers = audit(
+                spark,
+                inputs=lake.inputs(),
+                windows=["/".join(map(time_text, span)) for span in pairwise(cuts)],
+                out=tmp_path / name,
+                staging=tmp_path / "staging",
+                settings=lake.settings,
+                tables=tmp_path / f"tables {name}",
+                at_once=at_once,
+            )
         assert [one.out.name for one in answers if one.out] == sorted(
             path.name for path in (tmp_path / name).iterdir() if path.is_dir()
         )
-    for path in sorted((tmp_path / "beside").glob("*/findings.json")):
+        found = [json.loads(path.read_bytes())["files"] for path in (tmp_path / name).rglob("evidence.json")]
+        rows[name] = sum(file["rows"] for files in found for file in files.values())
+    for path in sorted(path for path in (tmp_path / "beside").glob("*/*") if path.name in JUDGED):
         assert path.read_bytes() == (tmp_path / "one by one" / path.parent.name / path.name).read_bytes()
+    assert rows_of_tables(tmp_path / "tables beside") == rows_of_tables(tmp_path / "tables one by one")
+    assert rows["beside"] * windows < rows["one by one"] * 4
     for number, window in enumerate(sorted((tmp_path / "beside").glob("2*")), start=1):
         said = [json.loads(path.read_bytes()) for path in (window / "statement").glob("*--*.json")]
         assert {one["sequence"] for one in said} == {number}

@@ -31,13 +31,7 @@ from tests.services.requirements import connect_missing, require, spark_missing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.xdist_group("spark_connect"),
-    # Of the session's owner, who chose pandas 3.
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark_connect")]
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
     files.update(files_of(answers))
     for one in answers:
         undated.update(one.undated)
+    undated.update({of: effects.left_out for of, effects in request.sources.effects.items()})
     _require_rows(request, earliest(one.lacking for one in answers), asking)
     remove_rests(folder, files)  # only now: no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
@@ -311,7 +312,7 @@ def _lookups(request: Request, folder: Path, history: HistoryState, files: Mappi
         for s in request.subscriptions
         if (counted := request.sources.effects.get((s.topic, s.group))) is not None
     )
-    closes_ms = max(_closes_ms(request, s) for s in request.subscriptions)
+    closes_ms = request.closes_ms
     given = set(request.sources.outbox_groups)
     wanted = {
         topic: {g for s in request.subscriptions if s.topic == topic for g in s.producer_groups}

@@ -333,7 +333,7 @@ def _of_history(
     """key and at_ms of a topic's (and group's) rows. Raises AuditError("inputs") for a file not to be believed."""
     found = [pa.table({"key": pa.chunked_array([], pa.binary()), "at_ms": pa.chunked_array([], pa.int64())})]
     for file in files:
-        table = lookups.read.of(f"history/{file.path}", partial(_history_file, lookups.history or "", file, stream))
+        table = lookups.read.of(f"history/{file.path}", partial(history_rows, lookups.history or "", file, stream))
         wanted = pc.equal(table["topic"], topic)
         if group is not None:
             wanted = pc.and_(wanted, pc.equal(table["consumer_group"], group))
@@ -341,7 +341,8 @@ def _of_history(
     return pa.concat_tables(found)
 
 
-def _history_file(history: str, file: HistoryFile, stream: Table) -> pa.Table:
+def history_rows(history: str, file: HistoryFile, stream: Table) -> pa.Table:
+    """key, topic, consumer_group and at_ms of its rows. Raises AuditError("inputs") for a file not to be believed."""
     problems: list[str] = []
     with reading_files(f"--history {history}", history):
         data = bytes_of(*open_folder(history), file)

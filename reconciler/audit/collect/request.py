@@ -44,6 +44,12 @@ class Request:
         """Clocks may differ: an effect can seem to be that much older than its commit."""
         return self.written_since_ms - self.skew_bound_ms
 
+    @property
+    def closes_ms(self) -> int:
+        """What comes later can change nothing of the window: the window's end, and the time for late effects."""
+        late_seconds = max(s.late_after_seconds for s in self.subscriptions)
+        return self.window.end_ms + round(late_seconds * 1000) + 1
+
     def topics_of(self, producer_group: str) -> tuple[str, ...]:
         """Audited topics that a producer group sends."""
         return tuple(sorted({s.topic for s in self.subscriptions if producer_group in s.producer_groups}))

@@ -46,6 +46,8 @@ class EffectsSource:
     source: Source
     #: SELECT of key and number of effects (or of keys, one row an effect); "" for exports.
     query: str
+    #: Keys that are in no other table, and so in no window, and were not copied into this export (cut_copies.py).
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
