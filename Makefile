@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 DRAWN ?= 200
-.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lake test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead load-many screenshots docs site sbom release clean
+.PHONY: coverage mutants model fuzz failover help setup demo test test-spark test-stress test-nightly test-packages test-fast test-pythons test-lake test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead load-losses load-many screenshots docs site sbom release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -194,6 +194,11 @@ load-many: setup ## subscriptions at rest, SUBSCRIPTIONS='5 50', some minutes ea
 
 load-dead: setup ## producers that die between commit and END, default settings: seconds from commit to effect
 	$(BIN)/python -m benchmarks.load.dead --out benchmarks/results/load-dead.json
+
+LOSSES ?= 100000
+load-losses: BROKER = 5.3.3
+load-losses: setup ## LOSSES=100000 committed by a producer that is dead, at BROKER=5.3.3 or embedded: breaker, then all repaired once
+	$(BIN)/python -m benchmarks.load.losses --losses $(LOSSES) --broker $(BROKER) --out benchmarks/results/load-losses.json
 
 IDS ?= 10000000
 load-lag: SECONDS = 0

@@ -84,6 +84,15 @@ def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Pat
 
 @pytest.mark.nightly
 @pytest.mark.redis
+def test_what_a_dead_service_committed_is_repaired_once_after_the_breaker(tmp_path: Path) -> None:
+    figures = run(
+        *("load.losses", "--losses", "3000", "--broker", "embedded"), out=tmp_path / "losses.json", within_seconds=600
+    )
+    assert figures["breaker_opened"]
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
 def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
     figures = run(
         *("load.lag", *QUICK, "--ids", "6000", "--broker", "embedded", "--seconds", "6"),

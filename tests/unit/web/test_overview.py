@@ -290,7 +290,7 @@ def test_many_who_need_nobody_are_one_line_until_somebody_asks_for_each(shown: S
     assert cards_on(page) == [("warn", "T000")]
     told = html.unescape(re.sub(r"<[^>]+>", "", page.partition('id="subscriptions"')[2]))
     assert line in told
-    assert told.index(line) < told.index("2023-11-14 22:12:19") < told.index("T000")
+    assert told.index("T000") < told.index(line) < told.index("2023-11-14 22:12:19")
     assert 'href="/reconciler/?calm=each#subscriptions"' in page
     each = shown.page("/?calm=each", language=language)
     assert len(cards_on(each)) == 500
