@@ -205,7 +205,11 @@ async def _run_ends(world: World, made: TransactionalProducer, at: int, struck_b
     tx = producer.transaction(message())
     struck_blocks.append(tx)
     has_struck = asyncio.Event()
-    block = asyncio.create_task(struck(_business(world, tx, engine), at, has_struck.set, again=False))
+
+    async def block_that_is_struck() -> bool:  # a task is a coroutine, since Python 3.12
+        return await struck(_business(world, tx, engine), at, has_struck.set, again=False)
+
+    block = asyncio.create_task(block_that_is_struck())
     waiting = asyncio.create_task(has_struck.wait())
     await asyncio.wait([block, waiting], return_when=asyncio.FIRST_COMPLETED)
     return not block.done() or block.result()
