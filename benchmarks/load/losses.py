@@ -61,7 +61,8 @@ class Losses:
         """Figures and goals."""
         world, job = self._world, self._job
         more = f'\n[web]\nlisten = "127.0.0.1:{self._console}"\n'
-        world.configure(job, Timing(), ledger_url=self._ledger, more=more)
+        # A broker that asks nobody back for long enough parks halves: those are republished.
+        world.configure(job, Timing(), ledger_url=self._ledger, more=more, repair_order=("end", "republish"))
         laid_seconds = self._lay_down()
         began = time.time()
         world.service()

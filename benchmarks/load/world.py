@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,10 +156,18 @@ class World:
 
     # ----------------------------------------------------------------- preparing
 
-    def configure(self, job: Job, timing: Timing, *, ledger_url: str | None = None, more: str = "") -> None:
+    def configure(
+        self,
+        job: Job,
+        timing: Timing,
+        *,
+        ledger_url: str | None = None,
+        more: str = "",
+        repair_order: Sequence[str] = ("end",),
+    ) -> None:
         """Writes settings and job, makes tables and topics."""
         ledger = ledger_url or f"sqlite:///{self.folder / 'ledger.db'}"
-        self.config.write_text(settings_toml(job, timing, ledger_url=ledger, more=more))
+        self.config.write_text(settings_toml(job, timing, ledger_url=ledger, more=more, repair_order=repair_order))
         job.write()
         for tree, url in (("ledger", ledger), ("outbox", job.outbox_url), ("inbox", job.inbox_url)):
             if url is not None:
@@ -234,7 +242,7 @@ class World:
         }
 
 
-def settings_toml(job: Job, timing: Timing, *, ledger_url: str, more: str) -> str:
+def settings_toml(job: Job, timing: Timing, *, ledger_url: str, more: str, repair_order: Sequence[str]) -> str:
     """The reconciler's settings; everything that does not stand here has its default."""
     outbox = f'outbox_url = "{job.outbox_url}"' if job.outbox_url else ""
     inbox = f'inbox_url = "{job.inbox_url}"' if job.inbox_url else ""
@@ -264,7 +272,7 @@ topics = ["{job.topic}"]
 topic = "{job.topic}"
 group = "{job.consumer_group}"
 grace_period_seconds = {timing.grace_period_seconds}
-repair_order = ["end"]
+repair_order = {json.dumps(list(repair_order))}
 {inbox}
 {tags}
 

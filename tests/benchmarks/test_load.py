@@ -57,6 +57,12 @@ def test_subscriptions_at_rest_store_few_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_the_overview_of_five_hundred_subscriptions_stays_within_its_limit(tmp_path: Path) -> None:
+    figures = run("overview", "--repeat", "5", out=tmp_path / "overview.json")
+    assert set(figures["processor_ms"]) == {"few calm", "many calm", "many, some troubled"}
+
+
+@pytest.mark.nightly
 @pytest.mark.redis
 def test_processes_share_subscriptions_evenly_and_one_that_is_killed_is_replaced_within_two_leases(
     tmp_path: Path,
