@@ -4,10 +4,11 @@ Buckets live in memory: a restart refills them, nothing else. The breaker's stat
 kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
 
 Several processes share a topic's shards, or its subscriptions. A process whose round exceeds the ceiling refreshes the
-hold's timestamp. The hold is lifted by a process that owned shards of the topic in three consecutive calm rounds, all
-started after that timestamp. The round after a storm refreshes the timestamp at every page, so that short calm rounds
-of another process do not lift the hold in the middle of a long one. Stand-by processes own no shards, see no losses and
-never count; nor do subscriptions without shards. Each process compares its own losses with the ceiling.
+hold's timestamp. The hold is lifted by a process that owned shards of the topic in three consecutive calm rounds, or in
+as many as last as long, all started after that timestamp. The round after a storm refreshes the timestamp at every
+page, so that short calm rounds of another process do not lift the hold in the middle of a long one. Stand-by processes
+own no shards, see no losses and never count; nor do subscriptions without shards. Each process compares its own losses
+with the ceiling.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from reconciler.clock import Clock
 from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
@@ -24,6 +25,7 @@ from reconciler.contract.kept_facts import RATE_LIMIT, TOO_ABSENT, TOO_MANY, TOO
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
+from reconciler.policy.pace import FULL_SECONDS, RoundPace
 from reconciler.policy.ports.ledger import Holds
 
 #: Keys whose half must have been asked for before their share of "nothing anywhere" means anything.
@@ -99,6 +101,17 @@ class RoundLoad:
     half_asked: int
     found_nowhere: int
 
+    def plus(self, other: RoundLoad) -> RoundLoad:
+        """Both together."""
+        return RoundLoad(
+            announced=self.announced + other.announced,
+            left_over=self.left_over + other.left_over,
+            verified=self.verified + other.verified,
+            losses=self.losses + other.losses,
+            half_asked=self.half_asked + other.half_asked,
+            found_nowhere=self.found_nowhere + other.found_nowhere,
+        )
+
     @property
     def losses_expected(self) -> int:
         """Losses, and as many in proportion among the keys that were left over."""
@@ -107,14 +120,25 @@ class RoundLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
-    """When the breaker opens."""
+    """When the breaker opens. Rounds that are close together are judged together: as many as last like a full one."""
 
     candidates_min: int = BREAKER_CANDIDATES_MIN
     share: float = BREAKER_SHARE
+    pace: RoundPace = field(default_factory=RoundPace)
+
+    @property
+    def rounds_together(self) -> int:
+        """Rounds that are judged together."""
+        return self.pace.rounds(1)
+
+    @property
+    def calm_rounds(self) -> int:
+        """Calm rounds in a row after which it closes."""
+        return self.pace.rounds(CALM_ROUNDS_TO_CLOSE)
 
     def ceiling(self, announced: int) -> float:
-        """Losses that one round may prove: more open the breaker."""
-        return max(float(self.candidates_min), self.share * announced)
+        """Losses that rounds together may prove: more open the breaker."""
+        return max(self.candidates_min * max(1.0, self.pace.full_rounds(self.rounds_together)), self.share * announced)
 
     def too_many(self, load: RoundLoad) -> Fact | None:
         """Why the number of losses opens the breaker; None if it does not."""
@@ -143,14 +167,30 @@ class CircuitBreaker:
         self._owner = owner
         self._clock = clock
         self._events = events
-        #: When the last calm rounds in a row began, three at most; None: other processes have all its shards.
+        #: When the last calm rounds in a row began, as many as close it; None: other processes have all its shards.
         self._calm: dict[Subscription, deque[float] | None] = {}
+        #: When the rounds before began that the next one is judged together with, and what they showed.
+        self._earlier: dict[Subscription, deque[tuple[float, RoundLoad]]] = {}
+
+    def ceiling(self, subscription: Subscription, load: RoundLoad) -> float:
+        """Losses that may be proved by a round that begins to look, with the rounds shortly before it. Those that began
+        too long ago count no more from now on."""
+        earlier, now = self._earlier.get(subscription, deque()), self._clock.monotonic_seconds()
+        while earlier and now - earlier[0][0] > FULL_SECONDS:
+            earlier.popleft()
+        return self.rules.ceiling(self.together(subscription, load).announced)
+
+    def together(self, subscription: Subscription, load: RoundLoad) -> RoundLoad:
+        """A round's load, and that of the rounds shortly before it that are judged together with it."""
+        for _, earlier in self._earlier.get(subscription, ()):
+            load = load.plus(earlier)
+        return load
 
     def open_if(self, subscription: Subscription, why: Fact | None) -> None:
         """Opens for a reason; None does nothing."""
         if why is None:
             return
-        self._calm[subscription] = _no_calm()
+        self._calm[subscription] = self._no_calm()
         environment, topic = subscription.environment, subscription.topic
         if self._holds.place(environment, topic, HoldKind.BREAKER, by=self._owner, reason=why):
             cause = "too-absent" if why.code is TOO_ABSENT else "too-many"
@@ -176,14 +216,14 @@ class CircuitBreaker:
         is_open: bool,
         siblings: Sequence[Subscription],
     ) -> None:
-        """Counts calm rounds; closes when every subscription with shards of ours had three in a row.
+        """Counts calm rounds; closes when every subscription with shards of ours had enough of them in a row.
 
-        `began_seconds`: monotonic time. `is_open`: the breaker's hold was seen in the round; without it nothing is
-        written. A subscription of the topic that had no round yet keeps it open.
+        `load`: of this round alone. `began_seconds`: monotonic time. `is_open`: the breaker's hold was seen in the
+        round; without it nothing is written. A subscription of the topic that had no round yet keeps it open.
         """
         self._count(subscription, load, began_seconds=began_seconds, has_shards=has_shards)
-        ours = [calm for calm in (self._calm.get(sibling, _no_calm()) for sibling in siblings) if calm is not None]
-        if not is_open or not ours or min(len(calm) for calm in ours) < CALM_ROUNDS_TO_CLOSE:
+        ours = [calm for calm in (self._calm.get(sibling, self._no_calm()) for sibling in siblings) if calm is not None]
+        if not is_open or not ours or min(len(calm) for calm in ours) < self.rules.calm_rounds:
             return
         calm_seconds = self._clock.monotonic_seconds() - min(calm[0] for calm in ours)
         if self._holds.lift(subscription.environment, subscription.topic, HoldKind.BREAKER, calm_seconds=calm_seconds):
@@ -193,13 +233,16 @@ class CircuitBreaker:
         if not has_shards:
             self._calm[subscription] = None
             return
-        if self.rules.too_many(load) or self.rules.too_absent(load.half_asked, load.found_nowhere):
-            self._calm[subscription] = _no_calm()
+        both = self.together(subscription, load)
+        if self.rules.too_many(both) or self.rules.too_absent(both.half_asked, both.found_nowhere):
+            self._calm[subscription] = self._no_calm()
+            self._earlier.pop(subscription, None)  # they have opened it: whoever lifts the hold has judged them
             return
-        calm = self._calm.get(subscription) or _no_calm()
+        earlier = self._earlier.setdefault(subscription, deque(maxlen=self.rules.rounds_together - 1))
+        earlier.append((began_seconds, replace(load, left_over=0)))  # what it left over, later rounds verify
+        calm = self._calm.get(subscription) or self._no_calm()
         calm.append(began_seconds)
         self._calm[subscription] = calm
 
-
-def _no_calm() -> deque[float]:
-    return deque(maxlen=CALM_ROUNDS_TO_CLOSE)
+    def _no_calm(self) -> deque[float]:
+        return deque(maxlen=self.rules.calm_rounds)

@@ -174,7 +174,7 @@ class ReconcileRound:
 
         self._judge.recall_brokers(topic)
         gate = self._gate(plan, ours)
-        ceiling = self._breaker.rules.ceiling(tally.announced)
+        ceiling = self._breaker.ceiling(plan.subscription, tally.load())
         shards = [r.shard for r in ours]
         select = partial(self._selector.select, topic, plan, shards, gate, going_on=tally.going_on)
         passes = self._selector.behind_gate(topic, plan, shards, gate, going_on=tally.going_on)
@@ -189,8 +189,9 @@ class ReconcileRound:
         if selection.has_more:
             self._catch_up(running, select)
         load, rules = tally.load(), self._breaker.rules
+        both = self._breaker.together(plan.subscription, load)
         self._breaker.open_if(
-            plan.subscription, rules.too_many(load) or rules.too_absent(load.half_asked, load.found_nowhere)
+            plan.subscription, rules.too_many(both) or rules.too_absent(both.half_asked, both.found_nowhere)
         )
 
         repairs = self._repairer.run(topic)
@@ -203,10 +204,9 @@ class ReconcileRound:
             siblings=[p.subscription for p in topic.subscriptions],
         )
         if ours:
-            keep = self._selector.rules.retention_seconds
             with tally.beyond_bugs():
                 tally.problems += review_absences(
-                    topic, plan, self._candidates, self._judge, retention_seconds=keep, now_ms=snapshot.now_ms
+                    topic, plan, self._candidates, self._judge, rules=self._selector.rules, now_ms=snapshot.now_ms
                 )
                 tally.problems += self._earlier_since.open_again(topic, plan, {shard.number for shard in shards})
         took_seconds = self._clock.monotonic_seconds() - began_seconds
@@ -377,6 +377,7 @@ class ReconcileRound:
                 running.tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
                 so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
+                so_far = self._breaker.together(running.plan.subscription, so_far)
                 self._breaker.open_if(running.plan.subscription, self._breaker.rules.too_many(so_far))
                 running.tally.settled += self._write_down(running.topic, running.plan, done, began_seconds)
 

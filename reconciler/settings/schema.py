@@ -263,7 +263,7 @@ class RoundSettings(Section):
     )
     interval_seconds: Seconds = Field(default=5.0, description="Time between two rounds of a subscription.")
     commit_generations: Annotated[int, Field(ge=1, le=16)] = Field(
-        default=COMMIT_GENERATIONS_DEFAULT, description="Rounds for which consumed keys are kept."
+        default=COMMIT_GENERATIONS_DEFAULT, description="Rounds of 5 s for which consumed keys are kept."
     )
     skew_margin_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=defaults.SKEW_MARGIN_SECONDS,
@@ -279,7 +279,8 @@ class RoundSettings(Section):
     )
     candidates_max: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=defaults.CANDIDATES_MAX,
-        description="Keys verified in a round of a subscription; ten times as many while databases alone settle most.",
+        description="Keys verified in a round of a subscription, fewer if rounds come more often than every 5 s; ten "
+        "times as many while databases alone settle most.",
     )
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
         default=64,
@@ -307,7 +308,7 @@ class RepairSettings(Section):
         description="Repairs a second and topic of each process that repairs; several processes: their sum.",
     )
     breaker_candidates_min: Annotated[int, Field(ge=1)] = Field(
-        default=defaults.BREAKER_CANDIDATES_MIN, description="Fewer new losses in a round never open the breaker."
+        default=defaults.BREAKER_CANDIDATES_MIN, description="Fewer new losses in a round, or in 5 s, never open the breaker."
     )
     breaker_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=defaults.BREAKER_SHARE, description="Share of the round's announcements above which the breaker opens."

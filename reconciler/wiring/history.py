@@ -26,6 +26,7 @@ from reconciler.history.sink import HistorySink
 from reconciler.policy.events import Event, EventSink
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.settings.schema import Settings
+from reconciler.wiring.round_rules import commit_generations
 
 if TYPE_CHECKING:
     from reconciler.history.reader import HistoryOverview, HistoryReader
@@ -88,7 +89,7 @@ def history_generations(settings: Settings) -> int:
     """Rounds whose sets Redis keeps for the history: as many as may be, and none without a history."""
     if settings.history.path is None:
         return 0
-    return min(HISTORY_GENERATIONS_MAX, settings.rounds.commit_generations)
+    return min(HISTORY_GENERATIONS_MAX, commit_generations(settings))
 
 
 def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:

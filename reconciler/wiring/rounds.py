@@ -14,11 +14,11 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.retention import SqlRetention
-from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.brakes import CircuitBreaker
 from reconciler.policy.events import EventSink
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.judging.judge import Judge, JudgingRules
-from reconciler.policy.judging.selection import SelectionRules, SuspectSelector
+from reconciler.policy.judging.selection import SuspectSelector
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerRepairs
@@ -41,6 +41,7 @@ from reconciler.wiring.databases import commit_evidence, effect_evidence
 from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
+from reconciler.wiring.round_rules import breaker_rules, commit_generations, selection_rules
 from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
@@ -97,7 +98,7 @@ def key_in_redis(connections: Connections, subscription: Subscription, unique_ke
     there is damaged."""
     settings = connections.settings
     shard = Shard(subscription=subscription, number=shard_of(unique_key, settings.unique_key_topic.queues))
-    generations = settings.rounds.commit_generations
+    generations = commit_generations(settings)
     try:
         redis = connections.shared(_open_redis)
         places = places_of(redis.client, shard, unique_key, commit_generations=generations)
@@ -136,7 +137,7 @@ class RoundAssembly:
         self.owner = process_token()
         self.memory = RedisShardMemory(
             self.redis,
-            commit_generations=settings.rounds.commit_generations,
+            commit_generations=commit_generations(settings),
             history_generations=history_generations(settings),
         )
         more = (history, None if metering is None else metering.events, spans)
@@ -159,7 +160,7 @@ class RoundAssembly:
 
     def sample_commit_sets(self, subscription: Subscription, *, shards: int) -> Iterator[tuple[Shard, bytes]]:
         """A few consumed keys of the last rounds. Raises RedisAway."""
-        generations = self.settings.rounds.commit_generations
+        generations = commit_generations(self.settings)
         return sample_commit_sets(self.redis.client, subscription, shards=shards, commit_generations=generations)
 
     def concerns(self, subscription: Subscription) -> bool:
@@ -188,7 +189,7 @@ class RoundAssembly:
 
     def _shard_rounds(self) -> ShardRounds:
         settings, clock = self.settings, self._connections.clock
-        generations = settings.rounds.commit_generations
+        generations = commit_generations(settings)
         return ShardRounds(
             memory=self.memory,
             leases=RedisRoundLeases(self.redis.client, clock=clock, commit_generations=generations),
@@ -230,11 +231,7 @@ class RoundAssembly:
             selector=SuspectSelector(
                 memory=self.memory,
                 candidates=ledger.candidates,
-                rules=SelectionRules(
-                    skew_margin_seconds=skew,
-                    candidates_max=settings.rounds.candidates_max,
-                    retention_seconds=settings.rounds.retention_seconds,
-                ),
+                rules=selection_rules(settings),
             ),
             judge=Judge(
                 brokers=witnesses.brokers,
@@ -255,9 +252,7 @@ class RoundAssembly:
             repairer=self._repairer(topic),
             breaker=CircuitBreaker(
                 holds=ledger.holds,
-                rules=BreakerRules(
-                    candidates_min=settings.repairs.breaker_candidates_min, share=settings.repairs.breaker_share
-                ),
+                rules=breaker_rules(settings),
                 owner=self.owner,
                 clock=clock,
                 events=self.events,

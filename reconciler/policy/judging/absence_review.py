@@ -33,6 +33,7 @@ from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import late_effects_ms
 from reconciler.policy.judging.judge import Judge, JudgedKey
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN, incomplete_effect
+from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Candidates, VerdictEntry
@@ -43,8 +44,6 @@ DISMISSED_TOOK_EFFECT = Code("round.dismissed-took-effect", number=Field.NUMBER,
 
 #: Longest pause between two questions.
 ASK_AGAIN_SECONDS_MAX = ASK_AGAIN_MS_MAX / 1000
-#: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
-HALVES_MAX = 10
 
 
 def review_absences(
@@ -53,7 +52,7 @@ def review_absences(
     candidates: Candidates,
     judge: Judge,
     *,
-    retention_seconds: float,
+    rules: SelectionRules,
     now_ms: int | None = None,
 ) -> list[Fact]:
     """One round's questions about closed rows. Returns what people should know, three lines at most.
@@ -69,13 +68,13 @@ def review_absences(
     answered = [(row, suspect) for row, suspect in asked if row.unique_key not in woken]
     found = [row for row, suspect in answered if _is_settled_otherwise(row, suspect)]
     absent = [(row, suspect) for row, suspect in answered if not _is_settled_otherwise(row, suspect)]
-    missed = judge.missed_commits(_some_rejected(absent), now_ms=now_ms)
+    missed = judge.missed_commits(_some_rejected(absent, rules.halves_max), now_ms=now_ms)
     _take_back(topic, plan, candidates, [row.unique_key for row in found], missed)
     opened = {one.suspect.unique_key for one in missed}
     pauses: dict[float | None, list[str]] = {}
     for row, suspect in absent:
         if row.unique_key not in opened:
-            pause = pause_seconds(row, suspect, retention_seconds=retention_seconds, now_ms=now_ms)
+            pause = pause_seconds(row, suspect, retention_seconds=rules.retention_seconds, now_ms=now_ms)
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
@@ -123,14 +122,14 @@ def _note_of_late(told: Sequence[VerdictEntry]) -> Fact:
     return DISMISSED_TOOK_EFFECT(number=len(told), first=first.unique_key, reason=reason_in(first.evidence))
 
 
-def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]]) -> list[Suspect]:
+def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int) -> list[Suspect]:
     """Others each time: of a flood no part may hide the rest, and no look is noted."""
     rejected = [
         (crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
         for row, suspect in absent
         if row.verdict is Verdict.REJECTED and _lacks_row(suspect)
     ]
-    return [suspect for _, suspect in sorted(rejected, key=lambda one: one[0])[:HALVES_MAX]]
+    return [suspect for _, suspect in sorted(rejected, key=lambda one: one[0])[:halves_max]]
 
 
 def _lacks_row(suspect: Suspect) -> bool:

@@ -11,7 +11,7 @@ from reconciler.contract.tables import CandidateState, OutboxState
 from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.policy.dismissal import Dismissals
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
-from reconciler.policy.judging.absence_review import HALVES_MAX
+from reconciler.policy.judging.selection import HALVES_MAX
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate

@@ -1,0 +1,39 @@
+"""What the settings make of the rules of rounds: numbers that count rounds follow how far those are apart."""
+
+from __future__ import annotations
+
+from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.judging.selection import HALVES_MAX, SCAN_MAX, SelectionRules
+from reconciler.policy.pace import RoundPace
+from reconciler.settings.schema import Settings
+
+
+def pace_of(settings: Settings) -> RoundPace:
+    """How far rounds are apart."""
+    return RoundPace(interval_seconds=settings.rounds.interval_seconds)
+
+
+def commit_generations(settings: Settings) -> int:
+    """Older commit sets that Redis keeps."""
+    return pace_of(settings).rounds(settings.rounds.commit_generations)
+
+
+def selection_rules(settings: Settings) -> SelectionRules:
+    """How many keys, and how old."""
+    pace = pace_of(settings)
+    return SelectionRules(
+        skew_margin_seconds=settings.rounds.skew_margin_seconds,
+        candidates_max=pace.of_a_round(settings.rounds.candidates_max),
+        scan_max=pace.of_a_round(SCAN_MAX),
+        halves_max=pace.of_a_round(HALVES_MAX),
+        retention_seconds=settings.rounds.retention_seconds,
+    )
+
+
+def breaker_rules(settings: Settings) -> BreakerRules:
+    """When the breaker opens and closes."""
+    return BreakerRules(
+        candidates_min=settings.repairs.breaker_candidates_min,
+        share=settings.repairs.breaker_share,
+        pace=pace_of(settings),
+    )
