@@ -120,7 +120,7 @@ class RoundLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
-    """When the breaker opens. Rounds that are close together are judged together: as many as last like a full one."""
+    """When the breaker opens. Rounds that are close together are judged together, too: those of a full one's time."""
 
     candidates_min: int = BREAKER_CANDIDATES_MIN
     share: float = BREAKER_SHARE
@@ -136,13 +136,13 @@ class BreakerRules:
         """Calm rounds in a row after which it closes."""
         return self.pace.rounds(CALM_ROUNDS_TO_CLOSE)
 
-    def ceiling(self, announced: int) -> float:
-        """Losses that rounds together may prove: more open the breaker."""
-        return max(self.candidates_min * max(1.0, self.pace.full_rounds(self.rounds_together)), self.share * announced)
+    def ceiling(self, announced: int, *, rounds: int = 1) -> float:
+        """Losses that one round may prove, or so many together: more open the breaker."""
+        return max(self.candidates_min * max(1.0, self.pace.full_rounds(rounds)), self.share * announced)
 
-    def too_many(self, load: RoundLoad) -> Fact | None:
+    def too_many(self, load: RoundLoad, *, rounds: int = 1) -> Fact | None:
         """Why the number of losses opens the breaker; None if it does not."""
-        ceiling = self.ceiling(load.announced)
+        ceiling = self.ceiling(load.announced, rounds=rounds)
         if load.losses_expected <= ceiling:
             return None
         if load.left_over:
@@ -173,15 +173,23 @@ class CircuitBreaker:
         self._earlier: dict[Subscription, deque[tuple[float, RoundLoad]]] = {}
 
     def ceiling(self, subscription: Subscription, load: RoundLoad) -> float:
-        """Losses that may be proved by a round that begins to look, with the rounds shortly before it. Those that began
-        too long ago count no more from now on."""
+        """Losses that a round may prove, which begins to look now. Rounds of too long ago count no more from now on."""
         earlier, now = self._earlier.get(subscription, deque()), self._clock.monotonic_seconds()
         while earlier and now - earlier[0][0] > FULL_SECONDS:
             earlier.popleft()
-        return self.rules.ceiling(self.together(subscription, load).announced)
+        return self.rules.ceiling(load.announced)
 
-    def together(self, subscription: Subscription, load: RoundLoad) -> RoundLoad:
-        """A round's load, and that of the rounds shortly before it that are judged together with it."""
+    def too_many(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
+        """Why the losses of a round open the breaker, alone or with those of the rounds shortly before it."""
+        both = self._together(subscription, load)
+        return self.rules.too_many(load) or self.rules.too_many(both, rounds=self.rules.rounds_together)
+
+    def implausible(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
+        """Why a round opens the breaker, by its losses or by what it found nowhere."""
+        both = self._together(subscription, load)
+        return self.too_many(subscription, load) or self.rules.too_absent(both.half_asked, both.found_nowhere)
+
+    def _together(self, subscription: Subscription, load: RoundLoad) -> RoundLoad:
         for _, earlier in self._earlier.get(subscription, ()):
             load = load.plus(earlier)
         return load
@@ -233,8 +241,7 @@ class CircuitBreaker:
         if not has_shards:
             self._calm[subscription] = None
             return
-        both = self.together(subscription, load)
-        if self.rules.too_many(both) or self.rules.too_absent(both.half_asked, both.found_nowhere):
+        if self.implausible(subscription, load):
             self._calm[subscription] = self._no_calm()
             self._earlier.pop(subscription, None)  # they have opened it: whoever lifts the hold has judged them
             return

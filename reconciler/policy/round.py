@@ -188,11 +188,8 @@ class ReconcileRound:
         self._judge_trickle(running, selection.trickle)
         if selection.has_more:
             self._catch_up(running, select)
-        load, rules = tally.load(), self._breaker.rules
-        both = self._breaker.together(plan.subscription, load)
-        self._breaker.open_if(
-            plan.subscription, rules.too_many(both) or rules.too_absent(both.half_asked, both.found_nowhere)
-        )
+        load = tally.load()
+        self._breaker.open_if(plan.subscription, self._breaker.implausible(plan.subscription, load))
 
         repairs = self._repairer.run(topic)
         self._breaker.round_ended(
@@ -377,8 +374,8 @@ class ReconcileRound:
                 running.tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
                 so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
-                so_far = self._breaker.together(running.plan.subscription, so_far)
-                self._breaker.open_if(running.plan.subscription, self._breaker.rules.too_many(so_far))
+                too_many = self._breaker.too_many(running.plan.subscription, so_far)
+                self._breaker.open_if(running.plan.subscription, too_many)
                 running.tally.settled += self._write_down(running.topic, running.plan, done, began_seconds)
 
     def _catch_up(

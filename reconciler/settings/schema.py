@@ -308,7 +308,8 @@ class RepairSettings(Section):
         description="Repairs a second and topic of each process that repairs; several processes: their sum.",
     )
     breaker_candidates_min: Annotated[int, Field(ge=1)] = Field(
-        default=defaults.BREAKER_CANDIDATES_MIN, description="Fewer new losses in a round, or in 5 s, never open the breaker."
+        default=defaults.BREAKER_CANDIDATES_MIN,
+        description="Fewer new losses in a round, or in 5 s, never open the breaker.",
     )
     breaker_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=defaults.BREAKER_SHARE, description="Share of the round's announcements above which the breaker opens."
