@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from reconciler.audit import platform
 from reconciler.audit.engines.lake_tables import TableFormat, _Load, load_run
 from reconciler.audit.errors import AuditError
 from reconciler.audit.judged_tables.schema import COLUMNS, KEYS, RUNS
@@ -240,3 +241,48 @@ def test_of_two_runs_that_become_valid_in_the_same_instant_one_does(
         errors = list(threads.map(told, names))
     assert ["another run of the window" in error for error in sorted(errors)] == [False, True], errors
     assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / names[errors.index("")])
+
+
+def test_tables_of_a_catalogue_are_audited_into_tables_of_it(
+    session: SparkSession, kind: TableFormat, into: str, tmp_path: Path
+) -> None:
+    """By the functions of the page; one of three messages was lost, and the second window had none."""
+    keys = [f"{number:032X}" for number in range(3)]
+    message = {"topic": "ORDERS", "content_digest": "0" * 64}
+    start_ms = 1_774_656_000_000
+    outbox = [
+        {**message, "unique_key": key, "producer_group": "shop", "tag": "paid", "business_id": key}
+        | {"state": "ANNOUNCED", "created_at_ms": start_ms + 1_000, "announced_at_ms": start_ms + 1_100}
+        for key in keys
+    ]
+    inbox = [
+        {**message, "unique_key": key, "consumer_group": "billing", "source": "consumer"}
+        | {"applied_at_ms": start_ms + 2_000}
+        for key in keys[1:]
+    ]
+    for name, rows in {"outbox": outbox, "inbox": inbox}.items():
+        session.createDataFrame(rows).writeTo(f"{into}.{name}").using(kind).create()
+    settings = tmp_path / "reconciler.toml"
+    settings.write_text(
+        'environment = "test"\n[[producers]]\ngroup = "shop"\ntopics = ["ORDERS"]\n'
+        '[[subscriptions]]\ntopic = "ORDERS"\ngroup = "billing"\n'
+    )
+    answers = platform.audit(
+        session,
+        inputs=platform.Inputs(outbox={"shop": f"{into}.outbox"}, inbox={"ORDERS/billing": f"{into}.inbox"}),
+        windows=["2026-03-28T00:00Z/2026-03-29T00:00Z", "2026-03-29T00:00Z/2026-03-30T00:00Z"],
+        out=tmp_path / "out",
+        staging=tmp_path / "staging",
+        settings=settings,
+        tables=tmp_path / "tables",
+    )
+    assert [{name: n for name, n in answer.classes.items() if n} for answer in answers] == [
+        {"LOST": 1, "EFFECT_IN_TIME": 2},
+        {},
+    ]
+    platform.load_tables(session, answers, tables=tmp_path / "tables", into=into, kind=kind)
+    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / "tables")
+    rows = session.table(f"{into}.{KEYS}").select("key", "class").collect()
+    assert {row["key"]: row["class"] for row in rows} == dict(
+        zip(keys, ["LOST", "EFFECT_IN_TIME", "EFFECT_IN_TIME"], strict=True)
+    )
