@@ -133,6 +133,7 @@ def _evidence(plan: Plan, files: list[Written]) -> dict[str, Any]:
         "outboxes": [plan.producer_group(topic, number) for topic in range(plan.topics) for number in (0, 1)],
         "ledger": True,
         "history": "history",
+        "lacking_columns": [],
         "files": {file.path: {"rows": file.rows, "sha256": file.sha256} for file in files},
     }
 

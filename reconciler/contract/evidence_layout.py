@@ -3,7 +3,8 @@
 ::
 
     DIR/evidence.json                         what was asked, the sources, the SHA-256 of every file below; `not_asked`,
-                                              where sources were counted: rows outside of it, by topic and group
+                                              where sources were counted: rows outside of it, by topic and group;
+                                              `lacking_columns`, by subscription: which of LATER_COLUMNS a source lacked
     DIR/outbox/*.parquet                      reconciler_outbox, without bodies
     DIR/inbox/*.parquet                       reconciler_inbox
     DIR/effects/*.parquet                     business effects, counted by the user's own query
@@ -24,7 +25,8 @@ from reconciler.contract.schema import Column, Table
 #: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
 #: 3: files of all prefixes.
 EVIDENCE_VERSION = 3
-#: Columns that ledgers, inboxes and evidence of earlier releases lack, as exports may: what is not there is NULL.
+#: Columns that ledgers, inboxes and evidence of earlier releases lack, as exports may: what is not there is NULL, and
+#: proves nothing. A rule that asks for one is told as not checked (audit/evidence/unchecked.py).
 LATER_COLUMNS = frozenset({"business_id", "first_sent_at_ms", "incomplete"})
 
 _KEY = Column("key", "key", "The unique key's bytes.")

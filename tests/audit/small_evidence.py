@@ -128,6 +128,8 @@ class SmallEvidence:
     as_of_ms: int = AS_OF_MS
     collected_at_ms: int = AS_OF_MS
     rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    #: None: the document says nothing about it, as that of earlier releases.
+    lacking_columns: list[Row] | None = field(default_factory=list)
 
     def add(self, table: str, key: bytes | None = None, **fields: Any) -> None:
         """One row."""
@@ -167,6 +169,7 @@ class SmallEvidence:
             "outboxes": self.outboxes,
             "ledger": self.ledger,
             "history": "history" if self.has_history else None,
+            **({} if self.lacking_columns is None else {"lacking_columns": self.lacking_columns}),
             "files": files,
         }
 

@@ -348,6 +348,57 @@ def test_an_export_without_a_column_is_no_evidence(sqlite: Databases, tmp_path: 
         collect(sqlite.request(given), tmp_path / "evidence", one_by_one, quiet)
 
 
+def not_checked(folder: Path) -> set[tuple[str, str, str]]:
+    return {(one.topic, one.class_name, one.why) for one in judge_here(folder).not_checked}
+
+
+def test_a_check_whose_column_a_source_lacks_is_told_as_not_made(sqlite: Databases, tmp_path: Path) -> None:
+    """Inboxes and ledgers of earlier releases lack it; what is not there was never seen to be empty."""
+    topics = sorted(s["topic"] for s in sqlite.asked["subscriptions"])
+    assert not_checked(collected(sqlite, tmp_path / "whole")) == set()
+    for url, table, column, name, why in (
+        (
+            sqlite.inbox_url,
+            "inbox",
+            "incomplete",
+            "EFFECT_INCOMPLETE",
+            "rows of the inbox have no column incomplete, which shows a handler that stopped half way",
+        ),
+        (
+            sqlite.ledger_url,
+            "repair",
+            "first_sent_at_ms",
+            "UNNECESSARY_REPAIR",
+            "repairs of the ledger have no column first_sent_at_ms: keys that were sent more than once are not checked",
+        ),
+    ):
+        run(url, sa.text(f"ALTER TABLE reconciler_{table} RENAME COLUMN {column} TO other"))
+        folder = collected(sqlite, tmp_path / column)
+        assert not_checked(folder) == {(topic, name, why) for topic in topics}
+        run(url, sa.text(f"ALTER TABLE reconciler_{table} RENAME COLUMN other TO {column}"))
+
+
+def test_a_check_is_not_made_where_one_inbox_of_the_group_is_an_export_without_the_column(
+    sqlite: Databases, tmp_path: Path
+) -> None:
+    """Also where the export has no row at all."""
+    engine = sa.create_engine(sqlite.inbox_url)
+    with engine.connect() as connection:
+        rows = [dict(row) for row in connection.execute(sa.text("SELECT * FROM reconciler_inbox")).mappings()]
+    engine.dispose()
+    (tmp_path / "export").mkdir()
+    table = pa.Table.from_pylist(rows).drop_columns(["incomplete"])
+    pq.write_table(table.slice(0, 0), tmp_path / "export" / "a.parquet")
+    export = Source(kind="parquet", address=str(tmp_path / "export"), option="--inbox")
+    sources = sqlite.sources()
+    asked, *others = sorted(sources.inboxes)
+    given = replace(sources, inboxes={**sources.inboxes, asked: (*sources.inboxes[asked], export)})
+    (tmp_path / "evidence").mkdir()
+    collect(sqlite.request(given), tmp_path / "evidence", one_by_one, quiet)
+    assert others
+    assert {(topic, name) for topic, name, _ in not_checked(tmp_path / "evidence")} == {(asked[0], "EFFECT_INCOMPLETE")}
+
+
 def test_a_history_that_is_not_there_is_told_before_databases_are_read(sqlite: Databases, tmp_path: Path) -> None:
     (tmp_path / "evidence").mkdir()
     request = replace(sqlite.request(), history=str(tmp_path / "nowhere"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,17 @@ import pytest
 
 from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError, Reason
-from reconciler.contract.evidence_layout import EVIDENCE_VERSION
+from reconciler.audit.result.values import BUSINESS_ID
+from reconciler.contract.evidence_layout import EVIDENCE_TABLES, EVIDENCE_VERSION, LATER_COLUMNS
 from reconciler.contract.history_row import prefix_of
 from tests.audit.small_evidence import (
     AS_OF_MS,
     END_MS,
+    GROUP,
     LATE_MS,
     START_MS,
     STREAMS,
+    TOPIC,
     Row,
     SmallEvidence,
     described,
@@ -353,6 +357,43 @@ def test_without_a_history_losses_are_found_and_what_it_would_have_told_is_not_c
     assert any(note.startswith("there is no history: ") for note in found.notes)
     assert found.subscriptions[0].watermark_ms is None
     assert not any(item.path.startswith("history/") for item in found.inputs)
+
+
+def test_without_an_inbox_what_its_rows_would_have_told_is_not_checked(tmp_path: Path) -> None:
+    evidence = SmallEvidence(subscriptions=[subscription(inbox=False)])
+    evidence.add("snapshot")
+    evidence.story(KEYS[0])
+    evidence.rows["inbox"].clear()
+    found = judge_here(evidence.write(tmp_path))
+    assert {item.class_name: item.why for item in found.not_checked} == dict.fromkeys(
+        ("EFFECT_INCOMPLETE", "REPAIR_DIFFERS", "UNNECESSARY_REPAIR", "EFFECT_LATE"), "the inbox was not given"
+    )
+
+
+def test_evidence_that_does_not_say_whether_a_later_column_was_there_proves_nothing_by_it(tmp_path: Path) -> None:
+    """Of an earlier release, or of another program."""
+    evidence = SmallEvidence(lacking_columns=None)
+    evidence.add("snapshot")
+    evidence.story(KEYS[0])
+    found = judge_here(evidence.write(tmp_path / "before"))
+    assert {item.class_name: re.split("[:,]", item.why)[0] for item in found.not_checked} == {
+        "EFFECT_INCOMPLETE": "the evidence does not say whether rows of the inbox had the column incomplete",
+        "UNNECESSARY_REPAIR": "the evidence does not say whether repairs of the ledger had the column first_sent_at_ms",
+    }
+    assert found.verdict == "clean"
+    evidence.lacking_columns = []
+    assert judge_here(evidence.write(tmp_path / "today")).not_checked == ()
+
+
+@pytest.mark.parametrize("column", sorted(LATER_COLUMNS))
+def test_each_column_that_evidence_may_lack_has_the_checks_that_ask_for_it(tmp_path: Path, column: str) -> None:
+    (table,) = (one.name for one in EVIDENCE_TABLES if any(of.name == column for of in one.columns))
+    evidence = SmallEvidence(lacking_columns=[{"topic": TOPIC, "group": GROUP, "table": table, "column": column}])
+    evidence.add("snapshot")
+    evidence.story(KEYS[0])
+    asking = {"first_sent_at_ms": {"UNNECESSARY_REPAIR"}, "incomplete": {"EFFECT_INCOMPLETE"}}
+    found = {item.class_name for item in judge_here(evidence.write(tmp_path)).not_checked}
+    assert found == (set() if column == BUSINESS_ID else asking[column])
 
 
 def test_without_a_history_a_window_is_closed_when_the_databases_were_read_late_enough(tmp_path: Path) -> None:

@@ -178,10 +178,15 @@ def test_windows_are_answered_in_order_and_chained_and_one_that_cannot_be_believ
     far_ms = end_ms + 10 * 365 * 24 * HOUR_MS
     spans = [(start_ms, middle_ms), (middle_ms, end_ms), (far_ms, far_ms + HOUR_MS)]
     lake.frames["outbox"].createOrReplaceTempView("outbox_of_shop")
+    without_marks = lake.frames["inbox"].drop("incomplete")
     try:
         answers = audit(
             spark,
-            inputs=lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], "outbox_of_shop"), history=None),
+            inputs=lake.inputs(
+                outbox=dict.fromkeys(lake.asked["outboxes"], "outbox_of_shop"),
+                inbox={f"{s['topic']}/{s['group']}": without_marks for s in lake.asked["subscriptions"]},
+                history=None,
+            ),
             windows=["/".join(map(time_text, span)) for span in spans],
             out=tmp_path / "out",
             staging=tmp_path / "staging",
@@ -197,6 +202,7 @@ def test_windows_are_answered_in_order_and_chained_and_one_that_cannot_be_believ
         assert answer.out is not None
         told = [json.loads(path.read_bytes()) for path in (answer.out / "statement").glob("*--*.json")]
         assert {one["sequence"] for one in told} == {number}
+        assert all("EFFECT_INCOMPLETE" in one["not_checked"] for one in told), "the inbox had no column incomplete"
     assert verify_statements(tmp_path / "out", public).verdict == "verified"
 
 

@@ -36,6 +36,7 @@ from reconciler.audit.collect.tasks import (
 )
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.document import LackingColumn
 from reconciler.audit.history.check import (
     CHAIN_READINGS_MAX,
     DAY_MS,
@@ -83,6 +84,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
     files: dict[str, WrittenFile] = {}
     not_asked: Counter[RowsOf] = Counter()
     undated: Counter[tuple[str, str]] = Counter()
+    lacking: set[LackingColumn] = set()
     for what, plan in (
         ("outboxes and inboxes", lambda: chain(_outboxes(request, folder), _inboxes(request, folder))),
         # No look-up asks for the effect of a commit that an outbox gave after them.
@@ -95,8 +97,9 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
             asking.progress(f"reading {what} in {len(tasks)} pieces")
             answers = asking.answers(tasks)
             files.update(files_of(answers))
-            for one in answers:
+            for task, one in zip(tasks, answers, strict=True):
                 not_asked.update(one.not_asked)
+                lacking.update(_lacking_columns(request, task, one))
             remove_rests(folder, files)
     asking.progress("asking for single keys")
     answers = _looked_up(request, folder, history, files, asking)
@@ -111,7 +114,17 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
     rows = sum(file.rows for file in files.values())
     asking.progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
-    (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated)))
+    (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated, lacking)))
+
+
+def _lacking_columns(request: Request, task: Task, found: Answer) -> Iterator[LackingColumn]:
+    """Of each subscription whose evidence the task reads."""
+    if not found.lacking_columns or not isinstance(task, RowsTask):
+        return
+    for s in request.subscriptions:
+        of = {"topic": (s.topic,), "consumer_group": (s.group,), "producer_group": s.producer_groups}
+        if any(all(row[name] in of[name] for name in of.keys() & row.keys()) for row in task.selection.values):
+            yield from ((s.topic, s.group, task.selection.layout.name, column) for column in found.lacking_columns)
 
 
 def _trusted_history(request: Request) -> HistoryState:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from reconciler.audit.collect.sources import Sources
 from reconciler.audit.collect.writer import WrittenFile
-from reconciler.audit.evidence.document import not_asked_document
+from reconciler.audit.evidence.document import LackingColumn, lacking_document, not_asked_document
 from reconciler.audit.evidence.plan import UNSEEN_LATES
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.result.not_judged import RowsOf
@@ -65,6 +65,7 @@ def evidence_document(
     files: Mapping[str, WrittenFile],
     not_asked: Mapping[RowsOf, int],
     undated: Mapping[tuple[str, str], int],
+    lacking: Collection[LackingColumn],
 ) -> dict[str, object]:
     """What evidence.json says: what was asked, and the files that answer."""
     return {
@@ -96,6 +97,7 @@ def evidence_document(
             for (topic, group), count in sorted(undated.items())
             if count
         ],
+        "lacking_columns": lacking_document(lacking),
         "files": described_files(files),
     }
 

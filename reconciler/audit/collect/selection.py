@@ -55,14 +55,20 @@ class Selection:
         return "unique_key" if column == "key" else column
 
 
-def read_rows(source: Source, selection: Selection, *, file: str | None = None) -> Iterator[pa.Table]:
-    """Pages with the layout's columns; `file`: only this file of an export. Raises AuditError."""
+def read_rows(
+    source: Source, selection: Selection, *, file: str | None = None, lacking: set[str] | None = None
+) -> Iterator[pa.Table]:
+    """Pages with the layout's columns; `file`: only this file of an export; `lacking` gets the names of LATER_COLUMNS
+    that are not there, also where no row is. Raises AuditError."""
     if source.kind == "database":
         with reading(source) as connection:
-            for rows in _Question(connection, source, selection).rows():
+            question = _Question(connection, source, selection)
+            if lacking is not None:
+                lacking |= question.lacking
+            for rows in question.rows():
                 yield _exactly(selection, rows, source)
         return
-    yield from _read_export(source, selection, file)
+    yield from _read_export(source, selection, file, set() if lacking is None else lacking)
 
 
 def key_reader(
@@ -180,12 +186,14 @@ class _Question:
                 f"{source}: row security may hide rows of {selection.table} from this login, so what is missing there "
                 "proves nothing. Give it BYPASSRLS, or a policy FOR SELECT USING (true) and no restrictive one",
             )
+        #: Those of LATER_COLUMNS that the table lacks.
+        self.lacking = _lacking(selection, set(have))
         self._columns: list[sa.ColumnElement[Any]] = []
         for column in selection.layout.columns:
             name = selection.name_of(column.name)
             if name in have:
                 self._columns.append(sa.column(name))
-            elif column.name in LATER_COLUMNS:
+            elif column.name in self.lacking:
                 self._columns.append(sa.null().label(name))
             else:
                 raise AuditError(
@@ -314,16 +322,17 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_binary_view(of))
 
 
-def _read_export(source: Source, selection: Selection, file: str | None) -> Iterator[pa.Table]:
+def _read_export(source: Source, selection: Selection, file: str | None, lacking: set[str]) -> Iterator[pa.Table]:
     dataset = _dataset(source, selection, file)
     have = set(dataset.schema.names)
+    lacking |= _lacking(selection, have)
     for batch in _batches(source, selection, dataset):
         columns: list[Sequence[Any]] = []
         for column in selection.layout.columns:
             name = column.name if column.name in have else selection.name_of(column.name)
             if name in have:
                 columns.append(batch.column(name).to_pylist())
-            elif column.name in LATER_COLUMNS:
+            elif column.name in lacking:
                 columns.append([None] * batch.num_rows)
             else:
                 raise _lacks(source, ", ".join(_missing(selection, have)), have)
@@ -339,6 +348,10 @@ def _condition(selection: Selection, fields: Mapping[str, ds.Expression]) -> ds.
             one = fields[name].isin(pa.array(values, pa.int64() if is_number else pa.string()))
             condition = one if condition is None else condition & one
     return condition
+
+
+def _lacking(selection: Selection, have: set[str]) -> set[str]:
+    return {column.name for column in selection.layout.columns if column.name in LATER_COLUMNS - have}
 
 
 def _missing(selection: Selection, have: set[str]) -> list[str]:

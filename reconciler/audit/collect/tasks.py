@@ -34,6 +34,8 @@ class Answer:
     """What a task did."""
 
     files: tuple[WrittenFile, ...] = ()
+    #: Those of LATER_COLUMNS that the source of a RowsTask lacks.
+    lacking_columns: frozenset[str] = frozenset()
     #: Rows outside of the audit, of a CountTask.
     not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
     #: (topic, group) -> keys whose effects nothing places in the window, of a LookUpTask.
@@ -80,7 +82,10 @@ class RowsTask:
 
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
-        return _written(self.folder, self.selection, self.part, read_rows(self.source, self.selection, file=self.file))
+        lacking: set[str] = set()
+        rows = read_rows(self.source, self.selection, file=self.file, lacking=lacking)
+        answer = _written(self.folder, self.selection, self.part, rows)
+        return replace(answer, lacking_columns=frozenset(lacking))
 
     def part_of(self, number: int, selection: Selection) -> RowsTask:
         """The task of one of its ranges."""

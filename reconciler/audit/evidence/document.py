@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from reconciler.contract.history_row import PREFIXES
 
 EVIDENCE_JSON = "evidence.json"
 _SKEW_BOUND_MS = 10_000
+
+#: Topic, group, table and column: of LATER_COLUMNS, one that a source of the subscription's evidence lacked.
+LackingColumn = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class EvidenceDocument:
     not_asked: Mapping[RowsOf, int] | None
     #: (topic, group) -> keys with business effects that nothing places in the window: left out.
     undated_effects: Mapping[tuple[str, str], int]
+    #: Columns that were read as NULL because a source lacked them. None: it is not known which.
+    lacking_columns: frozenset[LackingColumn] | None
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
     #: SHA-256 of the document's bytes.
@@ -101,6 +106,7 @@ def parse_evidence(data: bytes) -> EvidenceDocument:
         history=None if document.get("history", "") is None else _typed(document, "history", str),
         not_asked=_not_asked(document),
         undated_effects=_undated_effects(document),
+        lacking_columns=_lacking_columns(document),
         files=tuple(sorted(files, key=lambda file: file.path)),
         sha256=hashlib.sha256(data).hexdigest(),
     )
@@ -167,6 +173,24 @@ def _undated_effects(document: Mapping[str, Any]) -> Mapping[tuple[str, str], in
             raise _wrong(where[:-1], one, "an object")
         found[_typed(one, "topic", str, where), _typed(one, "group", str, where)] = _count(one, "keys", where)
     return found
+
+
+def lacking_document(lacking: Collection[LackingColumn]) -> list[dict[str, str]]:
+    """What `_lacking_columns` reads: the field `lacking_columns` of evidence.json."""
+    return [{"topic": topic, "group": group, "table": t, "column": name} for topic, group, t, name in sorted(lacking)]
+
+
+def _lacking_columns(document: Mapping[str, Any]) -> frozenset[LackingColumn] | None:
+    if document.get("lacking_columns") is None:
+        return None  # collected by a release, or a program, that does not say
+    found: set[LackingColumn] = set()
+    for place, one in enumerate(_typed(document, "lacking_columns", list)):
+        where = f"lacking_columns[{place}]."
+        if not isinstance(one, dict):
+            raise _wrong(where[:-1], one, "an object")
+        of, table = (_typed(one, name, str, where) for name in ("topic", "group")), _typed(one, "table", str, where)
+        found.add((*of, table, _typed(one, "column", str, where)))
+    return frozenset(found)
 
 
 def _count(item: Mapping[str, Any], name: str, where: str) -> int:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from reconciler.audit.evidence.document import EvidenceDocument
 from reconciler.audit.evidence.plan import GroupPlan
 from reconciler.audit.result.classes import NUMBERS, KeyClass
 from reconciler.audit.result.documents import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, UncheckedRule
+from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
+
+#: Of the columns that evidence may lack (LATER_COLUMNS), each that a rule asks for: the rule, table and column, where
+#: it is looked for, and what it shows.
+_ASKED_OF_COLUMNS = (
+    (
+        KeyClass.EFFECT_INCOMPLETE,
+        (INBOX_EVIDENCE.name, "incomplete"),
+        "rows of the inbox",
+        ", which shows a handler that stopped half way",
+    ),
+    (
+        KeyClass.UNNECESSARY_REPAIR,
+        (REPAIR_EVIDENCE.name, "first_sent_at_ms"),
+        "repairs of the ledger",
+        ": keys that were sent more than once are not checked",
+    ),
+)
 
 
 def not_checked(
@@ -37,10 +55,20 @@ def _lost_account(lost: Sequence[HistoryGap]) -> str:
     )
 
 
+def _lacking_columns(asked: AuditedSubscription, document: EvidenceDocument) -> Iterator[tuple[KeyClass, str]]:
+    """A column that was not there is NULL in every row, which looks as if there were nothing to find."""
+    lacking = document.lacking_columns
+    for name, (table, column), rows, shows in _ASKED_OF_COLUMNS:
+        if lacking is None:
+            yield name, f"the evidence does not say whether {rows} had the column {column}{shows}"
+        elif (asked.topic, asked.group, table, column) in lacking:
+            yield name, f"{rows} have no column {column}{shows}"
+
+
 def _whys(
     asked: AuditedSubscription, plan: GroupPlan, document: EvidenceDocument, lost: Sequence[HistoryGap]
 ) -> dict[KeyClass, str]:
-    whys: dict[KeyClass, str] = {}
+    whys = dict(_lacking_columns(asked, document))
     missing = sorted(set(asked.producer_groups) - document.outboxes)
     if missing:
         why = f"no outbox was given for {', '.join(missing)}"
@@ -50,7 +78,12 @@ def _whys(
     if not asked.effects:
         whys[KeyClass.DOUBLE_EFFECT] = "business effects were not counted; a key in two inboxes is found"
     if not asked.inbox:
-        for name in (KeyClass.REPAIR_DIFFERS, KeyClass.UNNECESSARY_REPAIR, KeyClass.EFFECT_LATE):
+        for name in (
+            KeyClass.EFFECT_INCOMPLETE,
+            KeyClass.REPAIR_DIFFERS,
+            KeyClass.UNNECESSARY_REPAIR,
+            KeyClass.EFFECT_LATE,
+        ):
             whys[name] = "the inbox was not given"
     if document.history is None:
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.UNACCOUNTED):

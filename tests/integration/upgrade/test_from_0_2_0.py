@@ -274,6 +274,8 @@ def test_an_audit_of_what_0_2_0_left_finds_what_its_own_audit_found(tmp_path: Pa
     # 0.2.0 was asked in the minute after the window. A day later no round can come that closes it: one gap more.
     assert ours["gaps"] == theirs["gaps"] + 1
     assert ours["classes"] == theirs["classes"] | {"EFFECT_INCOMPLETE": 0}
+    told = json.loads((tmp_path / "out" / "result.json").read_text())["not_checked"]
+    assert "EFFECT_INCOMPLETE" in {one["class_name"] for one in told}, "their inboxes have no column for it"
 
 
 @pytest.mark.redis
