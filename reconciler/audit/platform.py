@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -34,7 +33,7 @@ from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.errors import AuditError, Reason, unwritable
 from reconciler.audit.history.check import DAY_MS
 from reconciler.audit.places import place_of
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import Window
 from reconciler.audit.statement.keys import read_signing_key
 from reconciler.audit.window_run import AskedWindow, JudgedRun, audit_window, write_unanswered
@@ -69,7 +68,8 @@ class Inputs:
     outbox: Mapping[str, DataFrame | str]
     #: TOPIC/GROUP -> its inbox.
     inbox: Mapping[str, DataFrame | str]
-    #: TOPIC/GROUP -> keys and numbers of business effects (columns `key` and `effects`, or `key` alone).
+    #: TOPIC/GROUP -> business effects: the columns `key` and `effects` (how many; without it each row is one); others
+    #: are ignored.
     effects: Mapping[str, DataFrame | str] = field(default_factory=dict)
     #: The reconciler's ledger: all three or none.
     candidate: DataFrame | str | None = None
@@ -133,8 +133,10 @@ def audit(
     of the audit, and no others.
     """
     asked = [parse_window(window) for window in windows]
-    if len(set(asked)) < len(asked) or any(later.start_ms < before.start_ms for before, later in pairwise(asked)):
-        raise AuditError("usage", "windows: name each once, in the order of their beginnings")
+    for place, window in enumerate(asked):
+        if window in asked[:place] or any(before.start_ms > window.start_ms for before in asked[:place]):
+            what = f"the window {window} comes twice or too late"
+            raise AuditError("usage", f"windows: name each once, in the order of their beginnings; {what}")
     if at_once < 1:
         raise AuditError("usage", f"at_once {at_once}: at least 1 window is audited at once")
     now_ms = time.time_ns() // 1_000_000
@@ -376,9 +378,8 @@ class _Staging:
         for request in requests:
             latest_ms = request.since_ms - DAY_MS
             if self._since_ms is not None and self._since_ms > latest_ms:
-                window = time_text(request.window.start_ms)
                 raise AuditError(
-                    "usage", f"since: the window of {window} needs rows from {time_text(latest_ms)} on, or older"
+                    "usage", f"since: the window {request.window} needs rows from {time_text(latest_ms)} on, or older"
                 )
 
     def _source(self, given: DataFrame | str, table: str, columns: frozenset[str] | None, option: str) -> Source:

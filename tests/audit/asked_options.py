@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from tests.audit.audited_databases import Databases
 
 Options = list[str | Path]

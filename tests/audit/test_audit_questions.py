@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from reconciler.audit.judged_tables.schema import COLUMNS, RUNS
+from reconciler.audit.judged_tables.schema import COLUMNS
 from reconciler.contract.unique_key import key_of
 from tests.audit.judged_tables import DAY_MS, audit, day
 from tests.audit.small_evidence import GROUP, START_MS, TOPIC
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)
 
 PAGE = "how-to/audit-tables.md"
-VIEWS, *QUESTIONS = [block.text for block in blocks_of(PAGE, (DOCS / PAGE).read_text()) if block.language == "sql"]
+VIEWS, VIEWS_OF_SPARK, *QUESTIONS = [
+    block.text for block in blocks_of(PAGE, (DOCS / PAGE).read_text()) if block.language == "sql"
+]
 ON_PAGE = "/var/lib/audits/tables"
 Answers = list[tuple[Any, ...]]
 
@@ -88,14 +90,25 @@ def test_each_question_has_the_answer_that_was_planted(
     assert found == expected
 
 
+def test_days_are_those_of_the_zone_that_the_session_names(asked: duckdb.DuckDBPyConnection) -> None:
+    """The windows are days in UTC, whose last eight hours are the next day in Shanghai, and whose first is in Honolulu
+    the day before."""
+    days = [at(START_MS + number * DAY_MS).date() for number in range(3)]
+    before = [day - datetime.timedelta(days=1) for day in days]
+    zone = VIEWS.splitlines()[0]
+    assert zone == "SET TimeZone = 'UTC';"
+    for name, expected in (("Asia/Shanghai", days), ("Pacific/Honolulu", before), ("UTC", days)):
+        asked.execute(zone.replace("UTC", name))
+        found = asked.execute("SELECT CAST(window_start AS DATE) FROM audit_runs ORDER BY window_start").fetchall()
+        assert [row[0] for row in found] == expected
+
+
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_spark_gives_the_same_answers(spark: SparkSession, asked: duckdb.DuckDBPyConnection, tables: Path) -> None:
-    for table in (RUNS, *(table for table in COLUMNS if table != RUNS)):
-        valid = "" if table == RUNS else f"JOIN {RUNS} USING (run, topic, consumer_group)"
-        spark.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {table} AS SELECT found.* FROM parquet.`{tables}/{table}` found {valid}"
-        )
+    for statement in VIEWS_OF_SPARK.replace(ON_PAGE, str(tables)).split(";"):
+        if statement.strip():
+            spark.sql(statement)
     try:
         for question in QUESTIONS:
             here = asked.execute(question)
@@ -106,6 +119,8 @@ def test_spark_gives_the_same_answers(spark: SparkSession, asked: duckdb.DuckDBP
     finally:
         for table in COLUMNS:
             spark.catalog.dropTempView(table)
+        for setting in ("spark.sql.session.timeZone", "spark.sql.parquet.mergeSchema"):
+            spark.conf.unset(setting)
 
 
 def _plain(row: dict[str, Any]) -> dict[str, str]:

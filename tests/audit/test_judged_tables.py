@@ -271,7 +271,10 @@ def test_a_second_audit_of_a_window_is_refused_while_one_writes_it_and_other_win
     window, next_one = Window(start_ms=0, end_ms=1_000), Window(start_ms=1_000, end_ms=2_000)
     with claim_tables(tables, out, environment="e", window=window, now_ms=0):
         with (
-            pytest.raises(AuditError, match="another audit is writing this window"),
+            pytest.raises(
+                AuditError,
+                match=r"another audit is writing the window 1970-01-01T00:00:00\.000Z to 1970-01-01T00:00:01\.000Z",
+            ),
             claim_tables(tables, out, environment="e", window=window, now_ms=0),
         ):
             pass

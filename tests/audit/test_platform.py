@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from reconciler.audit import platform
 from reconciler.audit.command import main
 from reconciler.audit.errors import AuditError
 from reconciler.audit.platform import Inputs, WindowAnswer, audit, copied_rows, exit_code
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import Window
 from reconciler.audit.statement.keys import make_keys
 from reconciler.audit.statement.verify import verify_statements
@@ -215,7 +215,11 @@ def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as
         ({"inbox": {"ORDERS": "parquet:/nowhere"}}, "usage", "expected TOPIC/GROUP"),
         ({"repair": None}, "usage", "all three, or none"),
         ({"rounds": "parquet:/nowhere"}, "usage", "DataFrames or names of tables"),
-        ({"since": time_text(lake.asked["window"]["start_ms"])}, "usage", "needs rows from .* on, or older"),
+        (
+            {"since": time_text(lake.asked["window"]["start_ms"])},
+            "usage",
+            "the window .*Z to .*Z needs rows from .* on, or older",
+        ),
     ]
     with unchanged(spark):
         for others, reason, message in refusals:
@@ -231,6 +235,22 @@ def test_what_cannot_be_audited_is_refused_before_a_window_and_the_session_is_as
             assert refused.value.reason == reason
     assert not (tmp_path / "out").exists()
     assert list((tmp_path / "staging").glob("*")) == []
+
+
+@pytest.mark.parametrize("other", ["2026-03-02T00:00Z/2026-03-03T00:00Z", "2026-03-01T00:00Z/2026-03-02T00:00Z"])
+def test_windows_that_come_twice_or_too_late_are_named(tmp_path: Path, other: str) -> None:
+    windows = ["2026-03-02T00:00Z/2026-03-03T00:00Z", other]
+    told = f"the window {other[:10]}T00:00:00.000Z to {other[18:28]}T00:00:00.000Z comes twice or too late"
+    with pytest.raises(AuditError, match=told) as refused:
+        audit(
+            cast("SparkSession", None),  # nothing is asked of it
+            inputs=Inputs(outbox={}, inbox={}),
+            windows=windows,
+            out=tmp_path,
+            staging=tmp_path,
+            settings=tmp_path,
+        )
+    assert refused.value.reason == "usage"
 
 
 def test_only_columns_of_evidence_and_rows_of_the_time_are_read_of_a_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from reconciler.audit.command import main
 from reconciler.audit.engines.spark import require_seen
 from reconciler.audit.errors import AuditError
 from reconciler.audit.platform import audit, exit_code
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from tests.audit.audited_databases import Databases
 from tests.audit.judged_tables import rows_of as rows_of_tables
 from tests.audit.spark_connect import connect_server, connected

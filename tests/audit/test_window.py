@@ -108,3 +108,9 @@ def test_an_offset_beside_a_zone_tells_the_two_hours_apart() -> None:
 def test_a_zone_that_nobody_knows_is_refused() -> None:
     with pytest.raises(AuditError, match="--timezone"):
         parse_window("2026-03-29/2026-03-30", "Mars/Olympus")
+
+
+def test_a_window_is_told_in_utc() -> None:
+    assert str(parse_window("2026-03-29[Asia/Shanghai]/2026-03-30[Asia/Shanghai]")) == (
+        "2026-03-28T16:00:00.000Z to 2026-03-29T16:00:00.000Z"
+    )

@@ -41,7 +41,7 @@ JAVA_SECONDS = 30
 #: Enough that each executor gets one, of the few that there are at the start.
 SEEING_TASKS_MIN = 16
 #: Without one of them no task runs.
-EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow")
+EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow", "sqlalchemy")
 #: What a JVM gets to end by itself.
 STOP_SECONDS = 10
 T = TypeVar("T")
@@ -193,7 +193,7 @@ def _require_packages(spark: SparkSession, tasks: int) -> None:
     found = sorted({row["lacking"] for row in rows} - {""})
     if found:
         raise AuditError(
-            "configuration", f"executors lack packages: {', '.join(found)}; in their Python {install('audit')}"
+            "configuration", f"executors lack packages: {', '.join(found)}; in their Python {install('audit-here')}"
         )
 
 

@@ -34,7 +34,7 @@ from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.places import open_folder, place_of
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, InputFile, NoAnswer, UncheckedRule
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT

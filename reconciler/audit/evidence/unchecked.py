@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from reconciler.audit.evidence.document import EvidenceDocument
 from reconciler.audit.evidence.plan import GroupPlan
 from reconciler.audit.result.classes import NUMBERS, KeyClass
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, UncheckedRule
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 

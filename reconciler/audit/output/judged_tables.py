@@ -25,7 +25,7 @@ from reconciler.audit.judged_tables.key_files import ROWS_A_GROUP, WRITING, KeyT
 from reconciler.audit.judged_tables.schema import COUNTS, FINDINGS, KEYS, RUNS, SCHEMAS
 from reconciler.audit.output.judged_rows import counts_rows, findings_rows, runs_row
 from reconciler.audit.output.lock import locked
-from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import JudgedWindow, KeyFile, Window
 
 #: Beside the tables: locks, and what is not yet valid.
@@ -128,7 +128,7 @@ def claim_tables(tables: Path, out: Path, *, environment: str, window: Window, n
         try:
             for table in (RUNS, *_OF_KEYS, ATTEMPTS):
                 (path / table).mkdir(parents=True, exist_ok=True)
-            another = "another audit is writing this window; wait for it to end"
+            another = f"another audit is writing the window {window}; wait for it to end"
             held.enter_context(locked(path / ATTEMPTS / f".{name}.lock", f"--tables {tables}: {another}"))
             for rest in (path / ATTEMPTS).glob(f"{name}_*"):
                 shutil.rmtree(rest, ignore_errors=True)

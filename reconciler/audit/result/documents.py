@@ -9,11 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.audit.result.classes import NAMES, RULES
 from reconciler.audit.result.not_judged import UnjudgedTotals
+from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
 
 #: What makes a folder an audit's output: the value of "kind" in its result.json.
@@ -33,15 +33,6 @@ def canonical_lines(items: Iterable[object]) -> bytes:
     """A JSON list with one canonical element a line, so that a line is a row for people and for `diff`."""
     rows = [canonical(item).rstrip(b"\n") for item in items]
     return b"[\n" + b",\n".join(rows) + b"\n]\n" if rows else b"[]\n"
-
-
-def time_text(milliseconds: int) -> str:
-    """RFC 3339 UTC with milliseconds; outside the years 1 to 9999 the number itself."""
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{milliseconds} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def rules_document() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Literal
 from reconciler.audit.errors import ReasonWithheld
 from reconciler.audit.result.classes import VIOLATIONS
 from reconciler.audit.result.not_judged import UnjudgedTotals
+from reconciler.audit.result.times import time_text
 
 #: Where a judgement was computed: on Spark, or in the process that was asked.
 EngineKind = Literal["spark", "here"]
@@ -39,6 +40,10 @@ class Window:
 
     start_ms: int
     end_ms: int
+
+    def __str__(self) -> str:
+        """For people, in UTC."""
+        return f"{time_text(self.start_ms)} to {time_text(self.end_ms)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

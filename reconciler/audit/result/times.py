@@ -1,0 +1,14 @@
+"""Times as text: UTC, for documents and messages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def time_text(milliseconds: int) -> str:
+    """RFC 3339 UTC with milliseconds; outside the years 1 to 9999 the number itself."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
