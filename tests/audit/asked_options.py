@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from reconciler.audit.result.times import time_text
 from tests.audit.audited_databases import Databases
@@ -16,6 +17,19 @@ def query_of(topic: str, group: str) -> str:
     """Counts the effects of one subscription, in one order."""
     of_group = f"topic = '{topic}' AND consumer_group = '{group}'"
     return f"SELECT message_key, count(*) AS effects FROM payments WHERE {of_group} GROUP BY message_key ORDER BY 1"
+
+
+def settings_of(document: Mapping[str, Any]) -> str:
+    """The settings file of what an evidence.json asks for."""
+    lines = [f'environment = "{document["environment"]}"', "[unique_key_topic]", f"queues = {document['shards']}"]
+    for one in document["subscriptions"]:
+        tags = "*" if one["tags"] is None else " || ".join(one["tags"])
+        lines += ["[[subscriptions]]", f'topic = "{one["topic"]}"', f'group = "{one["group"]}"', f'tags = "{tags}"']
+        lines += [f"{key} = {one[key]}" for key in ("grace_period_seconds", "late_after_seconds")]
+    for group in document["outboxes"]:
+        topics = sorted({s["topic"] for s in document["subscriptions"] if group in s["producer_groups"]})
+        lines += ["[[producers]]", f'group = "{group}"', f"topics = {json.dumps(topics)}"]
+    return "\n".join(lines) + "\n"
 
 
 def options_of(
@@ -35,20 +49,14 @@ def options_of(
     for name, url in urls.items():
         (folder / name).write_text(url)
     document = databases.asked
-    lines = [f'environment = "{document["environment"]}"', "[unique_key_topic]", f"queues = {document['shards']}"]
     options: Options = ["--ledger", place["ledger"], "--history", databases.history]
     for one in document["subscriptions"]:
         name = f"{one['topic']}/{one['group']}"
-        tags = "*" if one["tags"] is None else " || ".join(one["tags"])
-        lines += ["[[subscriptions]]", f'topic = "{one["topic"]}"', f'group = "{one["group"]}"', f'tags = "{tags}"']
-        lines += [f"{key} = {one[key]}" for key in ("grace_period_seconds", "late_after_seconds")]
         counted = (effects or {}).get(name, f"@{folder / 'inbox'}#{query_of(one['topic'], one['group'])}")
         options += ["--inbox", f"{name}={place['inbox']}", "--effects", f"{name}={counted}"]
     for group in document["outboxes"]:
-        topics = sorted({s["topic"] for s in document["subscriptions"] if group in s["producer_groups"]})
-        lines += ["[[producers]]", f'group = "{group}"', f"topics = {json.dumps(topics)}"]
         options += ["--outbox", f"{group}={place['outbox']}"]
-    (folder / "reconciler.toml").write_text("\n".join(lines) + "\n")
+    (folder / "reconciler.toml").write_text(settings_of(document))
     window = document["window"]
     window_text = "/".join(time_text(window[name]) for name in ("start_ms", "end_ms"))
     return [*options, "--subscriptions", folder / "reconciler.toml", "--window", window_text, "--output", "json"]

@@ -17,6 +17,8 @@ import pytest
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.engines.package import write_package
+from reconciler.audit.result.times import time_text
+from tests.audit.asked_options import settings_of
 from tests.audit.audit_process import MODULE, RunningAudit, audit
 from tests.audit.full_disk import require_small_disks
 from tests.audit.judged_tables import rows_of
@@ -39,6 +41,8 @@ topic = "ORDERS"
 group = "billing"
 """
 ACCIDENTS = {"LOST": 5, "EFFECT_WITHOUT_COMMIT": 3, "EFFECT_LATE": 4, "QUARANTINED": 2}
+#: What outbox and inbox alone show; without the ledger what is quarantined is lost, too.
+FOUND_IN_TABLES = ("EFFECT_WITHOUT_COMMIT", "EFFECT_LATE")
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +161,7 @@ def test_executors_that_lack_a_package_are_told_before_they_work(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly
 def test_an_executor_killed_in_the_middle_changes_nothing(
     cluster: SparkCluster, generated: Path, tmp_path: Path
 ) -> None:
@@ -177,3 +182,46 @@ def test_an_executor_killed_in_the_middle_changes_nothing(
     else:
         require_answer(ended, generated, tmp_path / "out")
         require_tables(tmp_path / "tables", tmp_path / "out")
+
+
+def job(cluster: SparkCluster, generated: Path, folder: Path) -> list[str]:
+    """The function, on a session of somebody's own."""
+    asked = json.loads((generated / "evidence.json").read_text())
+    settings = folder / "reconciler.toml"
+    settings.write_text(settings_of(asked))
+    given = {
+        "master": cluster.url,
+        "lake": str(generated),
+        "settings": str(settings),
+        "window": "/".join(time_text(asked["window"][name]) for name in ("start_ms", "end_ms")),
+        "subscriptions": [(one["topic"], one["group"]) for one in asked["subscriptions"]],
+        "producers": asked["outboxes"],
+        "folder": str(folder),
+    }
+    return [sys.executable, "-m", "tests.audit.job_on_cluster", json.dumps(given)]
+
+
+def test_an_executor_killed_under_the_function_changes_neither_answer_nor_session(
+    cluster: SparkCluster, generated: Path, tmp_path: Path
+) -> None:
+    eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
+    with RunningAudit(tmp_path, job(cluster, generated, tmp_path), cluster.environment) as running:
+
+        def in_the_middle() -> list[int]:
+            running.require_running()
+            return cluster.executors()
+
+        os.kill(eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")[0], signal.SIGKILL)
+        ended = running.ended()
+    assert ended.exit_code == 0, ended.stderr[-3000:]
+    told = ended.document
+    assert (told["changed"], told["works"]) == ([], True), "the session is somebody else's"
+    assert list((tmp_path / "staging").iterdir()) == []
+    if told["verdict"] == "no answer":  # Spark may give up; it must say so
+        assert told["reason"] == "engine", told
+    else:
+        planted = json.loads((generated / "planted.json").read_text())
+        assert {name: told["classes"][name] for name in FOUND_IN_TABLES} == {
+            name: len(planted[name]) for name in FOUND_IN_TABLES
+        }
+        require_tables(tmp_path / "tables", next(path.parent for path in (tmp_path / "out").glob("*/result.json")))
