@@ -132,11 +132,7 @@ def audit(
     wrong before a window is audited: names, windows, settings, a table that cannot be read. An interrupt ends the jobs
     of the audit, and no others.
     """
-    asked = [parse_window(window) for window in windows]
-    for place, window in enumerate(asked):
-        if window in asked[:place] or any(before.start_ms > window.start_ms for before in asked[:place]):
-            what = f"the window {window} comes twice or too late"
-            raise AuditError("usage", f"windows: name each once, in the order of their beginnings; {what}")
+    asked = _in_order(windows)
     if at_once < 1:
         raise AuditError("usage", f"at_once {at_once}: at least 1 window is audited at once")
     now_ms = time.time_ns() // 1_000_000
@@ -192,6 +188,16 @@ def load_tables(
     for answer in answers:
         if answer.run is not None:
             load_run(spark, Path(tables), answer.run, into=into, kind=kind)
+
+
+def _in_order(windows: Sequence[str]) -> list[Window]:
+    """Each once, in the order of their beginnings. Raises AuditError("usage")."""
+    asked = [parse_window(window) for window in windows]
+    for place, window in enumerate(asked):
+        if window in asked[:place] or any(before.start_ms > window.start_ms for before in asked[:place]):
+            what = f"the window {window} comes twice or too late"
+            raise AuditError("usage", f"windows: name each once, in the order of their beginnings; {what}")
+    return asked
 
 
 def exit_code(answers: Iterable[WindowAnswer]) -> int:
