@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import local_path, readable_place
+from reconciler.audit.report.texts import REPORT_LANGUAGES
 from reconciler.contract.release import version_line
 
 _SOURCES = (
@@ -98,6 +99,9 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     result = parser.add_argument_group("result")
     result.add_argument("--out", metavar="DIR", type=local_path, required=True, help="folder of the result")
     result.add_argument(
+        "--language", choices=REPORT_LANGUAGES, default=REPORT_LANGUAGES[0], help="of report.html; the rest is the same"
+    )
+    result.add_argument(
         "--tables",
         metavar="DIR",
         type=local_path,
@@ -117,6 +121,10 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         "--whole-chain", action="store_true", help="read the manifest from its first entry on, whatever --previous read"
     )
     _output(result)
+    _engine(parser)
+
+
+def _engine(parser: argparse.ArgumentParser) -> None:
     spark = parser.add_argument_group("engine")
     spark.add_argument(
         "--engine",

@@ -76,6 +76,7 @@ def run_audit(
         signing_key=key,
         previous=lambda: options.previous,
         zone=_zone(options),
+        language=options.language,
         now_ms=now_ms,
     )
     done = audit_window(

@@ -33,6 +33,7 @@ from reconciler.audit.engines.spark_errors import spark_errors
 from reconciler.audit.errors import AuditError, Reason, unwritable
 from reconciler.audit.history.check import DAY_MS
 from reconciler.audit.places import place_of
+from reconciler.audit.report.texts import REPORT_LANGUAGES
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import Window
 from reconciler.audit.statement.keys import read_signing_key
@@ -119,6 +120,7 @@ def audit(
     previous: Path | str | None = None,
     at_once: int = WINDOWS_AT_ONCE,
     keep_staged: bool = False,
+    language: str = "en",
 ) -> list[WindowAnswer]:
     """Audits windows as `reconciler audit` does, `at_once` of them beside each other; one answer each, in their order.
 
@@ -126,6 +128,7 @@ def audit(
     folder a window. `staging`: a folder that executors see, where DataFrames and tables are copied to once; the copies
     are removed at the end unless `keep_staged`. `settings`: the reconciler's settings file. `tables`: as --tables.
     `signing_key`: signs the statements, which follow those of the window before, and the first those of `previous`.
+    `language`: of the reports, en or zh.
 
     A window whose inputs cannot be believed is an answer that says so, as its statements do, and the next ones are
     audited. If an older answer with its evidence lies in its folder, that one stays. Raises AuditError for what is
@@ -133,8 +136,7 @@ def audit(
     of the audit, and no others.
     """
     asked = _in_order(windows)
-    if at_once < 1:
-        raise AuditError("usage", f"at_once {at_once}: at least 1 window is audited at once")
+    _require_usable(at_once, language)
     now_ms = time.time_ns() // 1_000_000
     loaded_ms = now_ms if inputs.loaded_until is None else min(now_ms, instant_ms(inputs.loaded_until))
     key = None if signing_key is None else read_signing_key(signing_key)
@@ -170,6 +172,7 @@ def audit(
                 signing_key=key,
                 previous=_before(started[number - 1] if number else None, previous),
                 zone="UTC",
+                language=language,
                 now_ms=now_ms,
             )
             started.append(threads.start(_answered, asked_window, request, engine, threads.go_on))
@@ -188,6 +191,13 @@ def load_tables(
     for answer in answers:
         if answer.run is not None:
             load_run(spark, Path(tables), answer.run, into=into, kind=kind)
+
+
+def _require_usable(at_once: int, language: str) -> None:
+    if at_once < 1:
+        raise AuditError("usage", f"at_once {at_once}: at least 1 window is audited at once")
+    if language not in REPORT_LANGUAGES:
+        raise AuditError("usage", f"language {language!r}: a report has one of {', '.join(REPORT_LANGUAGES)}")
 
 
 def _in_order(windows: Sequence[str]) -> list[Window]:

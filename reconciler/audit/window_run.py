@@ -48,6 +48,8 @@ class AskedWindow:
     previous: Callable[[], Path | None]
     #: How people meant the window (IANA name).
     zone: str
+    #: Of the report: one of REPORT_LANGUAGES.
+    language: str
     now_ms: int
 
 
@@ -98,6 +100,7 @@ def audit_window(
             claimed,
             engine=engine.kind,
             zone=asked.zone,
+            language=asked.language,
             signing_key=asked.signing_key,
             previous=asked.previous(),
             evidence=evidence,
@@ -120,7 +123,15 @@ def write_unanswered(asked: AskedWindow, request: Request, error: AuditError, en
             return None
         judged = _unanswered(request, error)
         key, previous = asked.signing_key, asked.previous()
-        write_output(judged, claimed, engine=engine, zone=asked.zone, signing_key=key, previous=previous)
+        write_output(
+            judged,
+            claimed,
+            engine=engine,
+            zone=asked.zone,
+            language=asked.language,
+            signing_key=key,
+            previous=previous,
+        )
         if tables is None or tables.was_judged():
             return JudgedRun(judged=judged, engine=engine, run=None)
         tables.replace(judged, asked.out, release=release(), now_ms=asked.now_ms)

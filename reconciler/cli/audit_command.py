@@ -21,14 +21,19 @@ WORDS = {
     "audit": (
         "--window", "--timezone", "--subscriptions", "--only", "--history", "--no-history", "--outbox", "--inbox",
         "--ledger", "--effects", "--from-configuration", "--evidence", "--out", "--signing-key", "--previous",
-        "--public-key", "--whole-chain", "--tables", "--output", "-o", "--engine", "--master", "--spark",
+        "--public-key", "--whole-chain", "--language", "--tables", "--output", "-o", "--engine", "--master", "--spark",
         "--help", "-h",
     ),
     "statement": ("verify", "keygen", "--help", "-h"),
     "statement verify": ("--public-key", "--evidence", "--history", "--output", "-o", "--help", "-h"),
     "statement keygen": ("--output", "-o", "--help", "-h"),
 }  # fmt: skip
-VALUES = {"--engine": ("spark", "here"), "--output": ("text", "json"), "-o": ("text", "json")}
+VALUES = {
+    "--engine": ("spark", "here"),
+    "--language": ("en", "zh"),
+    "--output": ("text", "json"),
+    "-o": ("text", "json"),
+}
 
 
 class AuditCommand(TyperCommand):

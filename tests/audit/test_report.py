@@ -353,7 +353,7 @@ def test_without_scripts_there_is_no_dead_control() -> None:
 
 
 def test_every_class_of_the_list_is_in_exactly_one_series() -> None:
-    members = [name for _, classes in SERIES.values() for name in classes]
+    members = [name for classes in SERIES.values() for name in classes]
     assert sorted(members) == sorted(rule.name for rule in RULES)
 
 

@@ -15,8 +15,15 @@ from reconciler.audit.errors import unwritable
 
 ZIP_NAME = "reconciler_audit.zip"
 SCRIPT_NAME = "reconciler_audit.py"
-_FOLDERS = ("audit", "contract")
-_FILES = ("__init__.py", "errors.py", "settings/__init__.py", "settings/file.py", "settings/secret_settings.py")
+_FOLDERS = ("audit", "contract", "words")
+_FILES = (
+    "__init__.py",
+    "clock.py",
+    "errors.py",
+    "settings/__init__.py",
+    "settings/file.py",
+    "settings/secret_settings.py",
+)
 #: A constant time, so that the same code makes the same bytes.
 _TIME = (2020, 1, 1, 0, 0, 0)
 _SCRIPT = '''"""Driver of `spark-submit --py-files reconciler_audit.zip reconciler_audit.py audit ...`."""

@@ -15,6 +15,7 @@ from reconciler.audit.output.evidence import keep
 from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
 from reconciler.audit.output.tables import counts_parquet, findings_parquet
 from reconciler.audit.report.page import report_html
+from reconciler.audit.report.texts import REPORT_LANGUAGES
 from reconciler.audit.result.documents import (
     canonical,
     canonical_lines,
@@ -38,6 +39,7 @@ def write_output(
     *,
     engine: EngineKind = "spark",
     zone: str = "UTC",
+    language: str = REPORT_LANGUAGES[0],
     signing_key: Path | str | SigningKey | None = None,
     previous: Path | str | None = None,
     evidence: Path | str | None = None,
@@ -46,7 +48,8 @@ def write_output(
     """Puts a judgement into OUT, instead of an older audit's output; returns its path.
 
     `out`: a path, or what claim_output gave, taken before the work began. `engine`: where it was judged. `zone`: how
-    the window was meant (IANA name); times are UTC everywhere. `signing_key`: signs the statements, which else say that
+    the window was meant (IANA name); times are UTC everywhere. `language`: of the
+    report, one of REPORT_LANGUAGES. `signing_key`: signs the statements, which else say that
     they are unsigned. `previous`: an older OUT that the statements follow. `evidence`: the folder (or URL) that
     was judged. `keep_evidence`: it becomes OUT/evidence; one that is there already stays.
 
@@ -57,7 +60,7 @@ def write_output(
     claim = nullcontext(out) if isinstance(out, ClaimedOutput) else claim_output(out)
     with claim as claimed, drafted_output(claimed) as draft:
         result = result_document(judged, zone, engine)
-        write_documents(draft, judged, result, zone)
+        write_documents(draft, judged, result, zone, language)
         draft.write(INPUTS, canonical_inputs(result))
         for name, data in statement_files(result, draft.described(), key=key, previous=previous):
             draft.write(name, data)
@@ -66,7 +69,7 @@ def write_output(
     return claimed.path
 
 
-def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, Any], zone: str) -> None:
+def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, Any], zone: str, language: str) -> None:
     """Every file but the statements."""
     draft.write("result.json", canonical(result))
     draft.write("findings.json", canonical_lines(finding_document(finding) for finding in sorted_findings(judged)))
@@ -76,4 +79,4 @@ def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, 
         draft.write(CHECKPOINT, judged.manifest)
     draft.write("volume.json", canonical_lines(volume_rows(judged)))
     draft.write("latency.json", canonical_lines(latency_rows(judged)))
-    draft.write("report.html", report_html(judged, zone=zone, engine=result["engine"]))
+    draft.write("report.html", report_html(judged, zone=zone, engine=result["engine"], language=language))

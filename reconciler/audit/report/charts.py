@@ -53,8 +53,10 @@ class Spread:
     largest: int
 
 
-def volume_chart(bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str, description: str) -> Markup:
-    """Stacked bars of all outcomes above, violations on a scale of their own below."""
+def volume_chart(
+    bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str, description: str, panels: tuple[str, str]
+) -> Markup:
+    """Stacked bars of all outcomes above, violations on a scale of their own below; `panels`: what both are called."""
     height = _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL + _FOOT
     floor, low_floor = _HEAD + _TOP_PANEL, _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL
     top = _ceiling(max((sum(bar.stack.values()) for bar in bars), default=0))
@@ -63,8 +65,8 @@ def volume_chart(bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str
     spoken = f"{size.name}-title", f"{size.name}-text"
     parts: list[Markup] = [tag("title", title, id=spoken[0]), tag("desc", description, id=spoken[1])]
     parts += _grid(top, floor, _TOP_PANEL, size, ticks=4) + _grid(low, low_floor, _LOW_PANEL, size, ticks=1)
-    parts.append(tag("text", "outcomes", x=_LEFT, y=10))
-    parts.append(tag("text", "violations", x=_LEFT, y=floor + 22))
+    parts.append(tag("text", panels[0], x=_LEFT, y=10))
+    parts.append(tag("text", panels[1], x=_LEFT, y=floor + 22))
     gap = min(2.0, step / 5)
     every = max(1, math.ceil(len(bars) * 118 / (size.width - _LEFT)))
     if 2 * every > bars_a_day:  # once every few days, at the same hour

@@ -8,6 +8,7 @@ from typing import TypeVar
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import worst_first
 from reconciler.audit.report.tables import scrolling, table, table_head, table_row
+from reconciler.audit.report.texts import Texts
 from reconciler.audit.report.words import duration, moment, number, share
 from reconciler.audit.result.classes import BY_NAME, RULES
 from reconciler.audit.result.documents import sorted_findings
@@ -24,31 +25,32 @@ _TIMES_MS = range(253_402_300_800_000)
 _DURATIONS_MS = 10 * 365 * 86_400_000
 
 
-def violations_section(judged: JudgedWindow) -> Markup:
+def violations_section(judged: JudgedWindow, texts: Texts) -> Markup:
     """By class, the one with the most first, each with its number and its share; a filter where scripts run."""
     counts = dict(worst_first(judged.classes))
     if not counts:
-        return tag("section", tag("h2", "Violations"), tag("p", "None found.", class_="fine"), id="violations")
+        none = tag("p", texts("violations.none"), class_="fine")
+        return tag("section", tag("h2", texts("section.violations")), none, id="violations")
     found = _by_class(judged)
     shown = fair_shares({one: len(found.get(one, ())) for one in counts}, VIOLATIONS_MAX)
     return tag(
         "section",
-        tag("h2", f"Violations ({number(judged.violations)})"),
-        _overview(judged, counts, shown) if len(counts) > 1 else None,
-        _filter() if sum(shown.values()) > 1 else None,
-        *(part for one in counts for part in _class(judged, one, found.get(one, []), shown[one])),
+        tag("h2", texts("violations.title", number=number(judged.violations))),
+        _overview(judged, counts, shown, texts) if len(counts) > 1 else None,
+        _filter(texts) if sum(shown.values()) > 1 else None,
+        *(part for one in counts for part in _class(judged, one, found.get(one, []), shown[one], texts)),
         id="violations",
     )
 
 
-def others_section(judged: JudgedWindow) -> Markup:
+def others_section(judged: JudgedWindow, texts: Texts) -> Markup:
     """Quarantined and late keys: no violations, and yet a person should look."""
     found = _by_class(judged)
     others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
     if not others:
         return Markup("")
-    parts = (part for one in others for part in _class(judged, one, found[one], OTHERS_MAX))
-    return tag("section", tag("h2", "Also to be looked at"), *parts, id="others")
+    parts = (part for one in others for part in _class(judged, one, found[one], OTHERS_MAX, texts))
+    return tag("section", tag("h2", texts("others.title")), *parts, id="others")
 
 
 def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
@@ -77,8 +79,14 @@ def _by_class(judged: JudgedWindow) -> dict[str, list[Finding]]:
     return found
 
 
-def _overview(judged: JudgedWindow, counts: Mapping[str, int], shown: Mapping[str, int]) -> Markup:
-    columns = (("Class", ""), ("Violations", "n"), ("Share", "n"), ("Of all outcomes", "n"), ("Shown here", "n"))
+def _overview(judged: JudgedWindow, counts: Mapping[str, int], shown: Mapping[str, int], texts: Texts) -> Markup:
+    columns = (
+        (texts("column.class"), ""),
+        (texts("of-series.violation"), "n"),
+        (texts("column.share"), "n"),
+        (texts("column.of-all"), "n"),
+        (texts("column.shown-here"), "n"),
+    )
     whole = sum(judged.classes.values())
     rows = [
         table_row(
@@ -91,20 +99,25 @@ def _overview(judged: JudgedWindow, counts: Mapping[str, int], shown: Mapping[st
         )
         for one, count in counts.items()
     ]
-    return table("Most first", columns, rows)
+    return table(texts("violations.most-first"), columns, rows)
 
 
 def _anchor(class_name: str) -> str:
     return class_name.lower().replace("_", "-")
 
 
-def _filter() -> Markup:
+def _filter(texts: Texts) -> Markup:
     """Hidden until the script shows it: without scripts the page is complete and has no dead control."""
     return tag(
         "p",
-        tag("label", "Show only ", for_="filter"),
+        tag("label", texts("filter.label"), " ", for_="filter"),
         tag(
-            "input", id="filter", type="search", autocomplete="off", spellcheck="false", placeholder="key, topic, group"
+            "input",
+            id="filter",
+            type="search",
+            autocomplete="off",
+            spellcheck="false",
+            placeholder=texts("filter.example"),
         ),
         " ",
         tag("output", for_="filter", id="filtered"),
@@ -113,65 +126,69 @@ def _filter() -> Markup:
     )
 
 
-def _class(judged: JudgedWindow, class_name: str, found: Sequence[Finding], rows_max: int) -> Iterable[Markup]:
+def _class(
+    judged: JudgedWindow, class_name: str, found: Sequence[Finding], rows_max: int, texts: Texts
+) -> Iterable[Markup]:
     """Heading, rule, where those are that are not shown, and rows."""
     rule, whole = BY_NAME[class_name], judged.classes[class_name]
     shown = _of_each_subscription(found, rows_max)
-    of_all = f"{share(whole, sum(judged.classes.values()))} of all outcomes"
-    yield tag("h3", tag("code", class_name), f": {number(whole)}, {of_all}", id=_anchor(class_name))
-    yield tag("p", tag("b", f"Rule {rule.number}: "), f"{rule.rule}. {rule.meaning}", class_="rule")
+    part = share(whole, sum(judged.classes.values()))
+    title = texts.marked("class.title", name=tag("code", class_name), number=number(whole), part=part)
+    yield tag("h3", title, id=_anchor(class_name))
+    numbered = tag("b", texts("class.rule", number=rule.number), " ")
+    told = texts("class.means", rule=texts(f"rule.{class_name}"), meaning=texts(f"meaning.{class_name}"))
+    yield tag("p", numbered, told, class_="rule")
     if whole > len(shown):
-        yield _rest(class_name, len(shown), whole - len(shown), judged.findings_omitted.get(class_name, 0))
+        yield _rest(class_name, len(shown), whole - len(shown), judged.findings_omitted.get(class_name, 0), texts)
     if shown:
-        head = table_head(("Key, and how to look further", ""), ("Topic / group", ""), ("Evidence", ""))
-        words = f"Outcomes in class {class_name}"
+        titles = (texts("column.key"), texts("column.subscription"), texts("column.evidence"))
+        head = table_head(*((one, "") for one in titles))
+        words = texts("class.caption", name=class_name)
         caption = tag("caption", words, class_="unseen")
-        rows = tag("tbody", *(_row(one) for one in shown))
+        rows = tag("tbody", *(_row(one, texts) for one in shown))
         yield scrolling(tag("table", caption, head, rows, class_="findings"), words)
 
 
-def _rest(class_name: str, shown: int, beyond: int, omitted: int) -> Markup:
-    parts: list[object] = [f"{number(shown)} are shown here. "]
+def _rest(class_name: str, shown: int, beyond: int, omitted: int, texts: Texts) -> Markup:
+    parts: list[Markup] = [texts.marked("rest.shown", number=number(shown))]
     if beyond > omitted:
-        where = tag("code", "findings.json"), " and ", tag("code", "findings.parquet"), " (class ", class_name, "). "
-        parts += [f"{number(beyond - omitted)} more are in ", *where]
-    if omitted:
-        parts += [f"{number(omitted)} are counted and listed nowhere: audit a shorter window, or one subscription."]
-    return tag("p", *parts, class_="warn")
+        files = {"json": tag("code", "findings.json"), "parquet": tag("code", "findings.parquet")}
+        parts.append(texts.marked("rest.in-files", number=number(beyond - omitted), name=class_name, **files))
+    last = texts.marked("rest.omitted", number=number(omitted)) if omitted else ""
+    return tag("p", join([*parts, last], " "), class_="warn")
 
 
-def _row(one: Finding) -> Markup:
+def _row(one: Finding, texts: Texts) -> Markup:
     facts = dict(one.evidence)
     business_id = facts.pop(BUSINESS_ID, None)
+    named = None if business_id is None else texts.marked("business-id", name=name(business_id))
     return tag(
         "tr",
         tag(
             "th",
             tag("code", tag("span", "reconciler explain "), one.key, class_="command"),
-            None if business_id is None else tag("div", "business id ", name(business_id), class_="business"),
+            None if named is None else tag("div", named, class_="business"),
             scope="row",
         ),
         tag("td", name(one.topic), tag("span", " / ", class_="slash"), name(one.group)),
-        tag("td", _evidence(facts)),
+        tag("td", _evidence(facts, texts)),
     )
 
 
-def _evidence(evidence: Mapping[str, EvidenceValue]) -> Markup:
+def _evidence(evidence: Mapping[str, EvidenceValue], texts: Texts) -> Markup:
     """Times first, in order, each with the time since the first one. Then the other facts."""
     times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
-    story = [tag("div", tag("dt", _words(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times]
+    story = [
+        tag("div", tag("dt", texts.fact(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times
+    ]
     dated = {fact for _, fact in times}
     facts = [
-        tag("div", tag("dt", _words(fact)), " ", tag("dd", _value(fact, value)))
+        tag("div", tag("dt", texts.fact(fact)), " ", tag("dd", _value(fact, value, texts)))
         for fact, value in sorted(evidence.items())
         if fact not in dated
     ]
     lists = ((story, "story"), (facts, "known"))
     return join(tag("dl", *pairs, class_=css) for pairs, css in lists if pairs)
-
-
-def _words(fact: str) -> str:
-    return fact.removesuffix("_ms").replace("_", " ")
 
 
 def _since(milliseconds: int) -> Markup | None:
@@ -186,11 +203,11 @@ def _time_ms(fact: str, value: EvidenceValue) -> int | None:
     return value if is_moment else None
 
 
-def _value(fact: str, value: EvidenceValue) -> Markup:
+def _value(fact: str, value: EvidenceValue, texts: Texts) -> Markup:
     if value is None:
-        return tag("span", "unknown", class_="none")
+        return tag("span", texts("value.unknown"), class_="none")
     if isinstance(value, bool):
-        return join(["yes" if value else "no"])
+        return join([texts("value.yes") if value else texts("value.no")])
     if isinstance(value, int):
         return join([f"{number(value)} ms" if fact.endswith("_ms") else number(value)])
     return name(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -16,59 +15,69 @@ from reconciler.audit.report.figures import latency_section, outcome_section, to
 from reconciler.audit.report.findings import others_section, violations_section
 from reconciler.audit.report.markup import Markup, name, tag
 from reconciler.audit.report.tables import table, table_row
+from reconciler.audit.report.texts import Texts
 from reconciler.audit.report.verdict import checked_section, figures_section, verdict_section
-from reconciler.audit.report.words import counted, moment, number
+from reconciler.audit.report.words import moment, number
 from reconciler.audit.result.classes import RULES
 from reconciler.audit.result.documents import rules_document
 from reconciler.audit.result.values import EngineKind, InputFile, JudgedWindow
+from reconciler.words.catalogue import ENGLISH
 
-_TITLES = {"clean": "No violation", "violations": "Violations", "no answer": "No answer"}
-_CONTENTS: Mapping[str, str] = {
-    "checked": "What was checked",
-    "violations": "Violations",
-    "volume": "Volume",
-    "outcomes": "Outcomes",
-    "latency": "Latency",
-    "top": "Topics and groups",
-    "inputs": "Inputs",
-    "rules": "Rules",
-}
+_CONTENTS = ("checked", "violations", "volume", "outcomes", "latency", "top", "inputs", "rules")
 
 
-def report_html(judged: JudgedWindow, *, zone: str = "UTC", engine: EngineKind = "spark") -> bytes:
-    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too. `engine`: where it was judged."""
+def report_html(
+    judged: JudgedWindow, *, zone: str = "UTC", engine: EngineKind = "spark", language: str = ENGLISH
+) -> bytes:
+    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too. `engine`: where it was judged.
+    `language`: one of words.LANGUAGES."""
+    texts = Texts(language)
+    script = _script(texts)
     body = tag(
         "body",
-        tag("a", "To the violations", href="#violations", class_="skip"),
+        tag("a", texts("to-violations"), href="#violations", class_="skip"),
         tag(
             "main",
-            verdict_section(judged, zone, engine),
-            figures_section(judged),
-            _contents(),
-            checked_section(judged),
-            violations_section(judged),
-            others_section(judged),
-            volume_section(judged),
-            outcome_section(judged),
-            latency_section(judged),
-            top_section(judged),
-            _inputs_section(judged),
-            _rules_section(),
+            verdict_section(judged, zone, engine, texts),
+            figures_section(judged, texts),
+            _contents(texts),
+            checked_section(judged, texts),
+            violations_section(judged, texts),
+            others_section(judged, texts),
+            volume_section(judged, texts),
+            outcome_section(judged, texts),
+            latency_section(judged, texts),
+            top_section(judged, texts),
+            _inputs_section(judged, texts),
+            _rules_section(texts),
         ),
-        _footer(),
-        tag("script", _own("report.js")),
+        _footer(texts),
+        tag("script", script),
     )
-    page = Markup("<!DOCTYPE html>\n") + tag("html", _head(judged), body, lang="en")
+    page = Markup("<!DOCTYPE html>\n") + tag("html", _head(judged, script, texts), body, lang=language)
     return (page + "\n").encode("utf-8")
 
 
-def _head(judged: JudgedWindow) -> Markup:
-    sources = {kind: _source(_own(file)) for kind, file in (("style", "report.css"), ("script", "report.js"))}
+def _script(texts: Texts) -> Markup:
+    """With its one sentence in the page's language."""
+    places = {"shown": "${shown}", "whole": "${rows.length}"}
+    written = Texts(ENGLISH)("filter.shown", **places)
+    return Markup(_own("report.js").replace(written, texts("filter.shown", **places)))
+
+
+def _head(judged: JudgedWindow, script: Markup, texts: Texts) -> Markup:
+    sources = {"style": _source(_own("report.css")), "script": _source(script)}
     policy = (
         f"default-src 'none'; style-src {sources['style']}; script-src {sources['script']}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    window = f"{moment(judged.window.start_ms)} to {moment(judged.window.end_ms)}"
+    title = texts(
+        "page-title",
+        verdict=texts(f"page-title.{judged.verdict}"),
+        environment=judged.environment,
+        start=moment(judged.window.start_ms),
+        end=moment(judged.window.end_ms),
+    )
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -78,7 +87,7 @@ def _head(judged: JudgedWindow) -> Markup:
         tag("meta", name="referrer", content="no-referrer"),
         # Without an icon of its own the page would make a browser ask for one.
         tag("link", rel="icon", href="data:,"),
-        tag("title", f"{_TITLES[judged.verdict]}: audit of {judged.environment}, {window}"),
+        tag("title", title),
         tag("style", _own("report.css")),
     )
 
@@ -92,68 +101,72 @@ def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _contents() -> Markup:
-    links = (tag("li", tag("a", words, href=f"#{target}")) for target, words in _CONTENTS.items())
-    return tag("nav", tag("ul", *links), aria_label="Contents")
+def _contents(texts: Texts) -> Markup:
+    links = (tag("li", tag("a", texts(f"section.{target}"), href=f"#{target}")) for target in _CONTENTS)
+    return tag("nav", tag("ul", *links), aria_label=texts("contents"))
 
 
-def _inputs_section(judged: JudgedWindow) -> Markup:
+def _inputs_section(judged: JudgedWindow, texts: Texts) -> Markup:
     """Rows by table, files by folder; each file's digest is in result.json."""
     folders: dict[str, list[InputFile]] = {}
     for file in judged.inputs:
         parts = file.path.split("/")
         folder = "/".join(parts[: 2 if parts[0] == "history" else 1])
         folders.setdefault(folder, []).append(file)
-    columns = (("Input", ""), ("Files", "n"), ("Rows", "n"), ("SHA-256", ""))
+    columns = (
+        (texts("column.input"), ""),
+        (texts("column.files"), "n"),
+        (texts("column.rows"), "n"),
+        ("SHA-256", ""),
+    )
     rows = [
         table_row(
             columns,
             name(folder),
             number(len(mine)),
             number(sum(max(0, file.rows) for file in mine)),
-            tag("code", mine[0].sha256) if len(mine) == 1 else f"{number(len(mine))} digests",
+            tag("code", mine[0].sha256) if len(mine) == 1 else texts("inputs.digests", number=number(len(mine))),
         )
         for folder, mine in sorted(folders.items())
     ]
-    shown = table(f"{counted(len(judged.inputs), 'file')} read", columns, rows)
+    shown = table(texts("inputs.read", files=texts.counted(len(judged.inputs), "file")), columns, rows)
     return tag(
         "section",
-        tag("h2", "Inputs"),
-        tag("p", "Doubled rows are counted here and judged once. Each file's digest is in result.json."),
-        shown if rows else tag("p", "No input file was read.", class_="warn"),
+        tag("h2", texts("section.inputs")),
+        tag("p", texts("inputs.lead")),
+        shown if rows else tag("p", texts("inputs.none"), class_="warn"),
         id="inputs",
     )
 
 
-def _rules_section() -> Markup:
-    columns = (("Class", ""), ("Rule", "text"), ("For example", "text"), ("Counts as", ""))
+def _rules_section(texts: Texts) -> Markup:
+    columns = (
+        (texts("column.class"), ""),
+        (texts("column.rule"), "text"),
+        (texts("column.example"), "text"),
+        (texts("column.counts-as"), ""),
+    )
     rows = [
         table_row(
             columns,
             (f"{rule.number}. ", tag("code", rule.name)),
-            rule.rule,
-            rule.example,
-            "violation" if rule.violation else ("listed" if rule.listed else "counted"),
+            texts(f"rule.{rule.name}"),
+            texts(f"example.{rule.name}"),
+            texts(f"counts-as.{'violation' if rule.violation else 'listed' if rule.listed else 'counted'}"),
         )
         for rule in RULES
     ]
     version = rules_document()
     return tag(
         "section",
-        tag("h2", "Rules"),
-        table("In this order; the first rule that matches decides", columns, rows),
-        tag("p", f"Version {version['version']}, SHA-256 ", tag("code", version["sha256"])),
+        tag("h2", texts("section.rules")),
+        table(texts("rules.order"), columns, rows),
+        tag("p", texts.marked("rules.version", number=version["version"], digest=tag("code", version["sha256"]))),
         id="rules",
     )
 
 
-def _footer() -> Markup:
-    parts = (
-        "Made from the inputs alone: auditing the same evidence again, on the same engine, gives the same bytes, ",
-        "here and in every file beside. Whether a file was altered since: ",
-        tag("code", "reconciler statement verify OUT --public-key FILE --evidence DIR"),
-        ". One message's life: ",
-        tag("code", "reconciler explain KEY"),
-        ".",
-    )
-    return tag("footer", tag("p", *parts))
+def _footer(texts: Texts) -> Markup:
+    verify = tag("code", "reconciler statement verify OUT --public-key FILE --evidence DIR")
+    explain = tag("code", "reconciler explain KEY")
+    return tag("footer", tag("p", texts.marked("footer", verify=verify, explain=explain)))

@@ -7,31 +7,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reconciler.audit.report.charts import Bar
-from reconciler.audit.report.words import counted, hour_label
+from reconciler.audit.report.texts import Texts
+from reconciler.audit.report.words import hour_label
 from reconciler.audit.result.classes import RULES, VIOLATIONS
 from reconciler.audit.result.values import JudgedWindow
 
-#: CSS name -> (words, classes), from the bottom of a bar to its top.
-SERIES: Mapping[str, tuple[str, frozenset[str]]] = {
-    "in-time": ("effect in time", frozenset({"EFFECT_IN_TIME"})),
-    "repaired": ("effect after a repair", frozenset({"REPAIRED"})),
-    "late": ("effect, but late", frozenset({"EFFECT_LATE"})),
-    "none": ("rightly without effect", frozenset({"FILTERED", "REJECTED", "ROLLED_BACK"})),
-    "pending": ("too early to say", frozenset({"PENDING"})),
-    "quarantined": ("quarantined", frozenset({"QUARANTINED"})),
-    "violation": ("violation", VIOLATIONS),
+#: CSS name -> classes, from the bottom of a bar to its top; its words are the text `series.NAME`.
+SERIES: Mapping[str, frozenset[str]] = {
+    "in-time": frozenset({"EFFECT_IN_TIME"}),
+    "repaired": frozenset({"REPAIRED"}),
+    "late": frozenset({"EFFECT_LATE"}),
+    "none": frozenset({"FILTERED", "REJECTED", "ROLLED_BACK"}),
+    "pending": frozenset({"PENDING"}),
+    "quarantined": frozenset({"QUARANTINED"}),
+    "violation": VIOLATIONS,
 }
 
-#: The order and the short words of a table's columns: what one looks for comes first.
-COLUMNS: Mapping[str, str] = {
-    "violation": "Violations",
-    "quarantined": "Quarantined",
-    "late": "Late",
-    "repaired": "Repaired",
-    "in-time": "In time",
-    "none": "Rightly without",
-    "pending": "Too early",
-}
+#: The order of a table's columns: what one looks for comes first. Their short words are the texts `of-series.NAME`.
+COLUMNS = ("violation", "quarantined", "late", "repaired", "in-time", "none", "pending")
 
 #: Most bars of a chart, and how many hours one bar may sum up.
 BARS_MAX = 96
@@ -41,7 +34,7 @@ _HOUR_MS = 3_600_000
 
 def stack_of(classes: Mapping[str, int]) -> dict[str, int]:
     """Keys of each series, all seven."""
-    return {name: sum(classes.get(one, 0) for one in members) for name, (_, members) in SERIES.items()}
+    return {name: sum(classes.get(one, 0) for one in members) for name, members in SERIES.items()}
 
 
 def worst_first(classes: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -50,9 +43,12 @@ def worst_first(classes: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(((str(name), count) for name, count in found), key=lambda one: -one[1])
 
 
-def words_of(stack: Mapping[str, int]) -> str:
+def words_of(stack: Mapping[str, int], texts: Texts) -> str:
     """The series that have keys, in words."""
-    return ", ".join(f"{SERIES[name][0]}: {keys:,}" for name, keys in stack.items() if keys) or "no keys"
+    of_series = [
+        texts("of-stack", series=texts(f"series.{name}"), number=f"{keys:,}") for name, keys in stack.items() if keys
+    ]
+    return texts.listed(of_series) or texts("no-keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +59,14 @@ class BinnedVolume:
     #: Beginning of each bar, and keys by class in it.
     bins: tuple[tuple[int, Mapping[str, int]], ...]
 
-    def bars(self) -> list[Bar]:
+    def bars(self, texts: Texts) -> list[Bar]:
         """For the chart."""
         bars: list[Bar] = []
         for start_ms, classes in self.bins:
             stack = stack_of(classes)
             label = hour_label(start_ms, self.bin_hours)
-            bars.append(Bar(label, f"{label} UTC: {words_of(stack)}", stack, stack["violation"]))
+            title = texts("of-bar", label=label, words=words_of(stack, texts))
+            bars.append(Bar(label, title, stack, stack["violation"]))
         return bars
 
     @property
@@ -77,10 +74,11 @@ class BinnedVolume:
         """At least one."""
         return max(1, 24 // self.bin_hours)
 
-    @property
-    def width(self) -> str:
+    def width(self, texts: Texts) -> str:
         """How much time a bar covers."""
-        return counted(self.bin_hours // 24, "day") if self.bin_hours % 24 == 0 else counted(self.bin_hours, "hour")
+        if self.bin_hours % 24 == 0:
+            return texts.counted(self.bin_hours // 24, "day")
+        return texts.counted(self.bin_hours, "hour")
 
 
 def binned_volume(judged: JudgedWindow) -> BinnedVolume:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from reconciler.audit.errors import ReasonWithheld
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import stack_of, worst_first
 from reconciler.audit.report.tables import Cell, table, table_row
-from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
+from reconciler.audit.report.texts import Texts
+from reconciler.audit.report.words import duration, in_zone, moment, number, share
 from reconciler.audit.result.classes import BY_NAME, NAMES, RULES
 from reconciler.audit.result.not_judged import LISTED_MAX, UnjudgedTotals
 from reconciler.audit.result.values import EngineKind, JudgedWindow
@@ -18,110 +18,95 @@ from reconciler.audit.result.values import EngineKind, JudgedWindow
 LINES_MAX = LISTED_MAX + 2
 
 _SIGNS = {"clean": "\N{CHECK MARK}", "violations": "\N{BALLOT X}", "no answer": "?"}
-_REASONS: Mapping[ReasonWithheld, str] = {
-    "inputs": "evidence is missing, unreadable or altered",
-    "gap": "the history lacks rows of this window",
-    "window": "the window is not closed yet",
-    "configuration": "settings or packages are not as they must be",
-    "engine": "the audit did not come to its end",
-}
-#: Both apply the same rules by the same code.
-_ENGINES: Mapping[EngineKind, str] = {"spark": "on Spark", "here": "in one process (--engine here)"}
 
 
-def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
+def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind, texts: Texts) -> Markup:
     """Sign, headline, sentence, and the facts of the window."""
     verdict = judged.verdict
-    headline, sentence = _headline(judged)
+    headline, sentence = _headline(judged, texts)
     return tag(
         "header",
-        tag("p", "Audit of transactional messages", class_="eyebrow"),
+        tag("p", texts("eyebrow"), class_="eyebrow"),
         tag(
             "div",
             tag("span", _SIGNS[verdict], class_="sign", aria_hidden="true"),
             tag("div", tag("h1", headline), tag("p", *sentence, class_="lead")),
             class_="headline",
         ),
-        _facts(judged, zone, engine),
+        _facts(judged, zone, engine, texts),
         class_=f"verdict {verdict.replace(' ', '-')}",
     )
 
 
-def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
+def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
     keys = sum(one.keys for one in judged.subscriptions)
-    among = _among(judged, keys)
+    among = _among(judged, keys, texts)
     found = judged.violations
-    touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
     if judged.no_answer is not None:
-        so_far = (
-            " Nothing was judged."
-            if not judged.inputs
-            else f" Among what could be judged, {counted(found, 'violation')} are proved already."
-            if found
-            else " That no violation is listed below does not mean that there is none."
-        )
-        why = tag("strong", f"{_REASONS[judged.no_answer.reason].capitalize()}. ")
-        return "No answer", [why, f"{judged.no_answer.message.rstrip('.')}.", so_far]
-    unchecked = " Not every rule could be checked; see below." if judged.not_checked else ""
+        if not judged.inputs:
+            so_far = texts("so-far.nothing")
+        elif found:
+            so_far = texts("so-far.violations", violations=texts.counted(found, "violation"))
+        else:
+            so_far = texts("so-far.none-listed")
+        why = tag("strong", f"{texts(f'reason.{judged.no_answer.reason}')} ")
+        message = texts.quoted(f"{judged.no_answer.message.rstrip('.')}.")
+        return texts("page-title.no answer"), [why, message, f" {so_far}"]
+    unchecked = f" {texts('some-unchecked')}" if judged.not_checked else ""
+    subscriptions = texts.counted(len(judged.subscriptions), "subscription")
     if found:
-        where = f"in {touched} of {counted(len(judged.subscriptions), 'subscription')}"
-        classes = ", ".join(f"{number(count)} {name}" for name, count in worst_first(judged.classes))
-        return counted(found, "violation"), [f"{classes}. Found {where}, among {among}.{unchecked}"]
+        touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
+        classes = texts.listed(f"{number(count)} {name}" for name, count in worst_first(judged.classes))
+        sentence = texts("found", classes=classes, touched=touched, subscriptions=subscriptions, among=among)
+        return texts.counted(found, "violation"), [f"{sentence}{unchecked}"]
     if not keys:
-        return "No violation: no message fell into this window", [
-            f"{counted(len(judged.subscriptions), 'subscription')} looked at, nothing to judge.{unchecked}"
-        ]
-    return "No violation", [f"{among} judged; none broke a rule that was checked.{unchecked}"]
+        return texts("empty-window"), [f"{texts('looked-at', subscriptions=subscriptions)}{unchecked}"]
+    return texts("page-title.clean"), [f"{texts('none-broke', among=among)}{unchecked}"]
 
 
-def _among(judged: JudgedWindow, outcomes: int) -> str:
+def _among(judged: JudgedWindow, outcomes: int, texts: Texts) -> str:
     """A message has one outcome a subscription: two numbers, unless they are the same."""
-    subscriptions = counted(len(judged.subscriptions), "subscription")
+    subscriptions = texts.counted(len(judged.subscriptions), "subscription")
     messages = sum(judged.messages.values())
+    told = texts.counted(messages, "message")
     if messages == outcomes:
-        return f"{counted(messages, 'message')} in {subscriptions}"
-    return f"{counted(messages, 'message')} with {counted(outcomes, 'outcome')} in {subscriptions}"
+        return texts("messages-in", messages=told, subscriptions=subscriptions)
+    of = texts.counted(outcomes, "outcome")
+    return texts("messages-with", messages=told, outcomes=of, subscriptions=subscriptions)
 
 
-def _facts(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
+def _facts(judged: JudgedWindow, zone: str, engine: EngineKind, texts: Texts) -> Markup:
     window = judged.window
     local_start, local_end = in_zone(window.start_ms, zone), in_zone(window.end_ms, zone)
     as_of = sorted({one.as_of_ms for one in judged.subscriptions})
     facts: list[tuple[str, object]] = [
-        ("Environment", name(judged.environment)),
-        ("Window", _span(moment(window.start_ms), moment(window.end_ms))),
-        ("Length", duration(max(0, window.end_ms - window.start_ms))),
+        (texts("environment"), name(judged.environment)),
+        (texts("column.window"), _span(moment(window.start_ms), moment(window.end_ms), "until-before", texts)),
+        (texts("length"), duration(max(0, window.end_ms - window.start_ms))),
     ]
     if local_start and local_end:
-        facts.append((f"The same in {zone}", _span(local_start, local_end)))
+        facts.append((texts("same-in", zone=zone), _span(local_start, local_end, "until-before", texts)))
     if as_of:
         last = moment(as_of[-1])
-        facts.append(("Ages as of", _span(moment(as_of[0]), last, "to ") if len(as_of) > 1 else last))
-    facts.append(("Evidence collected", moment(judged.collected_at_ms)))
-    facts.append(("Judged", _ENGINES[engine]))
-    facts.append(("Clocks may differ by", duration(judged.skew_bound_ms)))
+        facts.append((texts("as-of"), _span(moment(as_of[0]), last, "until", texts) if len(as_of) > 1 else last))
+    facts.append((texts("collected"), moment(judged.collected_at_ms)))
+    facts.append((texts("judged"), texts(f"engine.{engine}")))
+    facts.append((texts("skew"), duration(judged.skew_bound_ms)))
     return tag("dl", *(tag("div", tag("dt", term), tag("dd", value)) for term, value in facts), class_="facts")
 
 
-def _span(start: object, end: object, until: str = "until before ") -> Markup:
-    return join([tag("span", start, class_="line"), tag("span", until, end, class_="line")], " ")
+def _span(start: str, end: str, until: str, texts: Texts) -> Markup:
+    return join([tag("span", start, class_="line"), tag("span", texts(until, time=end), class_="line")], " ")
 
 
-def figures_section(judged: JudgedWindow) -> Markup:
+def figures_section(judged: JudgedWindow, texts: Texts) -> Markup:
     """The numbers that one looks for first."""
     stack = stack_of(judged.classes)
     keys = sum(stack.values())
-    tiles = [("messages", sum(judged.messages.values()), "", ""), ("outcomes: messages a subscription", keys, "", "")]
+    tiles = [(texts("tile.messages"), sum(judged.messages.values()), "", ""), (texts("tile.outcomes"), keys, "", "")]
     tiles += [
-        (words, stack[series], share(stack[series], keys) if stack[series] else "", series)
-        for series, words in (
-            ("violation", "violations"),
-            ("quarantined", "quarantined"),
-            ("repaired", "repaired"),
-            ("late", "late"),
-            ("in-time", "in time"),
-            ("pending", "too early to say"),
-        )
+        (texts(f"tile.{series}"), stack[series], share(stack[series], keys) if stack[series] else "", series)
+        for series in ("violation", "quarantined", "repaired", "late", "in-time", "pending")
     ]
     return tag(
         "ul",
@@ -136,93 +121,102 @@ def figures_section(judged: JudgedWindow) -> Markup:
             for words, value, part, series in tiles
         ),
         class_="tiles",
-        aria_label="Summary",
+        aria_label=texts("summary"),
     )
 
 
-def checked_section(judged: JudgedWindow) -> Markup:
+def checked_section(judged: JudgedWindow, texts: Texts) -> Markup:
     """Each violation's rule: for how many subscriptions it was checked, what was found, why it was not checked."""
     whole = len(judged.subscriptions)
-    columns = (("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
+    columns = (
+        (texts("column.rule"), ""),
+        (texts("column.checked-for"), ""),
+        (texts("column.found"), "n"),
+        (texts("column.would-mean"), "words-of"),
+    )
     rows: list[Markup] = []
     for rule in (rule for rule in RULES if rule.violation):
         skipped = {(n.topic, n.group): n.why for n in judged.not_checked if n.class_name == rule.name}
         found = judged.classes.get(rule.name, 0)
-        state, css = (f"{whole - len(skipped)} of {number(whole)}", "part") if skipped else ("all", "yes")
+        state, css = texts("checked-for.all"), "yes"
+        if skipped:
+            state, css = texts("checked-for.some", number=whole - len(skipped), all=number(whole)), "part"
         if len(skipped) == whole:
-            state, css = "none", "no"
+            state, css = texts("checked-for.none"), "no"
         rows.append(
             table_row(
                 columns,
                 (f"{rule.number}. ", tag("code", rule.name)),
                 Cell(state, f"state {css}"),
                 Cell(number(found), "n bad") if found else "0",
-                rule.meaning,
+                texts(f"meaning.{rule.name}"),
             )
         )
     return tag(
         "section",
-        tag("h2", "What was checked"),
-        table("Rules whose breach is a violation", columns, rows),
-        _unchecked(judged),
-        _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="lines warn"),
-        _lines("Rows of the window that were not judged", _not_judged(judged.not_judged)),
-        _lines("Remarks", judged.notes),
+        tag("h2", texts("section.checked")),
+        table(texts("checked.caption"), columns, rows),
+        _unchecked(judged, texts),
+        _lines("lines.gaps", [_gap(gap, texts) for gap in judged.gaps], texts, css="lines warn"),
+        _lines("lines.not-judged", _not_judged(judged.not_judged, texts), texts),
+        _lines("lines.remarks", [texts.quoted(note) for note in judged.notes], texts),
         id="checked",
     )
 
 
-def _unchecked(judged: JudgedWindow) -> Markup:
+def _unchecked(judged: JudgedWindow, texts: Texts) -> Markup:
     """The same reason for many subscriptions is shown once."""
     if not judged.not_checked:
-        return tag("p", "Every rule was checked for every subscription.", class_="fine")
+        return tag("p", texts("checked.every"), class_="fine")
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in judged.not_checked:
         reasons.setdefault((one.class_name, one.why), []).append(f"{one.topic}/{one.group}")
     items: list[Markup] = []
     for (class_name, why), subscriptions in sorted(reasons.items(), key=lambda item: _order(item[0])):
         shown = join([name(one) for one in subscriptions[:10]], ", ")
-        more = f" and {counted(len(subscriptions) - 10, 'more', 'more')}" if len(subscriptions) > 10 else ""
-        items.append(join([tag("code", class_name), " for ", shown, more, ": ", why]))
-    return _lines("Not checked", items, css="lines warn")
+        if len(subscriptions) > 10:
+            shown = texts.marked("and-more", names=shown, number=number(len(subscriptions) - 10))
+        code = tag("code", class_name)
+        items.append(texts.marked("unchecked", rule=code, subscriptions=shown, why=texts.quoted(why)))
+    return _lines("lines.unchecked", items, texts, css="lines warn")
 
 
 def _order(reason: tuple[str, str]) -> tuple[int, str, str]:
     return (BY_NAME[reason[0]].number if reason[0] in BY_NAME else len(NAMES) + 1, *reason)
 
 
-def _gap(gap: Any) -> Markup:
-    rows = "an unknown number of rows" if gap.rows is None else counted(gap.rows, "row")
-    shard = "many shards" if gap.shard < 0 else f"shard {gap.shard}"
-    return join(
-        [
-            name(f"{gap.topic}/{gap.group}"),
-            f", {shard}, {moment(gap.from_ms)} to {moment(gap.to_ms)}: {rows} of ",
-            tag("code", gap.stream),
-            f": {gap.why}",
-        ]
+def _gap(gap: Any, texts: Texts) -> Markup:
+    return texts.marked(
+        "gap",
+        subscription=name(f"{gap.topic}/{gap.group}"),
+        shard=texts("gap.shards") if gap.shard < 0 else texts("gap.shard", shard=gap.shard),
+        start=moment(gap.from_ms),
+        end=moment(gap.to_ms),
+        rows=texts("gap.rows") if gap.rows is None else texts.counted(gap.rows, "row"),
+        stream=tag("code", gap.stream),
+        why=texts.quoted(gap.why),
     )
 
 
-def _not_judged(not_judged: UnjudgedTotals) -> list[Markup]:
+def _not_judged(not_judged: UnjudgedTotals, texts: Texts) -> list[Markup]:
     """One line a table, topic and group outside of the audit."""
     lines = []
     if not not_judged.sources_counted:
-        lines.append(join(["Whose rows the databases hold is not known: only what lies in the evidence was counted."]))
-    lines += [
-        join([counted(one.rows, "row"), " of ", tag("code", one.table), " of ", name(f"{one.topic}/{one.group}")])
-        for one in not_judged.listed
-    ]
+        lines.append(texts.marked("not-judged.uncounted"))
+    for one in not_judged.listed:
+        of, table_name = name(f"{one.topic}/{one.group}"), tag("code", one.table)
+        rows = texts.counted(one.rows, "row")
+        lines.append(texts.marked("not-judged.listed", rows=rows, table=table_name, subscription=of))
     if not_judged.omitted_rows:
-        lines.append(join([counted(not_judged.omitted_rows, "row"), " of topics and groups that are not listed"]))
+        lines.append(texts.marked("not-judged.omitted", rows=texts.counted(not_judged.omitted_rows, "row")))
     return lines
 
 
-def _lines(title: str, lines: Iterable[object], *, css: str = "lines") -> Markup:
+def _lines(title: str, lines: Iterable[object], texts: Texts, *, css: str = "lines") -> Markup:
     shown = list(lines)
     if not shown:
         return Markup("")
     items = [tag("li", line) for line in shown[:LINES_MAX]]
     if len(shown) > LINES_MAX:
-        items.append(tag("li", f"{number(len(shown) - LINES_MAX)} more in result.json."))
-    return tag("div", tag("h3", title), tag("ul", *items), class_=css)
+        items.append(tag("li", texts("lines.more", number=number(len(shown) - LINES_MAX))))
+    return tag("div", tag("h3", texts(title)), tag("ul", *items), class_=css)

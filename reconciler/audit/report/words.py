@@ -15,11 +15,6 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
-def counted(value: int, one: str, many: str | None = None) -> str:
-    """ "1 key", "2 keys"."""
-    return f"{number(value)} {one if value == 1 else many or one + 's'}"
-
-
 def share(part: int, whole: int) -> str:
     """Percent, never rounded to 0 or 100 where it is not."""
     if not whole:

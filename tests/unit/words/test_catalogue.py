@@ -28,7 +28,7 @@ FACTS = facts.__name__
 #: A room of the catalogue that has parts of sentences for reconciler/words/saying.py, and no codes.
 PARTS = "words."
 #: Files of texts that are asked for by their code; the others have the sentences of facts.
-ASKED_FOR = ("console*.toml", "notices.toml")
+ASKED_FOR = ("audit_report.toml", "console*.toml", "notices.toml")
 #: A line of the catalogue: who searches a sentence sees its code before it.
 LINE = re.compile(r"""|\#.*|[a-z]+(\.[\w-]+|\."[\w ]+")+\.(en|zh)[ ]=[ ](".+"|'.+')""")
 

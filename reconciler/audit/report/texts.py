@@ -1,0 +1,63 @@
+"""The page's texts in one language, from the catalogue (reconciler/words/audit_report.toml): what people read of it.
+
+Names, codes and numbers are the same in each. Sentences of the result (why a rule was not checked, remarks, messages)
+are shown as they were written down and signed, which is in English.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from reconciler.audit.report.markup import Markup, join, tag
+from reconciler.audit.report.words import number
+from reconciler.words.catalogue import ENGLISH, LANGUAGES, sentences
+
+#: Those that a report may have.
+REPORT_LANGUAGES = tuple(LANGUAGES)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Those of one of LANGUAGES."""
+
+    language: str = ENGLISH
+    _sentences: Mapping[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sentences", _sentences_of(self.language))
+
+    def __call__(self, code: str, /, **places: object) -> str:
+        """The text of a code, its places filled."""
+        return self._sentences[code].format(**places)
+
+    def marked(self, code: str, /, **places: object) -> Markup:
+        """The same where a place is filled with an element."""
+        parts = string.Formatter().parse(self._sentences[code])
+        filled = ((text, None if name is None else places[name]) for text, name, _, _ in parts)
+        return join(part for pair in filled for part in pair if part != "")
+
+    def counted(self, value: int, what: str) -> str:
+        """ "1 key", "2 keys"."""
+        return self(f"count.{what}.one" if value == 1 else f"count.{what}.many", number=number(value))
+
+    def listed(self, parts: Iterable[str]) -> str:
+        """One after the other."""
+        return sentences(self.language)["words.between-names"].join(parts)
+
+    def fact(self, name: str) -> str:
+        """What a fact of a finding's evidence is called; one that has no text, as its name says."""
+        return self._sentences.get(f"fact.{name}", name.removesuffix("_ms").replace("_", " "))
+
+    def quoted(self, sentence: str) -> str | Markup:
+        """A sentence of the result."""
+        return sentence if self.language == ENGLISH else tag("span", sentence, lang=ENGLISH)
+
+
+@cache
+def _sentences_of(language: str) -> Mapping[str, str]:
+    """Those of the page, by what stands behind `report.`."""
+    found = sentences(language).items()
+    return {code.removeprefix("report."): text for code, text in found if code.startswith("report.")}
