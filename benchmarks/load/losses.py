@@ -123,7 +123,7 @@ class Losses:
     def _ask_status(self) -> None:
         began = time.monotonic()
         child = self._world.reconciler("status")
-        until(lambda: child.exit_code is not None, within_seconds=120, what="reconciler status", every_seconds=0.05)
+        until(lambda: child.exit_code is not None, within_seconds=600, what="reconciler status", every_seconds=0.05)
         self._status_seconds.append(round(time.monotonic() - began, 1))
         self._status_codes.add(child.exit_code or 0)
         del self._world.pids["status"]
