@@ -366,7 +366,7 @@ SUBSCRIPTION = Table(
 
 HALF = Table(
     name="reconciler_half",
-    doc="Halves of topics whose commits a query proves, as they were read or looked up: which share a business key.",
+    doc="Halves of topics whose commits a query proves, as they were seen: which share a business key.",
     columns=(
         Column("environment", "name", "Environment."),
         Column("topic", "name", "Business topic."),

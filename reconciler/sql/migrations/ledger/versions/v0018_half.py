@@ -31,7 +31,7 @@ def upgrade() -> None:
         nullable("tag_digest", DIGEST, "SHA-256 of its tag; NULL: it has none."),
         column("stored_at_ms", BIGINT, "When it was stored first, by the broker's clock."),
         sa.PrimaryKeyConstraint("environment", "topic", "unique_key", "broker"),
-        comment="Halves of topics whose commits a query proves, as look-ups saw them: which share a business key.",
+        comment="Halves of topics whose commits a query proves, as they were seen: which share a business key.",
         if_not_exists=True,  # MySQL and MariaDB commit it before the revision
         **OPTIONS,
     )
