@@ -373,7 +373,10 @@ def test_windows_beside_each_other_over_cut_copies_have_the_answers_of_windows_o
         rows[name] = sum(file["rows"] for files in found for file in files.values())
     for path in sorted(path for path in (tmp_path / "beside").glob("*/*") if path.name in JUDGED):
         assert path.read_bytes() == (tmp_path / "one by one" / path.parent.name / path.name).read_bytes()
-    assert rows_of_tables(tmp_path / "tables beside") == rows_of_tables(tmp_path / "tables one by one")
+    tables = [rows_of_tables(tmp_path / f"tables {name}") for name in rows]
+    for of in tables:  # when and from what it was read
+        del of["audit_runs"]
+    assert tables[0] == tables[1]
     assert rows["beside"] * windows < rows["one by one"] * 4
     for number, window in enumerate(sorted((tmp_path / "beside").glob("2*")), start=1):
         said = [json.loads(path.read_bytes()) for path in (window / "statement").glob("*--*.json")]
