@@ -225,3 +225,18 @@ def test_an_executor_killed_under_the_function_changes_neither_answer_nor_sessio
             name: len(planted[name]) for name in FOUND_IN_TABLES
         }
         require_tables(tmp_path / "tables", next(path.parent for path in (tmp_path / "out").glob("*/result.json")))
+
+
+@pytest.mark.nightly
+def test_executors_that_lack_a_package_are_told_under_the_function(
+    cluster: SparkCluster, generated: Path, tmp_path: Path
+) -> None:
+    bare = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    environment = {**cluster.environment, "PYSPARK_PYTHON": str(bare)}
+    with RunningAudit(tmp_path, job(cluster, generated, tmp_path), environment) as running:
+        ended = running.ended()
+    told = ended.document
+    assert (told["verdict"], told["reason"]) == ("no answer", "configuration"), told
+    assert f"pyarrow on {socket.gethostname()}" in told["message"]
+    assert "the extra audit-here" in told["message"]
+    assert (told["changed"], told["works"]) == ([], True)
