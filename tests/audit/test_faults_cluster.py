@@ -161,19 +161,23 @@ def test_executors_that_lack_a_package_are_told_before_they_work(
     assert not (tmp_path / "out").exists()
 
 
+def kill_an_executor(cluster: SparkCluster, running: RunningAudit) -> None:
+    """In the middle of the audit."""
+
+    def in_the_middle() -> list[int]:
+        running.require_running()
+        return cluster.executors()
+
+    os.kill(eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")[0], signal.SIGKILL)
+
+
 @pytest.mark.nightly
 def test_an_executor_killed_in_the_middle_changes_nothing(
     cluster: SparkCluster, generated: Path, tmp_path: Path
 ) -> None:
     eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
     with RunningAudit(tmp_path, submitted(cluster, generated, tmp_path), cluster.environment) as running:
-
-        def in_the_middle() -> list[int]:
-            running.require_running()
-            return cluster.executors()
-
-        victims = eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")
-        os.kill(victims[0], signal.SIGKILL)
+        kill_an_executor(cluster, running)
         ended = running.ended()
     if ended.exit_code == 2:  # Spark may give up; it must say so
         assert (ended.document["verdict"], ended.document["reason"]) == ("no answer", "engine")
@@ -206,12 +210,7 @@ def test_an_executor_killed_under_the_function_changes_neither_answer_nor_sessio
 ) -> None:
     eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
     with RunningAudit(tmp_path, job(cluster, generated, tmp_path), cluster.environment) as running:
-
-        def in_the_middle() -> list[int]:
-            running.require_running()
-            return cluster.executors()
-
-        os.kill(eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")[0], signal.SIGKILL)
+        kill_an_executor(cluster, running)
         ended = running.ended()
     assert ended.exit_code == 0, ended.stderr[-3000:]
     told = ended.document
