@@ -134,6 +134,11 @@ class Sweeper:
         """`workers`: on which outboxes are swept. None: one after the other."""
         self._workers = workers or OneByOne()
         self._sources = tuple(sources)
+        of_outbox: dict[int, list[int]] = {}
+        for number, source in enumerate(self._sources):
+            of_outbox.setdefault(id(source.outbox), []).append(number)
+        #: Places of the sources of each outbox.
+        self._by_outbox = list(of_outbox.values())
         self._announcer = announcer
         self._inboxes = inboxes
         self._rules = rules or SweepRules()
@@ -162,7 +167,7 @@ class Sweeper:
 
     def sweep_once(self) -> SweepReport:
         """One pass over all sources; never raises for a database or broker that is away: the report names it."""
-        swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, self._by_outbox())
+        swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, self._by_outbox)
         reports = {number: report for together in swept for number, report in together.items()}
         total = SweepReport()
         for number in sorted(reports):
@@ -175,15 +180,9 @@ class Sweeper:
         Where it comes to nothing, the source is left to the next sweep, which tells why.
         """
         total = SweepReport()
-        for report in self._workers.map(self._announce_due, self._by_outbox()):
+        for report in self._workers.map(self._announce_due, self._by_outbox):
             total = total.plus(report)
         return total
-
-    def _by_outbox(self) -> list[list[int]]:
-        of_outbox: dict[int, list[int]] = {}
-        for number, source in enumerate(self._sources):
-            of_outbox.setdefault(id(source.outbox), []).append(number)
-        return list(of_outbox.values())
 
     def _announce_due(self, numbers: Sequence[int]) -> SweepReport:
         """The sources of one outbox."""

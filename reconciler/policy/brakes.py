@@ -181,13 +181,15 @@ class CircuitBreaker:
 
     def too_many(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
         """Why the losses of a round open the breaker, alone or with those of the rounds shortly before it."""
-        both = self._together(subscription, load)
-        return self.rules.too_many(load) or self.rules.too_many(both, rounds=self.rules.rounds_together)
+        return self._too_many(load, self._together(subscription, load))
 
     def implausible(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
         """Why a round opens the breaker, by its losses or by what it found nowhere."""
         both = self._together(subscription, load)
-        return self.too_many(subscription, load) or self.rules.too_absent(both.half_asked, both.found_nowhere)
+        return self._too_many(load, both) or self.rules.too_absent(both.half_asked, both.found_nowhere)
+
+    def _too_many(self, load: RoundLoad, both: RoundLoad) -> Fact | None:
+        return self.rules.too_many(load) or self.rules.too_many(both, rounds=self.rules.rounds_together)
 
     def _together(self, subscription: Subscription, load: RoundLoad) -> RoundLoad:
         for _, earlier in self._earlier.get(subscription, ()):

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -161,24 +161,24 @@ def test_executors_that_lack_a_package_are_told_before_they_work(
     assert not (tmp_path / "out").exists()
 
 
-def kill_an_executor(cluster: SparkCluster, running: RunningAudit) -> None:
-    """In the middle of the audit."""
+def ended_without_an_executor(cluster: SparkCluster, command: Sequence[str | Path], folder: Path) -> Ended:
+    """An audit, one of whose executors is killed in the middle."""
+    eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
+    with RunningAudit(folder, command, cluster.environment) as running:
 
-    def in_the_middle() -> list[int]:
-        running.require_running()
-        return cluster.executors()
+        def in_the_middle() -> list[int]:
+            running.require_running()
+            return cluster.executors()
 
-    os.kill(eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")[0], signal.SIGKILL)
+        os.kill(eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")[0], signal.SIGKILL)
+        return running.ended()
 
 
 @pytest.mark.nightly
 def test_an_executor_killed_in_the_middle_changes_nothing(
     cluster: SparkCluster, generated: Path, tmp_path: Path
 ) -> None:
-    eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
-    with RunningAudit(tmp_path, submitted(cluster, generated, tmp_path), cluster.environment) as running:
-        kill_an_executor(cluster, running)
-        ended = running.ended()
+    ended = ended_without_an_executor(cluster, submitted(cluster, generated, tmp_path), tmp_path)
     if ended.exit_code == 2:  # Spark may give up; it must say so
         assert (ended.document["verdict"], ended.document["reason"]) == ("no answer", "engine")
         assert not (tmp_path / "out").exists()
@@ -208,10 +208,7 @@ def job(cluster: SparkCluster, generated: Path, folder: Path) -> list[str]:
 def test_an_executor_killed_under_the_function_changes_neither_answer_nor_session(
     cluster: SparkCluster, generated: Path, tmp_path: Path
 ) -> None:
-    eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
-    with RunningAudit(tmp_path, job(cluster, generated, tmp_path), cluster.environment) as running:
-        kill_an_executor(cluster, running)
-        ended = running.ended()
+    ended = ended_without_an_executor(cluster, job(cluster, generated, tmp_path), tmp_path)
     assert ended.exit_code == 0, ended.stderr[-3000:]
     told = ended.document
     assert (told["changed"], told["works"]) == ([], True), "the session is somebody else's"

@@ -102,6 +102,14 @@ def runs_of(tables: Path) -> list[str]:
     ]
 
 
+def runs_of_one_window(folder: Path, *names: str) -> list[str]:
+    """A run of the same evidence in the tables of each of these folders."""
+    evidence = day(0).write(folder / "day")
+    for name in names:
+        audit(evidence, folder / name)
+    return [run for name in names for run in runs_of(folder / name)]
+
+
 def valid_rows(session: SparkSession, tables: Path | str, into: str | None = None) -> dict[str, list[str]]:
     """Of each table, of the folder or of the catalogue, in one order."""
     names = {table: f"{into}.{table}" if into else f"parquet.`{tables}/{table}`" for table in COLUMNS}
@@ -151,10 +159,7 @@ def test_each_window_is_there_once_and_no_other_is_touched(
 def test_a_run_that_died_between_tables_is_not_seen_and_the_older_one_is(
     session: SparkSession, kind: TableFormat, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = day(0).write(tmp_path / "day")
-    for name in ("older", "newer"):
-        audit(evidence, tmp_path / name)
-    (older,), (newer,) = runs_of(tmp_path / "older"), runs_of(tmp_path / "newer")
+    older, newer = runs_of_one_window(tmp_path, "older", "newer")
     load_run(session, tmp_path / "older", older, into=into, kind=kind)
     replace = _Load._replace
 
@@ -190,10 +195,7 @@ def test_a_run_that_died_between_tables_is_not_seen_and_the_older_one_is(
 def test_of_two_runs_of_one_window_the_one_that_is_late_loses_and_says_so(
     session: SparkSession, kind: TableFormat, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = day(0).write(tmp_path / "day")
-    for name in ("mine", "theirs"):
-        audit(evidence, tmp_path / name)
-    (mine,), (theirs,) = runs_of(tmp_path / "mine"), runs_of(tmp_path / "theirs")
+    mine, theirs = runs_of_one_window(tmp_path, "mine", "theirs")
     make_valid = _Load._make_valid
 
     def after_theirs(load: _Load, *given: Any) -> None:
@@ -215,11 +217,8 @@ def test_of_two_runs_of_one_window_the_one_that_is_late_loses_and_says_so(
 def test_of_two_runs_that_become_valid_in_the_same_instant_one_does(
     session: SparkSession, kind: TableFormat, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evidence = day(0).write(tmp_path / "day")
-    names = ("mine", "theirs")
-    for name in ("earlier", *names):
-        audit(evidence, tmp_path / name)
-    (earlier,) = runs_of(tmp_path / "earlier")
+    earlier, *later = runs_of_one_window(tmp_path, "earlier", "mine", "theirs")
+    runs = dict(zip(("mine", "theirs"), later, strict=True))
     load_run(session, tmp_path / "earlier", earlier, into=into, kind=kind)
     make_valid = _Load._make_valid
     both = Barrier(2)
@@ -229,18 +228,18 @@ def test_of_two_runs_that_become_valid_in_the_same_instant_one_does(
         make_valid(load, *given)
 
     def told(name: str) -> str:
-        (run,) = runs_of(tmp_path / name)
         try:
-            load_run(session, tmp_path / name, run, into=into, kind=kind)
+            load_run(session, tmp_path / name, runs[name], into=into, kind=kind)
         except AuditError as error:
             return str(error)
         return ""
 
     monkeypatch.setattr(_Load, "_make_valid", at_once)
     with ThreadPoolExecutor(2) as threads:
-        errors = list(threads.map(told, names))
-    assert ["another run of the window" in error for error in sorted(errors)] == [False, True], errors
-    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / names[errors.index("")])
+        errors = dict(zip(runs, threads.map(told, runs), strict=True))
+    assert ["another run of the window" in error for error in sorted(errors.values())] == [False, True], errors
+    (valid,) = (name for name, error in errors.items() if not error)
+    assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / valid)
 
 
 def test_tables_of_a_catalogue_are_audited_into_tables_of_it(

@@ -30,7 +30,7 @@ from reconciler.policy.ports.rounds import PendingKey, ShardMemory
 PAGE_KEYS_MIN = 50
 #: Pending keys that a round walks through.
 SCAN_MAX = 20_000
-#: Halves of REJECTED keys that a round looks at.
+#: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
 HALVES_MAX = 10
 #: Its member sorts behind that of every other key.
 _LAST_KEY = "F" * UNIQUE_KEY_CHARACTERS_MAX
@@ -45,7 +45,6 @@ class SelectionRules:
     candidates_max: int = CANDIDATES_MAX
     #: Pending keys walked through in one round: those that the ledger knows already are skipped.
     scan_max: int = SCAN_MAX
-    #: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
     halves_max: int = HALVES_MAX
     #: fileReservedTime of the brokers.
     retention_seconds: float = RETENTION_SECONDS
