@@ -56,8 +56,13 @@ def settings_page() -> str:
         "| setting | default | meaning |",
         "|---|---|---|",
     ]
-    lines += [f"| `{name}` | {default} | {doc} |" for name, default, doc in _settings(Settings, "")]
+    lines += [f"| `{name}` | {default} | {_cell(doc)} |" for name, default, doc in _settings(Settings, "")]
     return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text in a row of a table, where a bar would end the cell."""
+    return text.replace("|", "\\|")
 
 
 def _settings(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
