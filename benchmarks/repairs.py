@@ -146,7 +146,7 @@ def make_bench(instance: ClientInstance, folder: Path) -> Bench:
             brokers=evidence, sends=RemotingBrokerRepairs(instance, english=said), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
             clock=clock, owner="one", events=events,
-            rules=RepairRules(rate_per_second=1e6, burst=1e6, repairs_max=20_000),
+            rules=RepairRules(rate_per_second=1e6, burst=1e6),
         ),
         breaker=CircuitBreaker(
             holds=ledger.holds, rules=BreakerRules(candidates_min=10**6), owner="one", clock=clock, events=events

@@ -14,7 +14,7 @@ from tests.simulation.swarm import Swarm
 _SMALL: Mapping[str, Mapping[str, Any]] = {
     "selection": {"candidates_max": 4, "scan_max": 12},
     "breaker": {"candidates_min": 2, "share": 0.05},
-    "repair": {"rate_per_second": 0.2, "burst": 2.0, "repairs_max": 8},
+    "repair": {"rate_per_second": 0.2, "burst": 2.0},
     "sweep": {"page_rows": 4, "pages_maximum": 6},
 }
 

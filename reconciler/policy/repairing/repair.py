@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import assert_never
 
 from reconciler.clock import Clock, Standstill
@@ -86,11 +87,15 @@ class RepairRules:
     verify_after_seconds: float = 5.0
     #: A repair that a brake stopped is looked at again after this.
     held_wait_seconds: float = 5.0
-    #: Rows worked on in one pass of a topic.
-    repairs_max: int = 1_000
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: fileReservedTime of the brokers.
     retention_seconds: float = RETENTION_SECONDS
+
+    @property
+    def repairs_max(self) -> int:
+        """Rows worked on in one pass of a topic: those that may be sent at once, and as many that were sent before and
+        are verified. With room for the first alone, half of the rate would be sent."""
+        return 2 * ceil(self.burst)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -266,7 +266,7 @@ def test_walk_over_many_known_keys_is_bounded_and_reaches_the_new_ones() -> None
     world = World(
         shards=1,
         selection=SelectionRules(skew_margin_seconds=0.5, candidates_max=600, scan_max=1_000),
-        repair=RepairRules(enabled=False, repairs_max=1),
+        repair=RepairRules(enabled=False, burst=1.0),
         breaker=BreakerRules(candidates_min=10),
     )
     for number in range(1_600):

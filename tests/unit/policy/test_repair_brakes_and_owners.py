@@ -100,6 +100,18 @@ def test_rate_limit_spreads_repairs() -> None:
     assert sent[-1] == 2
 
 
+def test_the_rate_is_kept_while_what_was_sent_before_is_verified() -> None:
+    world = World(shards=1, repair=RepairRules(rate_per_second=4.0, burst=20.0, verify_after_seconds=4.0))
+    process, sent = world.process(), []
+    for turn in range(20):
+        for number in range(20):
+            world.lose(20 * turn + number)
+        before = len(world.broker.ends)
+        world.rounds(process, 1)
+        sent.append(len(world.broker.ends) - before)
+    assert sent[-12:] == [20] * 12
+
+
 @pytest.mark.promise("L3")
 def test_sixteen_attempts_are_made_and_no_more() -> None:
     world = World(repair_order=END_ONLY, repair=RepairRules(held_wait_seconds=1.0))
