@@ -70,7 +70,7 @@ def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
         f'\n[[producers]]\ngroup = "{group_of(job, number)}"\ntopics = ["{job.topic}"]\noutbox_url = "{outbox}"\n'
         for number in range(options.producers)
     )
-    world.configure(job, Timing(), ledger_url=ledger, more=groups)
+    world.configure(job, Timing(interval_seconds=options.interval), ledger_url=ledger, more=groups)
     return job, ledger
 
 
@@ -107,6 +107,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=2.0, help="mean seconds between a death and the next start")
     parser.add_argument("--goal", type=float, default=60.0, help="seconds")
     parser.add_argument("--broker", default="embedded")
+    parser.add_argument("--interval", type=float, default=5.0, help="rounds.interval_seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

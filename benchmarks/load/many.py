@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -29,7 +32,7 @@ from benchmarks.load.figures import Goal, at_most, equal, percentile, report
 from benchmarks.load.job import Job
 from benchmarks.load.postgres import ask, tell
 from benchmarks.load.processes import Meter
-from benchmarks.load.world import BUSINESS_QUEUES, Timing, World, until
+from benchmarks.load.world import BUSINESS_QUEUES, RECONCILER, Timing, World, until
 from reconciler.contract.defaults import LEASE_SECONDS
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
@@ -44,6 +47,8 @@ SCRAPED_EVERY_SECONDS, LOOKED_AT_EVERY_SECONDS = 10.0, 2.0
 FIRST_ROUNDS_SECONDS = 900.0
 #: Until several processes have as many subscriptions each, or those of a dead one.
 SHARED_SECONDS = 600.0
+#: Without these no `status` is possible, and how often both are started.
+IMPORTED, ASKED = "import sqlalchemy, pydantic, redis", 5
 PULL = "PULL_MESSAGE"
 #: What PostgreSQL's log says of a statement.
 _LOGGED = ("statement: ", "execute ")
@@ -154,6 +159,18 @@ class Rest:
                 for page, waits in ((page, sorted(one.waits_ms)) for page, one in looking.items())
             },
             "without_an_answer": [failure for one in looking.values() for failure in one.failures],
+            "status": self._status(),
+        }
+
+    def _status(self) -> dict[str, float]:
+        """Processor time of `reconciler status`, in as many times that of what it cannot do without; medians."""
+        imports = [_processor_seconds([sys.executable, "-c", IMPORTED])[0] for _ in range(ASKED)]
+        asked = [_processor_seconds([RECONCILER, "status", "--config", self._world.config]) for _ in range(ASKED)]
+        processor = statistics.median(seconds for seconds, _ in asked)
+        return {
+            "processor_seconds": round(processor, 2),
+            "of_imports": round(processor / statistics.median(imports), 2),
+            "wall_seconds": round(statistics.median(wall for _, wall in asked), 1),
         }
 
     def _sections(self) -> str:
@@ -215,6 +232,15 @@ class Rest:
     def _skipped(self) -> Counter[str]:
         """Why -> lines that told of it."""
         return Counter(service_log.rounds(self._world.log("run")).skipped)
+
+
+def _processor_seconds(command: list[str | Path]) -> tuple[float, float]:
+    """Of a process from its start to its end, and how long it took."""
+    before, began = os.times(), time.monotonic()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return used, time.monotonic() - began
 
 
 def at_rest(number: int, options: argparse.Namespace) -> dict[str, Any]:

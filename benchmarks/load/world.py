@@ -51,6 +51,7 @@ POSTGRES = {
     "full_page_writes": "on",
     "shared_buffers": "512MB",
     "max_wal_size": "4GB",
+    "max_connections": "300",
 }
 #: Index files of the size that brokers have by default: those of the tests are small.
 REAL_BROKER = {

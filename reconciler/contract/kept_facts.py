@@ -88,6 +88,16 @@ TOO_MANY_SO_FAR = Code(
     left_over=Field.NUMBER,
     ceiling=Field.NUMBER,
 )
+#: Of rounds that are closer together than five seconds: those of so many seconds.
+TOO_MANY_TOGETHER = Code("hold.too-many-together", losses=Field.NUMBER, seconds=Field.NUMBER, ceiling=Field.NUMBER)
+TOO_MANY_TOGETHER_SO_FAR = Code(
+    "hold.too-many-together-so-far",
+    losses=Field.NUMBER,
+    seconds=Field.NUMBER,
+    verified=Field.NUMBER,
+    left_over=Field.NUMBER,
+    ceiling=Field.NUMBER,
+)
 TOO_ABSENT = Code("hold.too-absent", found_nowhere=Field.NUMBER, half_asked=Field.NUMBER)
 
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)

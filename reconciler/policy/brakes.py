@@ -21,7 +21,14 @@ from dataclasses import dataclass, field, replace
 from reconciler.clock import Clock
 from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import RATE_LIMIT, TOO_ABSENT, TOO_MANY, TOO_MANY_SO_FAR
+from reconciler.contract.kept_facts import (
+    RATE_LIMIT,
+    TOO_ABSENT,
+    TOO_MANY,
+    TOO_MANY_SO_FAR,
+    TOO_MANY_TOGETHER,
+    TOO_MANY_TOGETHER_SO_FAR,
+)
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
@@ -145,11 +152,13 @@ class BreakerRules:
         ceiling = self.ceiling(load.announced, rounds=rounds)
         if load.losses_expected <= ceiling:
             return None
+        counts: dict[str, float] = {"losses": load.losses, "ceiling": ceiling}
         if load.left_over:
-            return TOO_MANY_SO_FAR(
-                losses=load.losses, verified=load.verified, left_over=load.left_over, ceiling=ceiling
-            )
-        return TOO_MANY(losses=load.losses, ceiling=ceiling)
+            counts |= {"verified": load.verified, "left_over": load.left_over}
+        if rounds == 1:
+            return TOO_MANY_SO_FAR(**counts) if load.left_over else TOO_MANY(**counts)
+        counts["seconds"] = self.pace.full_rounds(rounds) * FULL_SECONDS
+        return TOO_MANY_TOGETHER_SO_FAR(**counts) if load.left_over else TOO_MANY_TOGETHER(**counts)
 
     def too_absent(self, half_asked: int, found_nowhere: int) -> Fact | None:
         """Why the share of messages that are nowhere opens the breaker; None if it does not."""

@@ -284,8 +284,15 @@ class SimulatedOutbox:
         return self._page(OutboxState.NEW, "created_at_ms", older_than_seconds, limit, after)
 
     def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
-        """Not asked: a sweep of the simulator announces whatever is due."""
-        raise NotImplementedError
+        """All or none: every row is the one group's."""
+        database = self._database
+
+        def is_due() -> bool:
+            until_ms = database.clock.now_ms() - int(older_than_seconds * 1000)
+            rows = database.rows.values()
+            return any(row.state is OutboxState.NEW and row.created_at_ms <= until_ms for row in rows)
+
+        return frozenset(producer_groups if self._call(is_due, "SELECT due rows") else ())
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None

@@ -315,6 +315,13 @@ class Sweeping:
             ),
         )
         process.spawn(self._run)
+        if world.swarm.looks_for_due_rows:
+            process.spawn(self._look)
+
+    def _look(self) -> None:
+        while True:
+            self._process.sleep(2.0)
+            self._sweeper.announce_due()
 
     def _run(self) -> None:
         while True:

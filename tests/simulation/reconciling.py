@@ -124,7 +124,7 @@ class Events:
 def _memory_of(world: World, client: SimulatedRedis) -> RedisShardMemory:
     return RedisShardMemory(
         RoundRedis(client=client),  # type: ignore[arg-type]
-        commit_generations=world.swarm.commit_generations,
+        commit_generations=world.swarm.older_sets,
         new_epoch=lambda: f"{world.kernel.dice.getrandbits(64):016x}",
     )
 
@@ -148,7 +148,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
         shards=ShardRounds(
             memory=memory,
             leases=RedisRoundLeases(
-                client, clock=process.clock, commit_generations=swarm.commit_generations,  # type: ignore[arg-type]
+                client, clock=process.clock, commit_generations=swarm.older_sets,  # type: ignore[arg-type]
             ),
             rounds=ledger.rounds, owner=process.name, lease_seconds=30.0, clock=process.clock,
             events=events,
@@ -164,7 +164,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             candidates=ledger.candidates,
             rules=SelectionRules(
                 skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds,
-                **bounds_of(swarm, "selection"),
+                **{name: swarm.pace.of_a_round(number) for name, number in bounds_of(swarm, "selection").items()},
             ),
         ),
         judge=Judge(
@@ -180,7 +180,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             clock=process.clock, owner=process.name, events=events,
         ),
         breaker=CircuitBreaker(
-            holds=ledger.holds, rules=BreakerRules(**bounds_of(swarm, "breaker")), owner=process.name,
+            holds=ledger.holds, rules=BreakerRules(pace=swarm.pace, **bounds_of(swarm, "breaker")), owner=process.name,
             clock=process.clock, events=events,
         ),
         candidates=ledger.candidates,

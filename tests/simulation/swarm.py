@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from reconciler.policy.pace import RoundPace
 from tests.simulation.faults import ASKED_FOR, FAULTS
 
 #: Releases of the broker.
@@ -58,6 +59,10 @@ SET_UPS = frozenset({"no inbox known", "inboxes kept short", "filters by SQL92",
 TROUBLES = tuple(FAULTS)
 
 
+#: Shares of histories: whose sweepers look for due rows, and whose rounds are closer together than five seconds.
+LOOK_FOR_DUE_ROWS, OFTEN = 0.2, 0.1
+
+
 @dataclass(kw_only=True)
 class Swarm:
     """Parameters of one history; times in seconds."""
@@ -88,11 +93,23 @@ class Swarm:
     workers: int = 1
     #: Several requests to brokers are on their way at the same time.
     asks_at_once: bool = False
+    #: Between two sweeps rows that became due are looked for.
+    looks_for_due_rows: bool = False
     troubles: dict[str, float] = field(default_factory=dict)
 
     def of(self, trouble: str) -> float:
         """Strength; 0 is off."""
         return self.troubles.get(trouble, 0.0)
+
+    @property
+    def pace(self) -> RoundPace:
+        """What numbers of rounds, and of a round, are worth."""
+        return RoundPace(interval_seconds=self.round_interval)
+
+    @property
+    def older_sets(self) -> int:
+        """Older commit sets that Redis keeps."""
+        return self.pace.rounds(self.commit_generations)
 
     @property
     def load_seconds(self) -> float:
@@ -157,6 +174,10 @@ def draw(
     swarm.clocks_differ = dice.random() < 0.5 and only is None
     swarm.workers = 4 if always & SET_UPS and seed % 2 else 1
     swarm.asks_at_once = bool(seed % 2)
+    if only is None and not always:  # the others are what they were
+        swarm.looks_for_due_rows = dice.random() < LOOK_FOR_DUE_ROWS
+        if dice.random() < OFTEN:
+            swarm.round_interval = pick((1.0, 2.0))
     return swarm
 
 

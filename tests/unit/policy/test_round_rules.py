@@ -10,11 +10,13 @@ from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.policy.brakes import CircuitBreaker, RoundLoad
+from reconciler.policy.events import BreakerOpened
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.wiring.history import history_generations
 from reconciler.wiring.round_rules import breaker_rules, commit_generations, selection_rules
+from reconciler.words import said
 from tests.contract.ledger.shards import QUEUE
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
@@ -93,12 +95,17 @@ class Braked:
     def is_open(self) -> bool:
         return HoldKind.BREAKER in self.world.ledger.holds.active(ENVIRONMENT).get(TOPIC, {})
 
-    def round(self, losses: float, *, nowhere: int = 0) -> None:
+    def round(self, losses: float, *, nowhere: int = 0, left_over: int = 0) -> None:
         """As ReconcileRound does it."""
         self.world.clock.advance(self.interval_seconds)
         began = self.world.clock.monotonic_seconds()
         load = RoundLoad(
-            announced=0, left_over=0, verified=10_000, losses=round(losses), half_asked=nowhere, found_nowhere=nowhere
+            announced=0,
+            left_over=left_over,
+            verified=10_000,
+            losses=round(losses),
+            half_asked=nowhere,
+            found_nowhere=nowhere,
         )
         self.breaker.ceiling(self.of, load)
         self.breaker.open_if(self.of, self.breaker.implausible(self.of, load))
@@ -114,6 +121,23 @@ def test_as_many_losses_a_second_open_the_breaker(interval_seconds: float, a_sec
     for _ in range(round(20 / interval_seconds)):
         braked.round(a_second * interval_seconds)
     assert braked.is_open == opens
+
+
+@pytest.mark.parametrize(
+    ("interval_seconds", "left_over", "said_of_it"),
+    [
+        (1.0, 0, "1250 new losses in the rounds of 5 s: more than 1000"),
+        (2.0, 0, "1500 new losses in the rounds of 6 s: more than 1200"),
+        (2.0, 30, "1500 new losses in the rounds of 6 s among 30000 verified keys, with 30 to go: more than 1200"),
+    ],
+)
+def test_the_breaker_says_of_rounds_that_are_judged_together_how_many_seconds_they_are(
+    interval_seconds: float, left_over: int, said_of_it: str
+) -> None:
+    braked = Braked(interval_seconds)
+    while not braked.is_open:
+        braked.round(250 * interval_seconds, left_over=left_over)
+    assert [said(opened.reason) for opened in braked.world.events.of(BreakerOpened)] == [said_of_it]
 
 
 @pytest.mark.parametrize("interval_seconds", INTERVALS)
