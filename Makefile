@@ -189,8 +189,10 @@ load-sql: setup ## the full path with PostgreSQL as fast as it goes, for SECONDS
 	$(BIN)/python -m benchmarks.load.sql --seconds $(SECONDS) $(OPTIONS) --out benchmarks/results/load-sql.json
 
 load-many: SUBSCRIPTIONS = 5 50
-load-many: setup ## subscriptions at rest, SUBSCRIPTIONS='5 50', some minutes each: what nothing costs
-	$(BIN)/python -m benchmarks.load.many --subscriptions $(SUBSCRIPTIONS) --out benchmarks/results/load-many.json
+load-many: RATE = 0
+load-many: setup ## subscriptions at rest, SUBSCRIPTIONS='5 50', some minutes each: what nothing costs; RATE=1: ids per second of each
+	$(BIN)/python -m benchmarks.load.many --subscriptions $(SUBSCRIPTIONS) --rate $(RATE) \
+		--out benchmarks/results/load-many$(if $(filter-out 0,$(RATE)),-ids).json
 
 load-dead: setup ## producers that die between commit and END, default settings: seconds from commit to effect
 	$(BIN)/python -m benchmarks.load.dead --out benchmarks/results/load-dead.json

@@ -7,6 +7,9 @@ with `--bare` it has none of them.
 
 `--processes 2` has so many `run`, bare, which share the subscriptions. At the end one is killed: how long until the
 others have what it had.
+
+`--rate 1`, bare, announces one id per second of each subscription and records it as consumed: what subscriptions cost
+that are not at rest.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,10 @@ from benchmarks.load.job import Job
 from benchmarks.load.postgres import ask, tell
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import BUSINESS_QUEUES, RECONCILER, Timing, World, until
+from checkback_consumers.recorder import CommitRecorder
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.remoting import RemotingAnnouncements
+from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.defaults import LEASE_SECONDS
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
@@ -59,6 +67,54 @@ def topics(job: Job, number: int) -> list[str]:
     return [job.topic, *(f"{job.topic}_{n}" for n in range(1, number))]
 
 
+class Traffic:
+    """Ids of every topic, announced and recorded as consumed by a thread of its own."""
+
+    def __init__(self, job: Job, topics: list[str], rate: float) -> None:
+        """`rate`: ids per second of each topic."""
+        self._job, self._topics, self._rate = job, topics, rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic")
+        self.ids = 0
+        self.failures: list[str] = []
+
+    def begin(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Returns when the thread has ended."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        job = self._job
+        route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
+        with ExitStack() as stack:
+            instance = stack.enter_context(ClientInstance(job.name_servers))
+            announcer = Announcer(RemotingAnnouncements(job.producer_group, instance), route)
+            recorder = stack.enter_context(
+                CommitRecorder.open(
+                    job.redis_url, environment=job.environment, group=job.consumer_group, topics=self._topics,
+                    shards=job.shards,
+                )
+            )  # fmt: skip
+            began = time.monotonic()
+            while not self._stop.is_set():
+                due = int((time.monotonic() - began) * self._rate * len(self._topics))
+                for number in range(self.ids, due):
+                    self._send(announcer, recorder, self._topics[number % len(self._topics)], job.key(number))
+                    self.ids = number + 1
+                self._stop.wait(0.05)
+
+    def _send(self, announcer: Announcer, recorder: CommitRecorder, topic: str, key: str) -> None:
+        announced = AnnouncedKey(unique_key=key, tag=None, committed_at_ms=int(time.time() * 1_000))
+        told = announcer.announce(topic, self._job.producer_group, [announced])
+        if told.error is not None:
+            self.failures.append(str(told.error))
+        recorder.record(topic, key)
+
+
 class Rest:
     """One run of so many subscriptions."""
 
@@ -67,6 +123,7 @@ class Rest:
         self._console, self._metrics = free_port(), free_port()
         assert world.postgres is not None
         self._server = world.postgres
+        self._traffic: Traffic | None = None
         self._ledger = world.postgres.create_database("ledger")
         self._job = Job(
             folder=str(world.folder), name_servers=world.name_servers, redis_url=world.redis.url, run=world.run,
@@ -97,7 +154,17 @@ class Rest:
             lambda: len(self.owners()) == len(self._runs) and max(self.owners().values()) <= most,
             within_seconds=SHARED_SECONDS, what="as many subscriptions for each process", every_seconds=1.0,
         )  # fmt: skip
+        if self._options.rate:
+            self._traffic = Traffic(self._job, topics(self._job, self._number), self._options.rate)
+            self._traffic.begin()
         time.sleep(self._options.settle)
+
+    def end(self) -> list[str]:
+        """Ends the traffic; what went wrong with it."""
+        if self._traffic is None:
+            return []
+        self._traffic.end()
+        return self._traffic.failures
 
     def owners(self) -> Counter[str]:
         """Subscriptions by the process that has the lease of their first shard."""
@@ -128,10 +195,12 @@ class Rest:
         meter, stop = Meter(self._world.pids), threading.Event()
         looking = {} if self._options.bare else self._looking(stop)
         before, skipped, began = self._counts(), self._skipped(), time.monotonic()
+        ids = self._traffic.ids if self._traffic else 0
         meter.start()
         time.sleep(self._options.seconds)
         took = time.monotonic() - began
         counted, cores = self._counts() - before, meter.cores(took)
+        ids = self._traffic.ids - ids if self._traffic else 0
         stop.set()
         for one in looking.values():
             one.join()
@@ -142,6 +211,7 @@ class Rest:
         return {
             "subscriptions": self._number,
             "seconds": round(took, 1),
+            "ids_a_second_a_subscription": round(ids / took / self._number, 2),
             "cores_by_process": {name: cores[name] for name in (*self._runs, "redis", "broker", "postgres")},
             "subscriptions_by_process": sorted(self.owners().values()),
             "resident_mib": meter.resident_mib["run"],
@@ -248,7 +318,11 @@ def at_rest(number: int, options: argparse.Namespace) -> dict[str, Any]:
     with World(broker="counted", postgres=True) as world:
         rest = Rest(world, number, options)
         rest.begin()
-        return {**rest.figures(), "taken_over_seconds": rest.taken_over_seconds()}
+        try:
+            figures = {**rest.figures(), "taken_over_seconds": rest.taken_over_seconds()}
+        finally:
+            failures = rest.end()
+        return {**figures, "failed_announcements": failures[:20]}
 
 
 def goals_of(runs: list[dict[str, Any]], options: argparse.Namespace) -> list[Goal]:
@@ -258,15 +332,17 @@ def goals_of(runs: list[dict[str, Any]], options: argparse.Namespace) -> list[Go
     few, many = runs[0], runs[-1]
     more = many["subscriptions"] / few["subscriptions"]
     rows = max(run["rows_a_minute_a_subscription"] for run in runs)
+    rows_most = 16 * 60 / options.interval if options.rate else 16 * 1.5 * 60 / rest_seconds
     goals = [
-        at_most("rows a minute and subscription", rows, 16 * 1.5 * 60 / rest_seconds),
+        at_most("rows a minute and subscription", rows, rows_most),
+        equal("failed announcements", [failure for run in runs for failure in run["failed_announcements"]], []),
         equal("rounds skipped at rest", [run["turns_skipped"] for run in runs if run["turns_skipped"]], []),
         at_most("pulls a second and queue", max(run["pulls_a_second_a_queue"] for run in runs), 1.0),
         at_most("other requests a second", max(run["other_requests_a_second"] for run in runs), 200.0),
     ]
     if taken := [run["taken_over_seconds"] for run in runs if run["taken_over_seconds"] is not None]:
         goals.append(at_most("seconds until a dead process is replaced", max(taken), 2 * LEASE_SECONDS))
-    if more > 1:
+    if more > 1 and not options.rate:
         goals.append(at_most("processor of many, as many times that of few", _times(few, many), more / 2))
     return goals
 
@@ -285,8 +361,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bare", action="store_true", help="without history, notifier, metrics and console")
     parser.add_argument("--out", type=Path, default=None, help="file that keeps the figures")
     parser.add_argument("--processes", type=int, default=1, help="`run` that share the subscriptions, bare")
+    parser.add_argument("--rate", type=float, default=0.0, help="ids per second of each subscription; 0: at rest")
     options = parser.parse_args(arguments)
-    options.bare = options.bare or options.processes > 1
+    options.bare = options.bare or options.processes > 1 or options.rate > 0
     runs = []
     for number in options.subscriptions:
         runs.append(at_rest(number, options))

@@ -27,6 +27,8 @@ CHINESE = {
 }
 #: The switches of the theme's colours, which mkdocs.yml names in English.
 CHINESE_SWITCHES = {"Light": "浅色", "Dark": "深色", "As the system": "跟随系统"}
+#: The heading of an index whose pages are for readers who doubt or take part: their tab is shown beside these pages alone.
+EVIDENCE = "Evidence"
 #: Where the site has the files of the repository outside docs that pages link.
 REPOSITORY = "repository/"
 PICTURES = (".svg", ".webp", ".png")
@@ -170,13 +172,16 @@ def _language_of(page: Page) -> str:
 
 
 _navigations: dict[str, Navigation] = {}
+#: Without the tab of evidence.
+_main: dict[str, Navigation] = {}
 _english: dict[str, str] = {}
 _palettes: dict[str, list[dict[str, Any]]] = {}
 
 
 def on_nav(nav: Navigation, **_: object) -> Navigation:
-    """One navigation a language."""
+    """One navigation per language, with and without the tab of evidence."""
     _navigations.clear()
+    _main.clear()
     for tree in nav.items:
         if not isinstance(tree, Section):
             raise PluginError(f"no tree of a language: {tree}")
@@ -189,6 +194,7 @@ def on_nav(nav: Navigation, **_: object) -> Navigation:
             if after is not None:
                 after.previous_page = before
         _navigations[tree.title] = Navigation(list(tree.children), pages)
+        _main[tree.title] = Navigation([item for item in tree.children if item.title != EVIDENCE], pages)
     return nav
 
 
@@ -198,7 +204,8 @@ def on_page_context(context: dict[str, Any], page: Page, config: MkDocsConfig, *
     config.theme["language"] = language
     config.theme["palette"] = _palettes[language]
     config.update(CHINESE if language == "zh" else _english)
-    context["nav"] = _navigations[language]
+    is_evidence = any(section.title == EVIDENCE for section in page.ancestors)
+    context["nav"] = (_navigations if is_evidence else _main)[language]
     config.extra["scope"] = context["base_url"]
     context["base_url"] = os.path.relpath(TREES[language] or ".", os.path.dirname(page.file.dest_uri) or ".")
     config.extra["alternate"] = [

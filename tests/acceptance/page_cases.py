@@ -413,19 +413,25 @@ def own_tests(page: str, world: World) -> None:
 AS_BROKERS_COME = {"transactionCheckInterval": "60000", "transactionTimeOut": "6000", "transactionCheckMax": "15"}
 
 
+def as_narrow_as_a_page(beginning: Beginning) -> Beginning:
+    """Commands print records in place of tables that a page would cut at its edge."""
+    beginning.variables = {**beginning.variables, "COLUMNS": "100"}
+    return beginning
+
+
 def real_broker(page: str, world: World) -> None:
     cluster = world.real_cluster()
     broker = cluster.broker()
     broker.update_config(**AS_BROKERS_COME)
     try:
-        run_page(page, world.repository("/tmp/real-broker", broker_port=cluster.name_server.port))
+        run_page(page, as_narrow_as_a_page(world.repository("/tmp/real-broker", broker_port=cluster.name_server.port)))
     finally:
         broker.update_config(**QUICK)
     assert not (world.folder / "tutorial").exists()
 
 
 def first_loss(page: str, world: World) -> None:
-    run_page(page, world.repository("/tmp/tutorial", broker_port=free_port(neighbours=(-2,))))
+    run_page(page, as_narrow_as_a_page(world.repository("/tmp/tutorial", broker_port=free_port(neighbours=(-2,)))))
     assert not (world.folder / "tutorial").exists()
 
 

@@ -57,6 +57,19 @@ def test_subscriptions_at_rest_store_few_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.redis
+def test_subscriptions_with_an_id_per_second_each_miss_none_and_leave_a_row_per_round(tmp_path: Path) -> None:
+    figures = run(
+        *("load.many", "--subscriptions", "2", "--rate", "1", "--bare", "--interval", "1", "--seconds", "10"),
+        *("--settle", "1"),
+        out=tmp_path / "many.json",
+    )
+    (one,) = figures["runs"]
+    assert one["ids_a_second_a_subscription"] > 0
+    assert one["rows_a_minute_a_subscription"] > 0
+
+
+@pytest.mark.nightly
 def test_the_overview_of_five_hundred_subscriptions_stays_within_its_limit(tmp_path: Path) -> None:
     figures = run("overview", "--repeat", "5", out=tmp_path / "overview.json")
     assert set(figures["processor_ms"]) == {"few calm", "many calm", "many, some troubled"}

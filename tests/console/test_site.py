@@ -94,6 +94,8 @@ SEARCHED = {
         "pytest": "how-to/testing",
         "alembic": "how-to/fastapi",
         "FastAPI lifespan": "how-to/fastapi",
+        "Celery": "how-to/celery",
+        "capacity": "reference/capacity",
         "Java": "how-to/other-languages",
         "exit code 3": "reference/exit-codes",
     },
@@ -103,6 +105,7 @@ SEARCHED = {
         "术语表": "glossary",
         "msgId": "glossary",
         "卸载": "how-to/procedures",
+        "容量规划": "reference/capacity",
     },
 }
 
@@ -134,6 +137,16 @@ def test_the_side_bar_has_the_groups_of_the_index_and_the_headings_of_the_pages(
         assert re.search(rf"> {group} <", bar), (page, group)
         assert bar.count(f"> {title} <") > 0, (page, title)
         assert re.search(rf"<h1[^>]*>{title}<", content)
+
+
+def test_evidence_is_no_tab_of_the_pages_for_users_and_one_beside_its_own(site: Path) -> None:
+    tabs = {
+        page: re.findall(r'class="md-tabs__link">\s*([^<]+?)\s*<', (site / page).read_text(encoding="utf-8"))
+        for page in ("index.html", "how-to/sending.html", "reference/holes.html")
+    }
+    assert "Evidence" in tabs["reference/holes.html"]
+    assert tabs["index.html"] == tabs["how-to/sending.html"] == tabs["reference/holes.html"][:-1]
+    assert 'href="reference/holes.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_no_page_is_wider_than_a_telephone(chromium: Browser, site: Path) -> None:

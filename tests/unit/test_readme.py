@@ -28,8 +28,8 @@ def test_lines_of_the_demo_are_those_that_it_prints() -> None:
     assert all(MEANINGS[name.replace(" ", "_")] == meaning for name, meaning in shown)
 
 
-def test_costs_are_those_of_the_page_that_measures_them() -> None:
-    page = (ROOT / "docs/explanation/costs.md").read_text()
+def test_costs_are_those_of_the_pages_that_measure_them() -> None:
+    page = "\n".join((ROOT / f"docs/{name}.md").read_text() for name in ("explanation/costs", "reference/capacity"))
     figures = re.findall(r"\d[\d ]*\d(?:\.\d+)?|\d(?:\.\d+)?", block("costs"))
     assert len(figures) > 15
     assert not [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)", page)]
