@@ -27,6 +27,10 @@ WAITS_FOR_PUT_BACK = Code("repair.waits-for-put-back")
 WAITS_FOR_EFFECT = Code("repair.waits-for-effect")
 WAITS_FOR_WORKERS = Code("repair.waits-for-workers")
 NO_OUTBOX = Code("repair.no-outbox")
+#: Of a message that only a row of the business proves lost: a producer could still answer its broker.
+PRODUCER_CONNECTED = Code("repair.producer-connected", group=Field.NAME, broker=Field.NAME)
+PRODUCERS_UNKNOWN = Code("repair.producers-unknown", group=Field.NAME, broker=Field.NAME)
+PRODUCERS_AWAY = Code("repair.producers-away", group=Field.NAME, broker=Field.NAME)
 UNREAD_VERDICT = Code("repair.unread-verdict", group=Field.NAME, damage=Field.TEXT)
 #: Where each group is that lacks the effect.
 POSITION = Code("repair.position", group=Field.NAME, verdict=Field.NAME)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from reconciler.clock import Standstill
 from reconciler.contract.answers import INDEX_BEHIND, INDEX_WITHOUT_PROBE, LEFT_THE_ROUTE, NOT_INDEXING
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
@@ -29,6 +30,7 @@ from reconciler.policy.evidence import (
     Lookup,
     OutboxRow,
     Presence,
+    ProducerLook,
     QueuePosition,
     StoredMessage,
     TransactionState,
@@ -101,6 +103,7 @@ class RemotingBrokerEvidence:
         )
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
         self._filters: dict[Subscription, tuple[FilterKind, float]] = {}
+        self._looks = Standstill(instance.clock)
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
@@ -282,6 +285,25 @@ class RemotingBrokerEvidence:
         if facts is None:
             return _UNKNOWN_WAIT_SECONDS
         return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
+
+    def producers_of(self, half: StoredMessage) -> ProducerLook:
+        """GET_PRODUCER_CONNECTION_LIST of the half's broker, each time: it asks those that are connected to itself. Up
+        to 4.2 none is asked."""
+        facts, address = self._facts(half.real_topic, half.broker), self._address(half)
+        if facts is None or address is None:
+            return ProducerLook(is_connected=None)
+        if not facts.has_check_back:
+            return ProducerLook(is_connected=False)
+        try:
+            is_connected = self._admin.has_producer(address, half.producer_group)
+        except ReconcilerError:
+            return ProducerLook(is_connected=None)
+        intervals = self._intervals(address)
+        return ProducerLook(
+            is_connected=is_connected,
+            away_seconds=self._looks.seconds((half.broker, half.producer_group), is_connected),
+            interval_seconds=facts.transaction_check_interval_seconds if intervals is None else intervals[1],
+        )
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
         """Age at which an open half would have a put-back copy; None if the half's broker cannot tell.

@@ -384,6 +384,18 @@ class HalfQuestions:
     never_after_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerLook:
+    """Whether a producer of a half's group is connected to the half's broker, and could answer its question."""
+
+    #: None: the broker does not tell.
+    is_connected: bool | None
+    #: For how long none was there, at each look of this process.
+    away_seconds: float = 0.0
+    #: Time between two rounds of questions.
+    interval_seconds: float = 0.0
+
+
 class EndOutcome(StrEnum):
     """What a two-way END_TRANSACTION (or a republish) answered, grouped by what follows."""
 

@@ -84,6 +84,8 @@ class TopicPlan:
     shards: int = SHARDS_DEFAULT
     #: The ladder of the topic's repairs; subscriptions of one topic share it.
     repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT
+    #: What a row of the business proves lost is sent again. No setting says so yet.
+    sends_by_query: bool = False
 
     @property
     def grace_period_seconds(self) -> float:

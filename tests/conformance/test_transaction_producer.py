@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from reconciler.clock import ManualClock
 from reconciler.errors import BrokerRefused
+from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_producer import (
     LocalTransactionState,
@@ -19,6 +21,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.conformance.steps import Steps
 from tests.polling import eventually
+from tests.unit.policy.fake_broker import FakeBroker
 
 State = LocalTransactionState
 Answer = Callable[[], State | None]
@@ -105,8 +108,12 @@ def test_the_group_is_registered_before_its_first_half_and_leaves(steps: Steps) 
     topic = steps.target.new_topic("tx_group")
     group = f"PG_{topic}"
     address = steps.target.broker
+    half = FakeBroker(ManualClock(), name=steps.target.broker_name).send_half("K", topic=topic, group=group)
+    evidence = RemotingBrokerEvidence(steps.instance, skew_margin_seconds=10.0)
     assert steps.admin.producer_connections(address, group) == []
+    assert evidence.producers_of(half).is_connected is False
     with producer(steps, topic, Listener(lambda: State.COMMIT)):
+        assert evidence.producers_of(half).is_connected is steps.expect.has_half_topic
         (connection,) = steps.admin.producer_connections(address, group)
         assert connection.client_id == steps.instance.client_id
         assert connection.language == "PYTHON"

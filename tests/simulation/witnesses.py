@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from reconciler.clock import Standstill
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.evidence import brokers, watermark
@@ -469,6 +470,9 @@ class _AdminSeen:
         broker = self._cluster.at(address)
         return int(ask(self._process, broker, lambda: broker.producers.get(group, 0), "GET_PRODUCER_CONNECTION_LIST"))
 
+    def has_producer(self, address: str, group: str) -> bool:
+        return self.producer_connections(address, group) > 0
+
 
 class SimulatedEvidence(RemotingBrokerEvidence):
     """The product's witness for everything that brokers know."""
@@ -506,5 +510,6 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_configs": configs,
             "_producers": {},
             "_filters": {},
+            "_looks": Standstill(process.clock),
         }
         self.__dict__.update(fields)

@@ -15,6 +15,7 @@ from reconciler.policy.evidence import (
     HalfQuestions,
     Lookup,
     OutboxRow,
+    ProducerLook,
     QueuePosition,
     StoredMessage,
     Watermark,
@@ -47,6 +48,7 @@ class MeasuredBrokerEvidence:
         )
         self.is_past_check: Callable[[StoredMessage], bool | None] = brokers.is_past_check
         self.check_back_of: Callable[[StoredMessage], HalfQuestions | None] = brokers.check_back_of
+        self.producers_of: Callable[[StoredMessage], ProducerLook] = brokers.producers_of
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int

@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import (
+    BUSINESS_ROLLED_BACK,
+    BUSINESS_UNKNOWN,
+    NO_BUSINESS_ROW,
+    SIBLINGS,
+    SIBLINGS_UNKNOWN,
+)
 from reconciler.errors import InvariantViolation
-from reconciler.policy.commit_query import Siblings, digest_of, is_committed
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, Siblings, digest_of, is_committed
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F
 from reconciler.policy.ports.evidence import CommitQueries
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
+
+#: Messages of one business key that a reason names.
+SIBLINGS_NAMED_MAX = 5
 
 
 class BusinessWitness:
@@ -63,6 +74,23 @@ class BusinessWitness:
             topic.topic,
             [_half(copy, digests.get(key), stored_at_ms=copy.store_timestamp_ms) for key, copy in found.items()],
         )
+
+
+def sibling_doubt(siblings: Siblings | None) -> Fact | None:
+    """Why a committed row may be another message's: a try that failed leaves a half, too. None: it is this one's."""
+    if siblings is None or not siblings.are_known:
+        return SIBLINGS_UNKNOWN()
+    if not siblings.unique_keys:
+        return None
+    names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
+    return SIBLINGS(number=len(siblings.unique_keys), unique_keys=names)
+
+
+def why_not_committed(business: BusinessAnswer) -> Fact:
+    """What the business says in place of a commit."""
+    if business.why is not None:
+        return BUSINESS_UNKNOWN(why=business.why)
+    return BUSINESS_ROLLED_BACK() if business.state is BusinessState.ROLLED_BACK else NO_BUSINESS_ROW()
 
 
 def _noted(files: Iterable[CaseFile], digests: Mapping[str, bytes]) -> Iterable[NotedHalf]:

@@ -26,6 +26,7 @@ from reconciler.policy.evidence import (
     InboxRow,
     Lookup,
     OutboxRow,
+    ProducerLook,
     QueuePosition,
     Recorded,
     StoredMessage,
@@ -59,6 +60,7 @@ class Question(StrEnum):
     FILTER_KIND = "filter"
     PARKED_COPIES = "parked copies"
     COMMIT_QUERY = "commit query"
+    PRODUCERS = "producers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +132,8 @@ class CaseFile(ABC):
     business: BusinessAnswer | None = None
     #: Messages that the row may be of as well.
     siblings: Siblings | None = None
+    #: Broker that has a half -> who could answer its question about it.
+    producers: Mapping[str, ProducerLook] | None = None
 
     @abstractmethod
     def not_before_ms(self, question: Question) -> int:

@@ -16,6 +16,7 @@ from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
 from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.business import BusinessWitness
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
+from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.asked import Asked, heard
 from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, Horizon, InboxEvidence, OutboxEvidence
@@ -236,6 +237,9 @@ class Witnesses:
             case Question.CONSUME_MODE:
                 found = {p.group: self._brokers.consume_mode(p.subscription) for p in file.plans_asked(question)}
                 return file.with_group_answers("consume_mode", found)
+            case Question.PRODUCERS:
+                halves = newest_per_broker(file.own_halves.records if file.own_halves is not None else ())
+                return replace(file, producers={of: self._brokers.producers_of(half) for of, half in halves.items()})
             case Question.FILTER_KIND:
                 kinds = {plan.group: self._brokers.filter_kind(plan.subscription) for plan in file.plans}
                 return file.with_group_answers("filter_kind", kinds)

@@ -13,8 +13,6 @@ from reconciler.clock import Backoff
 from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import YOUNG as TRANSACTION_MAY_RUN
 from reconciler.contract.reasons import (
-    BUSINESS_ROLLED_BACK,
-    BUSINESS_UNKNOWN,
     BY_SQL92,
     CHECK_BACK,
     CONSUMED,
@@ -33,7 +31,6 @@ from reconciler.contract.reasons import (
     KEPT_TOO_SHORT,
     LAGGING,
     MODE_UNKNOWN,
-    NO_BUSINESS_ROW,
     NO_COPY,
     NO_KEY_COPY,
     NO_OWN_COPY,
@@ -55,8 +52,6 @@ from reconciler.contract.reasons import (
     ROLLED_BACK,
     ROLLED_BACK_WRONGLY,
     SEEN_LATE,
-    SIBLINGS,
-    SIBLINGS_UNKNOWN,
     UNDER_REPAIR,
     UNPROVED,
     WITHOUT_INBOX,
@@ -65,8 +60,9 @@ from reconciler.contract.reasons import (
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState, Siblings, is_committed
+from reconciler.policy.commit_query import BusinessAnswer, is_committed
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
+from reconciler.policy.inquiry.business import sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -102,8 +98,6 @@ SQL92_WAIT_SECONDS = 3600.0
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
 #: Losses that a half, or a parked one, shows.
 _OF_HALVES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED})
-#: Messages of one business key that a reason names.
-SIBLINGS_NAMED_MAX = 5
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
 #: Wait before the databases are asked whether what a closed key lacked is there after all.
@@ -352,25 +346,16 @@ def _row_of_business(suspect: Suspect) -> Answer:
     if suspect.business is None:
         return Question.COMMIT_QUERY
     if is_committed(suspect.business):
-        return _of_one_message(suspect.siblings)
+        doubt = sibling_doubt(suspect.siblings)
+        return None if doubt is None else _unknown(doubt, Undecided.SET_UP)
     return _not_committed(suspect.business, suspect.plan)
 
 
-def _of_one_message(siblings: Siblings | None) -> Judgement | None:
-    """A row proves that some message of its key was committed: a try that failed leaves a half, too."""
-    if siblings is None or not siblings.are_known:
-        return _unknown(SIBLINGS_UNKNOWN(), Undecided.SET_UP)
-    if not siblings.unique_keys:
-        return None
-    names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
-    return _unknown(SIBLINGS(number=len(siblings.unique_keys), unique_keys=names), Undecided.SET_UP)
-
-
 def _not_committed(business: BusinessAnswer, plan: SubscriptionPlan) -> Judgement:
+    reason = why_not_committed(business)
     if business.why is not None:
         is_of_time = business.why.code is TRANSACTION_MAY_RUN
-        return _unknown(BUSINESS_UNKNOWN(why=business.why), None if is_of_time else Undecided.WITNESS)
-    reason = BUSINESS_ROLLED_BACK() if business.state is BusinessState.ROLLED_BACK else NO_BUSINESS_ROW()
+        return _unknown(reason, None if is_of_time else Undecided.WITNESS)
     if plan.reads_halves:
         # A half was sent before its transaction ended, and most without a row were rolled back: it is asked for again.
         return Judgement(verdict=Verdict.REJECTED, reason=reason)

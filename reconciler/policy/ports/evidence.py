@@ -15,6 +15,7 @@ from reconciler.policy.evidence import (
     InboxRow,
     Lookup,
     OutboxRow,
+    ProducerLook,
     QueuePosition,
     Recorded,
     SendAnswer,
@@ -102,6 +103,11 @@ class BrokerEvidence(Protocol):
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """How long the half's broker goes on asking about it. None: the broker's configuration was not answered."""
+        ...
+
+    def producers_of(self, half: StoredMessage) -> ProducerLook:
+        """Whether a producer of the half's group is connected to its broker, asked now: nothing is remembered but since
+        when none was."""
         ...
 
     def committed_copies(

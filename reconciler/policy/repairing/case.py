@@ -80,6 +80,9 @@ class RepairStep:
     halves: tuple[StoredMessage, ...] = ()
     groups: tuple[str, ...] = ()
     rows: tuple[Repair, ...] = ()
+    #: What the send rests on where no outbox has it: a row of the business. `halves` are those that brokers may still
+    #: ask about: no producer may be there that could answer.
+    commit: Commit | None = None
     #: True: decide again at once, the claim is kept.
     goes_on: bool = False
 
@@ -125,7 +128,10 @@ class RepairCase(CaseFile):
     def before_a_send(self, repair: Repair) -> RepairCase:
         """The file of a repair that is SENDING now: what brokers answered may change by the send and is asked again."""
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
-        return replace(self, repair=repair, copies=None, halves=None, parked=None, of_group=of_group)
+        return replace(
+            self, repair=repair, copies=None, halves=None, parked=None, business=None, siblings=None, producers=None,
+            of_group=of_group,
+        )  # fmt: skip
 
     @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:

@@ -28,6 +28,9 @@ from reconciler.contract.kept_facts import (
     NOTHING_TO_SEND,
     POSITION,
     POSITIONS,
+    PRODUCER_CONNECTED,
+    PRODUCERS_AWAY,
+    PRODUCERS_UNKNOWN,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
     SENT_LATE,
@@ -40,12 +43,14 @@ from reconciler.contract.kept_facts import (
     WITHDRAWS,
     WOULD_REACH,
 )  # fmt: skip
-from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY
+from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY, PARKED_UNKNOWN
 from reconciler.contract.row_rules import FINISHED_REPAIRS, is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.evidence import EndOutcome, Lookup, SendAnswer, StoredMessage
+from reconciler.policy.commit_query import is_committed
+from reconciler.policy.evidence import Commit, EndOutcome, Lookup, SendAnswer, StoredMessage
+from reconciler.policy.inquiry.business import sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -181,7 +186,9 @@ def open_halves(case: RepairCase) -> tuple[StoredMessage, ...]:
 
 
 def _open(case: RepairCase) -> Question | RepairStep:
-    refused = _too_often(case) or _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
+    by_query = case.topic.sends_by_query
+    unproved = None if by_query else _commit_unproved(case)
+    refused = _too_often(case) or unproved or _verdict_unread(case) or _effect_unknown(case)
     if refused is not None:
         return refused
     copies = _copies(case)
@@ -191,13 +198,59 @@ def _open(case: RepairCase) -> Question | RepairStep:
         settled = _copy_found(case)
         if settled is not None:
             return settled
+        if by_query:
+            return _wait(case, _COPY_THERE)  # more than one copy of a message is never sent by a row of the business
     if case.repair.rung not in case.topic.repair_order:
         return _climb(case, RUNG_TAKEN_OUT(rung=str(case.repair.rung)))
     if case.spared and not case.rung.is_per_group:
         return _climb(case, WOULD_REACH(rung=str(case.repair.rung), groups=case.spared))
-    if case.rung.needs_half:
-        return _end(case)
-    return _send_again(case)
+    answer = _end(case) if case.rung.needs_half else _send_again(case)
+    return _proved_by_row(case, answer) if by_query else answer
+
+
+def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
+    """A send that rests on a row of the business, asked for after the claim: what it says decides, and nothing that was
+    proved before. Its message is the only one that the row can be of: of two with one key and tag each sees the other
+    and none is sent, so that no two sends of a key are under way."""
+    if isinstance(answer, Question) or answer.act not in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
+        return answer
+    if case.rung.is_per_group:
+        return _failed(case, NO_RUNG(why=NO_OUTBOX()))  # only an outbox has what a worker's handler is to be given
+    if case.own_parked is None:
+        return Question.PARKED_COPIES
+    if case.own_parked.is_unknown:
+        return _wait(case, PARKED_UNKNOWN(why=case.own_parked.reason))
+    if case.business is None:
+        return Question.COMMIT_QUERY
+    committed = is_committed(case.business)
+    doubt = sibling_doubt(case.siblings) if committed else why_not_committed(case.business)
+    if doubt is not None:
+        return _wait(case, doubt)
+    return _unanswered(case, replace(answer, commit=Commit.of_copy(answer.subject)))
+
+
+def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
+    """No producer may be there that could answer a broker's question about a half: its answer delivers, too, and
+    nothing would tell that one of the two is one too many. None is asked about a half that was given up."""
+    parked = newest_per_broker(case.own_parked.records if case.own_parked is not None else ())
+    asked = {
+        broker: half
+        for broker, half in newest_per_broker(case.own_halves.records if case.own_halves is not None else ()).items()
+        if broker not in parked or parked[broker].commit_log_offset < half.commit_log_offset
+    }
+    if not asked:
+        return send
+    if case.producers is None:
+        return Question.PRODUCERS
+    for broker, half in asked.items():
+        look = case.producers[broker]
+        if look.is_connected is not False:
+            code = PRODUCERS_UNKNOWN if look.is_connected is None else PRODUCER_CONNECTED
+            return _wait(case, code(group=half.producer_group, broker=broker))
+        left_seconds = look.interval_seconds - min(look.away_seconds, case.waited_seconds)
+        if left_seconds > 0:
+            return _wait(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
+    return replace(send, halves=tuple(asked.values()))
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:

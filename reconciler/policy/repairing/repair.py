@@ -43,8 +43,8 @@ from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.asked import Asked, known
-from reconciler.policy.ports.evidence import BrokerEvidence, BrokerRepairs, InboxEvidence, OutboxEvidence
-from reconciler.policy.ports.ledger import Candidates, HandOvers, Holds, Repair, RepairChange, Repairs
+from reconciler.policy.ports.evidence import BrokerEvidence, BrokerRepairs, CommitQueries, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.ledger import Candidates, HandOvers, Holds, NotedHalves, Repair, RepairChange, Repairs
 from reconciler.policy.repairing.case import (
     HandOverByHand,
     RepairCase,
@@ -161,10 +161,14 @@ class Repairer:
         events: EventSink,
         english: Callable[[Fact], str],
         rate_limit: RateLimit | None = None,
+        queries: CommitQueries | None = None,
+        halves: NotedHalves | None = None,
     ) -> None:
         """`english` says a fact that is an answer. `rate_limit`: shared with the other Repairers of the process. None:
-        one of its own, by the rules."""
-        self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs)
+        one of its own, by the rules. `queries`, `halves`: None where nothing is sent by a query."""
+        self._witnesses = Witnesses(
+            brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs, queries=queries, halves=halves
+        )
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -481,11 +485,13 @@ class Repairer:
         """What sends when it is called; several for CLOSE alone."""
         match decision.act:
             case Act.END:
-                commit = case.proof_of(decision.subject)
-                return [self._sends.end_transaction(decision.subject, expected=commit, commit=True)]
+                commit = decision.commit or case.proof_of(decision.subject)
+                end = self._sends.end_transaction(decision.subject, expected=commit, commit=True)
+                return [partial(self._unless_answered, decision, end)]
             case Act.REPUBLISH:
-                case.proof_of(decision.subject)
-                return [partial(self._sends.republish, decision.subject)]
+                if decision.commit is None:
+                    case.proof_of(decision.subject)
+                return [partial(self._unless_answered, decision, partial(self._sends.republish, decision.subject))]
             case Act.HAND_OVER:
                 return [partial(self._hand_over, case, decision)]
             case Act.CLOSE:
@@ -497,6 +503,14 @@ class Repairer:
                 raise InvariantViolation(f"{decision.act} sends no message")
             case _:
                 assert_never(decision.act)
+
+    def _unless_answered(self, decision: RepairStep, send: Asked[Asked[SendAnswer]]) -> Asked[SendAnswer]:
+        """Sends, unless a producer has come that could answer a broker's question about one of the halves."""
+        for half in decision.halves:
+            if self._brokers.producers_of(half).is_connected is not False:
+                detail = f"a producer of {half.producer_group} may have come back to {half.broker}"
+                return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
+        return send()
 
     def _hand_over(self, case: RepairCase, decision: RepairStep) -> Asked[SendAnswer]:
         message, groups = decision.subject, decision.groups

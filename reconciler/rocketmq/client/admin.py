@@ -115,6 +115,15 @@ class Admin:
         fields = {"producerGroup": group}
         return list(_connections(self._connected(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)))
 
+    def has_producer(self, address: str, group: str) -> bool:
+        """Whether this broker could ask a producer of the group about a half. False only if it says that there is none
+        (AdminBrokerProcessor: code 1, and a remark): other errors have that code, too, and are raised."""
+        fields = {"producerGroup": group}
+        answer = self._client.request(address, Command(code=RequestCode.GET_PRODUCER_CONNECTION_LIST, fields=fields))
+        if answer.code == ResponseCode.SYSTEM_ERROR and "not exist" in (answer.remark or ""):
+            return False
+        return bool(_connections(parse_object(require_success(answer, "GET_PRODUCER_CONNECTION_LIST").body)))
+
     def consumer_connections(self, address: str, group: str) -> list[ClientConnection]:
         """Members of the consumer group that are connected to this broker; empty if there are none."""
         members = self.group_members(address, group)

@@ -16,6 +16,7 @@ from reconciler.policy.evidence import (
     Lookup,
     OutboxRow,
     Presence,
+    ProducerLook,
     QueuePosition,
     Recorded,
     SendAnswer,
@@ -58,6 +59,11 @@ class FakeBroker:
         self.rollback_evident_after: float | None = None
         self.past_check: bool | None = None
         self.check_back: HalfQuestions | None = None
+        #: Whether producers are connected; None: it does not tell.
+        self.producers: bool | None = False
+        self.producers_left_ms = 0
+        self.producer_looks = 0
+        self.on_producer_look: Callable[[], object] = lambda: None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
         self.scripted: list[SendAnswer] = []
         self.executes_unanswered = True
@@ -279,6 +285,15 @@ class FakeBroker:
         """As set."""
         del half
         return self.past_check
+
+    def producers_of(self, half: StoredMessage) -> ProducerLook:
+        """As set."""
+        del half
+        since = self.clock.now_ms() if self.producers is not False else self.producers_left_ms
+        away_seconds = (self.clock.now_ms() - since) / 1000
+        self.producer_looks += 1
+        self.on_producer_look()
+        return ProducerLook(is_connected=self.producers, away_seconds=away_seconds, interval_seconds=30.0)
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """As set."""

@@ -334,6 +334,8 @@ class World:
                 clock=self.clock,
                 owner=owner,
                 events=self.events,
+                queries=m.wrap(self.queries),
+                halves=m.wrap(self.ledger.halves),
             ),
             breaker=CircuitBreaker(
                 holds=holds, rules=self.breaker_rules, owner=owner, clock=self.clock, events=self.events

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import pytest
 
-from reconciler.clock import ManualClock
+from reconciler.clock import ManualClock, Standstill
 from reconciler.errors import BrokerUnavailable
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
@@ -340,6 +341,39 @@ def test_whether_a_producer_could_answer_is_asked_of_each_broker_and_of_each_gro
             evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
             halves = [_half(), replace(_half(), broker="broker-b"), replace(_half(), producer_group="PH")]
             assert [evidence.check_back_wait_seconds(half) for half in halves] == [0.0, 3.0, 3.0]
+
+
+def test_a_broker_that_does_not_say_that_no_producer_is_there_may_have_one(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    """And since when none was is asked anew each time: nothing is remembered of one that was."""
+    evidence, clock = RemotingBrokerEvidence(instance, skew_margin_seconds=1), ManualClock()
+    evidence._looks = Standstill(clock)
+
+    def look(half: StoredMessage) -> tuple[bool | None, float, float]:
+        clock.advance(7)
+        seen = evidence.producers_of(half)
+        return seen.is_connected, seen.away_seconds, seen.interval_seconds
+
+    _configures(cluster.broker)
+    assert look(_half()) == (True, 0.0, 2.0)
+    _configures(cluster.broker, has_producer=False)
+    assert [look(_half()) for _ in range(3)] == [(False, 0.0, 2.0), (False, 7.0, 2.0), (False, 14.0, 2.0)]
+    assert look(replace(_half(), producer_group="PH")) == (False, 0.0, 2.0)
+    _configures(cluster.broker)
+    assert look(_half())[0] is True
+    _configures(cluster.broker, has_producer=False)
+    assert look(_half()) == (False, 0.0, 2.0)
+    for code, remark in ((1, "java.lang.NullPointerException"), (1, None), (16, "no permission")):
+        cluster.broker.on(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            partial(lambda code, remark, request: cluster.broker.refuse(request, code, remark), code, remark),
+        )
+        assert look(_half())[0] is None, remark
+    assert look(replace(_half(), broker="broker-z"))[0] is None
+    cluster.broker.version = 253  # up to 4.2 nobody is asked
+    instance.families.forget(cluster.broker.address)
+    assert look(_half()) == (False, 0.0, 0.0)
 
 
 def test_until_when_a_broker_asks_about_a_half(cluster: ScriptedCluster, instance: ClientInstance) -> None:

@@ -1,0 +1,253 @@
+"""Sends that rest on a row of the business: what is asked after the claim decides, and a producer is never raced.
+
+No setting allows them yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
+from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.ports.ledger import NotedHalf, Repair
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+
+COMMITTED = BusinessAnswer(BusinessState.COMMITTED)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.with_query()
+    made.topic = replace(made.topic, sends_by_query=True)
+    return made
+
+
+def lost(world: World, number: int = 1, **half: object) -> str:
+    """A half whose END never came; a row says that its transaction was committed."""
+    world.broker.send_half(key(number), **half)  # type: ignore[arg-type]
+    world.queries.answers[key(number)] = COMMITTED
+    world.announce(key(number))
+    return key(number)
+
+
+def sent(world: World) -> list[str]:
+    return [one for one, _, commits in world.broker.ends if commits] + [
+        one.unique_key for one in world.broker.republished
+    ]
+
+
+def the_repair(world: World, unique_key: str) -> Repair:
+    found = world.repair(unique_key)
+    assert found is not None
+    return found
+
+
+def why(world: World, unique_key: str) -> str:
+    answer = the_repair(world, unique_key).why
+    assert answer is not None
+    return answer.code.name
+
+
+def test_a_loss_is_sent_once_and_its_half_is_not_rolled_back(world: World) -> None:
+    one = lost(world)
+    world.rounds(world.process(), 40)
+    assert sent(world) == [one]
+    assert world.broker.ends[-1][2], "END ROLLBACK is off"
+    assert len(world.broker.ends) == 1
+    assert world.deliveries == [("billing", one)]
+    assert the_repair(world, one).state is RepairState.DONE
+
+
+def test_without_an_inbox_a_repair_ends_with_the_offset_that_passes_its_copy(world: World) -> None:
+    world.inbox.configured = False
+    plans = tuple(replace(plan, reads_halves=True) for plan in world.topic.subscriptions)
+    world.topic = replace(world.topic, subscriptions=plans)
+    one = lost(world)
+    world.rounds(world.process(), 40)
+    assert (sent(world), world.verdict(one), the_repair(world, one).state) == ([one], "DELIVERED", RepairState.DONE)
+
+
+def test_a_message_that_was_given_up_is_republished_once(world: World) -> None:
+    """Its broker asks nobody any more: producers that are connected answer nothing."""
+    world.broker.producers = True
+    one = lost(world)
+    (half,) = world.broker.halves
+    world.broker.halves.clear()
+    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.rounds(world.process(), 40)
+    assert [copy.unique_key for copy in world.broker.republished] == [one]
+    assert (world.broker.ends, the_repair(world, one).state) == ([], RepairState.DONE)
+
+
+def test_a_half_is_ended_beside_its_producers_once_its_broker_has_given_it_up(world: World) -> None:
+    world.broker.producers = True
+    one = lost(world)
+    (half,) = world.broker.halves
+    process = world.process()
+    world.rounds(process, 40)
+    assert (sent(world), why(world, one)) == ([], "repair.producer-connected")
+    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.rounds(process, 40)
+    assert sent(world) == [one]
+
+
+@pytest.mark.parametrize(("producers", "told"), [(True, "connected"), (None, "unknown")])
+def test_nothing_is_sent_while_a_producer_may_answer_its_broker(
+    world: World, producers: bool | None, told: str
+) -> None:
+    world.broker.producers = producers
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 60)
+    assert (sent(world), why(world, one)) == ([], f"repair.producer{'s' if producers is None else ''}-{told}")
+    world.broker.producers, world.broker.producers_left_ms = False, world.clock.now_ms()
+    world.rounds(process, 5)
+    assert sent(world) == [], "a producer that starts again is waited for, for a round of questions"
+    world.rounds(process, 40)
+    assert sent(world) == [one]
+
+
+def test_a_half_of_two_brokers_waits_for_the_producers_of_both(world: World) -> None:
+    lost(world)
+    world.broker.send_half(key(1), broker="broker-b")
+    asked: set[str] = set()
+    look = world.broker.producers_of
+    world.broker.producers_of = lambda half: (  # type: ignore[method-assign]
+        asked.add(half.broker) or replace(look(half), is_connected=half.broker == "broker-b")
+    )
+    world.rounds(world.process(), 40)
+    assert (sent(world), asked) == ([], {"broker-a", "broker-b"})
+
+
+def test_a_producer_that_comes_back_after_the_claim_is_seen_before_the_send(world: World) -> None:
+    one = lost(world)
+    process = world.process()
+
+    def comes_back() -> None:
+        if the_repair(world, one).state is RepairState.SENDING:
+            world.broker.producers = True
+
+    world.broker.on_producer_look = lambda: comes_back() if world.repair(one) is not None else None
+    world.broker.producers = False
+    looked: list[bool] = []
+    original = world.broker.producers_of
+
+    def look(half: object) -> object:
+        comes_back()
+        looked.append(the_repair(world, one).state is RepairState.SENDING)
+        return original(half)  # type: ignore[arg-type]
+
+    world.broker.producers_of = look  # type: ignore[method-assign, assignment]
+    world.rounds(process, 40)
+    assert looked.count(True) == 1, "the look before the byte"
+    assert (sent(world), the_repair(world, one).state) == ([], RepairState.OPEN)
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        (BusinessAnswer(BusinessState.NO_ROW), "no-business-row"),
+        (BusinessAnswer(BusinessState.ROLLED_BACK), "business-rolled-back"),
+        (unknown(NULL_STATE()), "business-unknown"),
+        (unknown(NOT_THE_PRIMARY()), "business-unknown"),
+        (unknown(NO_ANSWER(why="gone")), "business-unknown"),
+    ],
+)
+def test_what_the_primary_says_after_the_claim_decides(world: World, later: BusinessAnswer, told: str) -> None:
+    world.broker.producers = True
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 30)
+    assert world.verdict(one) == "LOST_CONFIRM"
+    world.queries.answers[one] = later
+    world.broker.producers = False
+    world.rounds(process, 60)
+    assert (sent(world), why(world, one)) == ([], f"reason.{told}")
+    world.queries.answers[one] = COMMITTED
+    world.rounds(process, 60)
+    assert sent(world) == [one]
+
+
+def noted(unique_key: str, *, of: str, tag: str = "paid") -> NotedHalf:
+    return NotedHalf(
+        unique_key=unique_key, broker="broker-a", key_digest=digest_of(of), tag_digest=digest_of(tag), stored_at_ms=1
+    )
+
+
+@pytest.mark.parametrize(("tag", "sends"), [("paid", False), ("shipped", True)])
+def test_another_message_of_its_key_and_tag_that_came_since_keeps_it_from_being_sent(
+    world: World, tag: str, sends: bool
+) -> None:
+    world.broker.producers = True
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 30)
+    world.ledger.halves.note(ENVIRONMENT, TOPIC, [noted(key(2), of=one, tag=tag)])
+    world.broker.producers = False
+    world.rounds(process, 60)
+    assert sent(world) == ([one] if sends else [])
+    assert sends or why(world, one) == "reason.siblings"
+
+
+def test_of_two_tries_whose_repairs_were_open_before_they_knew_of_each_other_none_is_sent(world: World) -> None:
+    """Both are claimed together; a row of the business is of one of them."""
+    world.broker.producers = True
+    tries = [lost(world, 1), lost(world, 2)]
+    process = world.process()
+    world.rounds(process, 30)
+    assert [the_repair(world, one).state for one in tries] == [RepairState.OPEN] * 2
+    world.queries.keys = dict.fromkeys(tries, "order-7")
+    world.broker.producers = False
+    world.rounds(process, 60)
+    assert sent(world) == []
+    assert [why(world, one) for one in tries] == ["reason.siblings"] * 2
+
+
+def test_a_copy_that_is_there_is_not_joined_by_another_one(world: World) -> None:
+    """However its group passed it: more than one copy is never sent by a row of the business."""
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 40, consume=False)
+    assert sent(world) == [one]
+    world.broker.offsets["billing"] = len(world.broker.copies)
+    world.rounds(process, 80, consume=False)
+    assert sent(world) == [one]
+
+
+def test_an_end_without_an_answer_is_asked_about_before_another_one(world: World) -> None:
+    world.broker.scripted = [SendAnswer(outcome=EndOutcome.NO_ANSWER, detail="timed out")]
+    world.broker.executes_unanswered = False
+    one = lost(world)
+    asked: list[int] = []
+    world.broker.on_end = lambda _half: asked.append(len(world.queries.asked))
+    world.rounds(world.process(), 60)
+    assert sent(world) == [one, one]
+    assert asked[0] < asked[1], "the business was asked again"
+    assert the_repair(world, one).state is RepairState.DONE
+
+
+def test_nothing_is_republished_by_what_a_row_said_before_an_end(world: World) -> None:
+    """Its broker has no half any more: whoever has ended it may have rolled it back."""
+    world.broker.scripted = [SendAnswer(outcome=EndOutcome.HALF_GONE, code=1)]
+    one = lost(world)
+    world.broker.on_end = lambda _half: world.queries.answers.update({one: BusinessAnswer(BusinessState.ROLLED_BACK)})
+    world.rounds(world.process(), 60)
+    assert (len(world.broker.ends), world.broker.republished) == (1, [])
+    assert why(world, one) == "reason.business-rolled-back"
+
+
+def test_workers_are_handed_nothing_over_by_a_row_of_the_business() -> None:
+    """What their handler is given rests on an outbox row."""
+    world = World(repair_order=(Rung.END, Rung.HAND_OVER))
+    world.with_query()
+    world.topic = replace(world.topic, sends_by_query=True)
+    world.broker.scripted = [SendAnswer(outcome=EndOutcome.HALF_GONE, code=1)]
+    one = lost(world)
+    world.rounds(world.process(), 40)
+    assert (the_repair(world, one).state, why(world, one)) == (RepairState.FAILED, "repair.no-rung")
+    assert world.repair(one, scope="billing") is None
