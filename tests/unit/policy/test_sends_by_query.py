@@ -232,10 +232,17 @@ def test_an_end_without_an_answer_is_asked_about_before_another_one(world: World
 
 
 def test_nothing_is_republished_by_what_a_row_said_before_an_end(world: World) -> None:
-    """Its broker has no half any more: whoever has ended it may have rolled it back."""
+    """Its broker has given the half up meanwhile, and the row has changed: it is asked again."""
     world.broker.scripted = [SendAnswer(outcome=EndOutcome.HALF_GONE, code=1)]
     one = lost(world)
-    world.broker.on_end = lambda _half: world.queries.answers.update({one: BusinessAnswer(BusinessState.ROLLED_BACK)})
+    (half,) = world.broker.halves
+
+    def ends(_half: object) -> None:
+        world.broker.halves.clear()
+        world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+        world.queries.answers[one] = BusinessAnswer(BusinessState.ROLLED_BACK)
+
+    world.broker.on_end = ends
     world.rounds(world.process(), 60)
     assert (len(world.broker.ends), world.broker.republished) == (1, [])
     assert why(world, one) == "reason.business-rolled-back"
