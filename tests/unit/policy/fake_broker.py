@@ -62,8 +62,6 @@ class FakeBroker:
         #: Whether producers are connected; None: it does not tell.
         self.producers: bool | None = False
         self.producers_left_ms = 0
-        self.producer_looks = 0
-        self.on_producer_look: Callable[[], object] = lambda: None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
         self.scripted: list[SendAnswer] = []
         self.executes_unanswered = True
@@ -291,8 +289,6 @@ class FakeBroker:
         del half
         since = self.clock.now_ms() if self.producers is not False else self.producers_left_ms
         away_seconds = (self.clock.now_ms() - since) / 1000
-        self.producer_looks += 1
-        self.on_producer_look()
         return ProducerLook(is_connected=self.producers, away_seconds=away_seconds, interval_seconds=30.0)
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:

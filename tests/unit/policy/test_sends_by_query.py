@@ -12,7 +12,7 @@ import pytest
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
-from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.evidence import EndOutcome, ProducerLook, SendAnswer, StoredMessage
 from reconciler.policy.ports.ledger import NotedHalf, Repair
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -117,9 +117,12 @@ def test_a_half_of_two_brokers_waits_for_the_producers_of_both(world: World) -> 
     world.broker.send_half(key(1), broker="broker-b")
     asked: set[str] = set()
     look = world.broker.producers_of
-    world.broker.producers_of = lambda half: (  # type: ignore[method-assign]
-        asked.add(half.broker) or replace(look(half), is_connected=half.broker == "broker-b")
-    )
+
+    def looks(half: StoredMessage) -> ProducerLook:
+        asked.add(half.broker)
+        return replace(look(half), is_connected=half.broker == "broker-b")
+
+    world.broker.producers_of = looks  # type: ignore[method-assign]
     world.rounds(world.process(), 40)
     assert (sent(world), asked) == ([], {"broker-a", "broker-b"})
 
@@ -132,17 +135,15 @@ def test_a_producer_that_comes_back_after_the_claim_is_seen_before_the_send(worl
         if the_repair(world, one).state is RepairState.SENDING:
             world.broker.producers = True
 
-    world.broker.on_producer_look = lambda: comes_back() if world.repair(one) is not None else None
-    world.broker.producers = False
     looked: list[bool] = []
     original = world.broker.producers_of
 
-    def look(half: object) -> object:
+    def look(half: StoredMessage) -> ProducerLook:
         comes_back()
         looked.append(the_repair(world, one).state is RepairState.SENDING)
-        return original(half)  # type: ignore[arg-type]
+        return original(half)
 
-    world.broker.producers_of = look  # type: ignore[method-assign, assignment]
+    world.broker.producers_of = look  # type: ignore[method-assign]
     world.rounds(process, 40)
     assert looked.count(True) == 1, "the look before the byte"
     assert (sent(world), the_repair(world, one).state) == ([], RepairState.OPEN)
