@@ -101,6 +101,13 @@ class CommitEvidence:
             raise InvariantViolation(f"no evidence proves the commit of {copy.unique_key}: nothing is sent")
         return Commit.of_copy(copy)
 
+    def commit_by_row(self, copy: StoredMessage) -> Commit:
+        """What a row of the business proves of the one message that it can be of. Raises InvariantViolation where no
+        query proves commits."""
+        if not self.asks_business:
+            raise InvariantViolation(f"no query proves the commit of {copy.unique_key}: nothing is sent")
+        return Commit.of_copy(copy)
+
     def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> Fact | None:
         """Why a key without a committed row cannot be called rolled back: the half says where its row must be.
 

@@ -292,18 +292,21 @@ def test_one_function_turns_the_urls_of_evidence_into_sources_and_nothing_else_r
     }
 
 
-def test_a_commit_is_made_of_an_outbox_row_or_of_a_trusted_announcement_and_nowhere_else() -> None:
+def test_a_commit_is_made_of_an_outbox_row_of_a_trusted_announcement_or_by_a_row_of_the_business_and_nowhere_else() -> (
+    None
+):
     made = {
         f"{path.relative_to(ROOT)}: {ast.unparse(call.func)}"
         for path in PRODUCT
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call)
-        and re.fullmatch(r"(Commit|OutboxRow)(\.\w+)?|.*\.commit_of_copy", ast.unparse(call.func))
+        and re.fullmatch(r"(Commit|OutboxRow)(\.\w+)?|.*\.commit_(of_copy|by_row)", ast.unparse(call.func))
     }
     assert made == {
         "reconciler/evidence/outbox.py: OutboxRow.of_columns",
         "reconciler/policy/commit_evidence.py: Commit.of_copy",
         "reconciler/policy/repairing/case.py: self.topic.evidence.commit_of_copy",
+        "reconciler/policy/repairing/ladder.py: case.topic.evidence.commit_by_row",
     }
 
 

@@ -43,13 +43,13 @@ from reconciler.contract.kept_facts import (
     WITHDRAWS,
     WOULD_REACH,
 )  # fmt: skip
-from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY, PARKED_UNKNOWN
+from reconciler.contract.reasons import EFFECT_UNKNOWN, HALVES_UNKNOWN, MEND, NO_READABLE_COPY
 from reconciler.contract.row_rules import FINISHED_REPAIRS, is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.commit_query import is_committed
-from reconciler.policy.evidence import Commit, EndOutcome, Lookup, SendAnswer, StoredMessage
+from reconciler.policy.evidence import EndOutcome, Lookup, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.business import sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
@@ -215,18 +215,18 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
     if isinstance(answer, Question) or answer.act not in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
         return answer
     if case.rung.is_per_group:
-        return _failed(case, NO_RUNG(why=NO_OUTBOX()))  # only an outbox has what a worker's handler is to be given
+        return _commit_unproved(case) or answer  # only an outbox has what a worker's handler is to be given
     if case.own_parked is None:
         return Question.PARKED_COPIES
     if case.own_parked.is_unknown:
-        return _wait(case, PARKED_UNKNOWN(why=case.own_parked.reason))
+        return _wait(case, NO_READABLE_COPY(why=case.own_parked.reason))
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
     doubt = sibling_doubt(case.siblings) if committed else why_not_committed(case.business)
     if doubt is not None:
         return _wait(case, doubt)
-    return _unanswered(case, replace(answer, commit=Commit.of_copy(answer.subject)))
+    return _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
