@@ -47,6 +47,10 @@ SCANNED = Code("answer.scanned", number=Field.NUMBER)
 NOTHING_AT = Code("answer.nothing-at", offset=Field.NUMBER)
 NO_MASTER = Code("answer.no-master")
 NO_BROKER = Code("answer.no-broker")
+#: Of half queues, which are read for messages that share a key of the business.
+HALVES_UNREAD = Code("answer.halves-unread")
+HALVES_LEFT = Code("answer.halves-left", broker=Field.NAME, number=Field.NUMBER)
+HALVES_SILENT = Code("answer.halves-silent", broker=Field.NAME, why=Field.TEXT)
 LEFT_THE_ROUTE = Code("answer.left-the-route")
 NOT_INDEXING = Code("answer.not-indexing", brokers=Field.NAMES)
 _INDEX: Mapping[str, Field] = {"detail": Field.FACT}

@@ -105,6 +105,9 @@ OF_GROUPS_THAT_POP = (
 OF_HALF_TOPIC = (
     _group("TOOLS_CONSUMER", "SUB", why="half messages are read under this group, which every broker has"),
     _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", authorization=_SUB_OR_GET, why="half messages are read"),
+    _topic(
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", authorization=_SUB_OR_GET, why="the same, from 5.4 on, before a send"
+    ),
 )
 _PROBES = _topic(PROBE_TOPIC, "PUB", "SUB", why="probes show how far the index of each broker reaches back")
 

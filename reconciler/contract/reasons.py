@@ -59,6 +59,7 @@ NO_BUSINESS_ROW = Code("reason.no-business-row")
 NO_KEY_COPY = Code("reason.no-key-copy")
 SIBLINGS = Code("reason.siblings", number=Field.NUMBER, unique_keys=Field.NAMES)
 SIBLINGS_UNKNOWN = Code("reason.siblings-unknown")
+SIBLINGS_UNREAD = Code("reason.siblings-unread", **_WITNESS)
 _HALF: Mapping[str, Field] = {"producer_group": Field.NAME, "half_at": Field.NAME}
 NAMED_LACKS_ROW = Code("reason.named-lacks-row", **_HALF, witness=Field.NAME, **_WITNESS)
 NAMED_NOT_ASKED = Code("reason.named-not-asked", **_HALF, identity=Field.NAME, **_WITNESS)

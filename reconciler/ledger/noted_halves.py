@@ -34,20 +34,20 @@ class SqlNotedHalves:
         self._database = database
         self._has_told = False
 
-    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf]) -> bool:
-        """The rows that are missing or differ. In order: two processes never wait for each other."""
+    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
+        """The rows that are missing, damaged, or differ. In order: two processes never wait for each other."""
         if not all(is_storable(name) for name in (topic, *(one.broker for one in halves))):
             return False
         wanted = {(one.unique_key, one.broker): one for one in halves}
         try:
             for some in chunks(sorted(wanted), ROWS_A_STATEMENT):
-                self._note(environment, topic, [wanted[place] for place in some])
+                self._note(environment, topic, [wanted[place] for place in some], replaces=replaces)
         except (DatabaseAway, ConfigurationError) as error:
             self._cannot(error)
             return False
         return True
 
-    def _note(self, environment: str, topic: str, halves: Sequence[NotedHalf]) -> None:
+    def _note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool) -> None:
         of_topic = (half.c.environment == environment) & (half.c.topic == topic)
         query = sa.select(*_COLUMNS).where(of_topic, half.c.unique_key.in_({one.unique_key for one in halves}))
         with self._database.reading() as connection:
@@ -58,7 +58,7 @@ class SqlNotedHalves:
             one
             for one in halves
             if (row := known.get((one.unique_key, one.broker))) is not None
-            and (row.damage is not None or _digests(_half(row.values)) != _digests(one))
+            and (row.damage is not None or (replaces and _digests(_half(row.values)) != _digests(one)))
         ]
         if not (missing or changed):
             return

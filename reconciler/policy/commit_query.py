@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import TypeAlias
 from uuid import UUID
 
+from reconciler.contract.answers import HALVES_UNREAD
 from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import (
     COLUMNS,
@@ -111,6 +112,10 @@ def is_committed(answer: BusinessAnswer | None) -> bool:
     return answer is not None and answer.state is BusinessState.COMMITTED
 
 
+#: What is said of siblings that no half queue was read for.
+UNREAD = HALVES_UNREAD()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
     """Other messages with the business's key and the tag of a half: a row of that key may be of any of them."""
@@ -118,6 +123,8 @@ class Siblings:
     unique_keys: tuple[str, ...] = ()
     #: False: the ledger cannot tell.
     are_known: bool = True
+    #: Why there may be more: a half queue was not read to its end since the row was read. None: there are no more.
+    unread: Fact | None = UNREAD
 
 
 def digest_of(text: str) -> bytes:

@@ -84,7 +84,7 @@ class TopicPlan:
     shards: int = SHARDS_DEFAULT
     #: The ladder of the topic's repairs; subscriptions of one topic share it.
     repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT
-    #: What a row of the business proves lost is sent again. No setting says so yet.
+    #: What a row of the business proves lost is sent again: its consumers recognise duplicates.
     sends_by_query: bool = False
 
     @property

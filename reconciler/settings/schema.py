@@ -14,6 +14,7 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.secret_sources import signature_secrets
 from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.urls import shown_value
+from reconciler.settings.instruments import LoggingSettings, MetricsSettings, TracingSettings
 from reconciler.settings.notifiers import NotifierSettings, notifier_problems
 from reconciler.settings.types import (
     EVERYTHING,
@@ -22,7 +23,6 @@ from reconciler.settings.types import (
     Folder,
     GroupName,
     HostList,
-    ListenAddress,
     RedisUrl,
     SecretValue,
     SecretValues,
@@ -174,7 +174,7 @@ class ProducerSettings(Section):
     commit_queries: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
         description="TOML file of commit queries, one for each of its topics, in place of outbox_url: rows of your own "
-        "tables prove commits. Nothing is sent by one yet: its topics need shadow mode.",
+        "tables prove commits. repairs.topics says of each whether what is lost is sent.",
     )
     answer_checks: bool = Field(
         default=False, description="reconciler sweep answers the check-backs of keys that the outbox knows."
@@ -196,6 +196,11 @@ class SubscriptionSettings(Section):
         default="unique_key_topic",
         description="What tells of its messages: announcements of the services, or `half_topic`: the half messages, "
         "where services hold none of our code. The producers of the topic need commit_queries then.",
+    )
+    consumers_are_idempotent: bool = Field(
+        default=False,
+        description="True: its handlers recognise a message that comes twice. With half_topic nothing is sent without: "
+        "a producer that answers late delivers a second copy.",
     )
     inbox_url: DatabaseUrls | None = Field(
         default=None,
@@ -379,38 +384,6 @@ class HistorySettings(Section):
     )
 
 
-class MetricsSettings(Section):
-    """Metrics for Prometheus; needs the extra `metrics`."""
-
-    listen: ListenAddress | None = Field(
-        default=None,
-        description="host:port of /metrics, /livez and /readyz of run, sweep and replay; unset: none are served.",
-    )
-    read_interval_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
-        default=10.0,
-        description="Ledger, Redis, brokers and databases are read for a scrape at most this often; slow ones more "
-        "rarely.",
-    )
-
-
-class TracingSettings(Section):
-    """OpenTelemetry spans; they need the extra `otel`."""
-
-    enabled: bool = Field(
-        default=False,
-        description="True: rounds, verifications and repairs of run and once become spans, sent as OTEL_* say.",
-    )
-
-
-class LoggingSettings(Section):
-    """Logs go to standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level written.")
-    format: Literal["auto", "json", "console"] = Field(
-        default="auto", description="auto: console on a terminal, else JSON."
-    )
-
-
 class Settings(Section):
     """All settings."""
 
@@ -434,6 +407,11 @@ class Settings(Section):
     )
     tracing: TracingSettings = TracingSettings()
     logging: LoggingSettings = LoggingSettings()
+
+    def may_send_by_query(self, topic: str) -> bool:
+        """Whether what a commit query proves lost may be sent: each group reads halves and recognises duplicates."""
+        of_topic = [one for one in self.subscriptions if one.topic == topic]
+        return bool(of_topic) and all(one.reads_halves and one.consumers_are_idempotent for one in of_topic)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
@@ -556,7 +534,7 @@ def _check_answerers(producers: Sequence[ProducerSettings]) -> list[str]:
 
 
 def _check_queries(settings: Settings) -> list[str]:
-    """A commit query is in place of everything else that proves commits of its topic, and sends nothing yet."""
+    """A commit query is in place of all else that proves commits of its topic, and sends only where it is said."""
     problems: list[str] = []
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
@@ -569,9 +547,13 @@ def _check_queries(settings: Settings) -> list[str]:
                 problems.append(
                     f"{where}: {topic} is in another [[producers]] section, too; a topic of a commit query has one"
                 )
-            if settings.repairs.is_enabled_for(topic):
+            if not settings.repairs.is_enabled_for(topic):
+                continue
+            if not (topic in settings.repairs.topics and settings.may_send_by_query(topic)):
                 problems.append(
-                    f"{where}: nothing is sent by a commit query yet; set repairs.topics.{topic} = false (shadow mode)"
+                    f"{where}: what it proves lost is sent only where that is said; set repairs.topics.{topic} = false "
+                    '(shadow mode), or = true, with announcements = "half_topic" and consumers_are_idempotent = true '
+                    "in each [[subscriptions]] section of the topic"
                 )
     keep_days_min = settings.rounds.retention_hours / 24 + 1
     has_queries = any(producer.commit_queries is not None for producer in settings.producers)

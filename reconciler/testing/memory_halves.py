@@ -15,10 +15,11 @@ class MemoryNotedHalves:
         self._rows = rows
         self._noted: dict[tuple[str, str, str, str], NotedHalf] = {}
 
-    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf]) -> bool:
+    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
         """Always."""
+        noted = {(environment, topic, one.unique_key, one.broker): one for one in halves}
         with self._rows.lock:
-            self._noted |= {(environment, topic, one.unique_key, one.broker): one for one in halves}
+            self._noted = self._noted | noted if replaces else noted | self._noted
         return True
 
     def of_keys(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED
+from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED, QUERY_NOT_ACCEPTED
 from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
@@ -100,6 +100,17 @@ def accepted_query(connections: Connections, one: ConfiguredQuery) -> OperatorAc
     """
     standing = standing_acceptance(connections, one.query.topic)
     return standing if standing is not None and accepted_digest(standing) == one.digest else None
+
+
+def why_not_accepted(connections: Connections, topic: str) -> Fact | None:
+    """Why nothing is sent by the query of the topic that this process asks. None: a person stands by it. Raises
+    DatabaseAway."""
+    one = configured_queries(connections.settings).get(topic)
+    return None if one is not None and accepted_query(connections, one) is not None else _not_accepted(topic)
+
+
+def _not_accepted(topic: str) -> Fact:
+    return QUERY_NOT_ACCEPTED(topic=topic)
 
 
 def standing_acceptance(connections: Connections, topic: str) -> OperatorAction | None:
@@ -269,11 +280,18 @@ class Business:
 class OpenQueries:
     """The port CommitQueries. Thread-safe: a query is asked by one thread at a time."""
 
-    def __init__(self, configured: Mapping[str, ConfiguredQuery], *, clock: Clock) -> None:
-        """By topic. Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects
-        later."""
+    def __init__(
+        self,
+        configured: Mapping[str, ConfiguredQuery],
+        *,
+        clock: Clock,
+        why_not: Callable[[str], Fact | None] = _not_accepted,
+    ) -> None:
+        """By topic. `why_not`: of a topic, why nobody stands by its query. Raises InvalidValue for a malformed URL and
+        MissingDependency for a missing driver; connects later."""
         from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
 
+        self.why_not_accepted = why_not
         self._clock = clock
         self._opened = {
             topic: (one.query, SqlCommitQuery(one.query, one.url, clock=clock), Lock())

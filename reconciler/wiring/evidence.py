@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
@@ -13,8 +14,9 @@ from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
+from reconciler.halves.reading import RemotingHalfReading
 from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
-from reconciler.wiring.commit_queries import OpenQueries, configured_queries
+from reconciler.wiring.commit_queries import OpenQueries, configured_queries, why_not_accepted
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
 
@@ -41,9 +43,25 @@ def build_witnesses(connections: Connections) -> WitnessAdapters:
 
 
 def _open_queries(connections: Connections) -> OpenQueries:
-    queries = OpenQueries(configured_queries(connections.settings), clock=connections.clock)
+    queries = OpenQueries(
+        configured_queries(connections.settings),
+        clock=connections.clock,
+        why_not=partial(why_not_accepted, connections),
+    )
     connections.close_at_end(queries.close)
     return queries
+
+
+def half_reading(connections: Connections) -> RemotingHalfReading:
+    """What is read of half queues before something is sent by a row of the business."""
+    return RemotingHalfReading(
+        connections.rocketmq,
+        client=connections.new_client(),
+        environment=connections.settings.environment,
+        queries={topic: one.query for topic, one in configured_queries(connections.settings).items()},
+        noted=connections.ledger.halves,
+        why_not=partial(why_not_accepted, connections),
+    )
 
 
 def _open_outboxes(connections: Connections) -> SqlOutboxReader:

@@ -38,7 +38,7 @@ from reconciler.shards.sets import RedisCommitSets
 from reconciler.shards.sharers import RedisSharers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
-from reconciler.wiring.evidence import build_witnesses, inbox_evidence, reused_offsets
+from reconciler.wiring.evidence import build_witnesses, half_reading, inbox_evidence, reused_offsets
 from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
 from reconciler.wiring.round_rules import breaker_rules, commit_generations, selection_rules
@@ -82,6 +82,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                 evidence=commits.of_topic(topic),
                 shards=settings.unique_key_topic.queues,
                 repair_order=tuple(configured[0].repair_order),
+                sends_by_query=commits.of_topic(topic).asks_business and settings.may_send_by_query(topic),
             )
         )
     return plans
@@ -288,6 +289,9 @@ class RoundAssembly:
             events=self.events,
             english=said,
             rate_limit=self._connections.repair_rate,
+            queries=witnesses.queries,
+            halves=ledger.halves,
+            reading=self._connections.shared(half_reading) if topic.sends_by_query else None,
         )
 
     def recovery(self, *, has_deadlines: bool = True) -> OutageRecovery:

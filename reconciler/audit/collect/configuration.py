@@ -38,6 +38,7 @@ SUBSCRIPTION_NAMES = frozenset(
         "group",
         "tags",
         "announcements",
+        "consumers_are_idempotent",
         "inbox_url",
         "inbox_keep_days",
         "grace_period_seconds",

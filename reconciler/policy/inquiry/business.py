@@ -16,12 +16,13 @@ from reconciler.contract.reasons import (
     NO_BUSINESS_ROW,
     SIBLINGS,
     SIBLINGS_UNKNOWN,
+    SIBLINGS_UNREAD,
 )
 from reconciler.errors import InvariantViolation
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState, Siblings, digest_of, is_committed
+from reconciler.policy.commit_query import UNREAD, BusinessAnswer, BusinessState, Siblings, digest_of, is_committed
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F
-from reconciler.policy.ports.evidence import CommitQueries
+from reconciler.policy.ports.evidence import CommitQueries, HalfReading
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 
 #: Messages of one business key that a reason names.
@@ -31,10 +32,13 @@ SIBLINGS_NAMED_MAX = 5
 class BusinessWitness:
     """Asks commit queries, and notes what they were asked about. Holds no state between calls."""
 
-    def __init__(self, queries: CommitQueries | None, halves: NotedHalves | None) -> None:
-        """None where no topic's commits are proved by a query."""
+    def __init__(
+        self, queries: CommitQueries | None, halves: NotedHalves | None, reading: HalfReading | None = None
+    ) -> None:
+        """None where no topic's commits are proved by a query. `reading`: for what is to be sent."""
         self._queries = queries
         self._halves = halves
+        self._reading = reading
 
     def answer(self, files: Sequence[F]) -> list[F]:
         """The row of each message's business key, and who else may have it; files are of one topic."""
@@ -47,6 +51,8 @@ class BusinessWitness:
         digests = queries.key_digests(topic.topic, copies)
         is_noted = halves.note(topic.environment, topic.topic, [*_noted(files, digests)])
         asked = {digests[key] for key, answer in read.items() if is_committed(answer) and key in digests}
+        # Behind the row: whoever wrote it had sent its half before. Before the siblings: then all are noted.
+        unread = self._reading.read_to_end(topic.topic) if self._reading is not None and asked else UNREAD
         known = halves.of_keys(topic.environment, topic.topic, asked) if is_noted else None
         answered: list[F] = []
         for file in files:
@@ -55,7 +61,7 @@ class BusinessWitness:
             if known is not None and copy is not None and digest is not None and digest in known:
                 others = [one for one in known[digest] if one.unique_key != file.unique_key]
                 alike = {one.unique_key for one in others if one.tag_digest == _tag_digest(copy)}
-                siblings = Siblings(unique_keys=tuple(sorted(alike)))
+                siblings = Siblings(unique_keys=tuple(sorted(alike)), unread=unread)
             answered.append(replace(file, business=read[file.unique_key], siblings=siblings))
         return answered
 
@@ -76,14 +82,17 @@ class BusinessWitness:
         )
 
 
-def sibling_doubt(siblings: Siblings | None) -> Fact | None:
-    """Why a committed row may be another message's: a try that failed leaves a half, too. None: it is this one's."""
+def sibling_doubt(siblings: Siblings | None, *, before_a_send: bool = False) -> Fact | None:
+    """Why a committed row may be another message's: a try that failed leaves a half, too. None: it is this one's.
+
+    `before_a_send`: also one that nobody has read yet.
+    """
     if siblings is None or not siblings.are_known:
         return SIBLINGS_UNKNOWN()
-    if not siblings.unique_keys:
-        return None
-    names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
-    return SIBLINGS(number=len(siblings.unique_keys), unique_keys=names)
+    if siblings.unique_keys:
+        names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
+        return SIBLINGS(number=len(siblings.unique_keys), unique_keys=names)
+    return SIBLINGS_UNREAD(why=siblings.unread) if before_a_send and siblings.unread is not None else None
 
 
 def why_not_committed(business: BusinessAnswer) -> Fact:

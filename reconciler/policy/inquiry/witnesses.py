@@ -19,7 +19,14 @@ from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.asked import Asked, heard
-from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, Horizon, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import (
+    BrokerEvidence,
+    CommitQueries,
+    HalfReading,
+    Horizon,
+    InboxEvidence,
+    OutboxEvidence,
+)
 from reconciler.policy.ports.ledger import NotedHalves, Repairs
 
 A = TypeVar("A")
@@ -82,9 +89,10 @@ class Witnesses:
         repairs: Repairs,
         queries: CommitQueries | None = None,
         halves: NotedHalves | None = None,
+        reading: HalfReading | None = None,
         check_back_wait_seconds: float | None = None,
     ) -> None:
-        """`queries`, `halves`: None where no topic's commits are proved by a query.
+        """`queries`, `halves`: None where no topic's commits are proved by a query. `reading`: for what is to be sent.
 
         `check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says.
         """
@@ -92,7 +100,7 @@ class Witnesses:
         self._outbox = outbox
         self._inbox = inbox
         self._repairs = repairs
-        self._business = BusinessWitness(queries, halves)
+        self._business = BusinessWitness(queries, halves, reading)
         self._check_back_wait_seconds = check_back_wait_seconds
 
     def settle(

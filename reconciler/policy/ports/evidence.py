@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.commit_query import BusinessAnswer
 from reconciler.policy.evidence import (
@@ -158,6 +159,20 @@ class CommitQueries(Protocol):
 
     def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
         """For each unique key whose copy gives a business key, the digest of that. No database is asked."""
+        ...
+
+    def why_not_accepted(self, topic: str) -> Fact | None:
+        """Why nothing may be sent by the query of the topic: nobody stands by it, as it is now. None: a person does.
+        Raises DatabaseAway: the ledger says it."""
+        ...
+
+
+class HalfReading(Protocol):
+    """The half queues of all brokers that have a topic, read for what is to be sent by a row of the business."""
+
+    def read_to_end(self, topic: str) -> Fact | None:
+        """Notes each half in the ledger that a broker had stored before the call, under the key that the topic's query
+        takes now. None: all are there; else why some may not be. Raises DatabaseAway."""
         ...
 
 

@@ -431,8 +431,10 @@ class NotedHalf:
 class NotedHalves(Protocol):
     """Halves that look-ups saw, for which of them share a key of the business. Raises DatabaseAway."""
 
-    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf]) -> bool:
-        """All of them are there when it returns, with the digests of now. False: the ledger cannot keep them."""
+    def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
+        """All of them are there when it returns. `replaces`: with these digests; else one that is there keeps its own:
+        what takes its key from another place, such as an earlier process, does not undo them. False: the ledger cannot
+        keep them."""
         ...
 
     def of_keys(

@@ -30,6 +30,7 @@ from reconciler.contract.kept_facts import (
     POSITIONS,
     PRODUCER_CONNECTED,
     PRODUCERS_AWAY,
+    PRODUCERS_BEHIND_PROXY,
     PRODUCERS_UNKNOWN,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
@@ -219,11 +220,11 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
     if case.own_parked is None:
         return Question.PARKED_COPIES
     if case.own_parked.is_unknown:
-        return _wait(case, NO_READABLE_COPY(why=case.own_parked.reason))
+        return _unreadable(case, case.own_parked)
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
-    doubt = sibling_doubt(case.siblings) if committed else why_not_committed(case.business)
+    doubt = sibling_doubt(case.siblings, before_a_send=True) if committed else why_not_committed(case.business)
     if doubt is not None:
         return _wait(case, doubt)
     return _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
@@ -243,6 +244,8 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
     if case.producers is None:
         return Question.PRODUCERS
     for broker, half in asked.items():
+        if half.producer_group == half.real_topic:  # as proxies name the group of their clients
+            return _wait(case, PRODUCERS_BEHIND_PROXY(topic=half.real_topic, broker=broker))
         look = case.producers[broker]
         if look.is_connected is not False:
             code = PRODUCERS_UNKNOWN if look.is_connected is None else PRODUCER_CONNECTED
@@ -362,7 +365,7 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
     if source is None:
         unknown = [lookup for lookup in (case.own_halves, case.own_parked) if lookup is not None and lookup.is_unknown]
         if unknown:
-            return _wait(case, NO_READABLE_COPY(why=unknown[0].reason))
+            return _unreadable(case, unknown[0])
         return _failed(case, NOTHING_TO_SEND())
     return _beyond_inbox(case, source) or RepairStep(
         act=case.rung.act,
@@ -372,6 +375,10 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
         message=source,
         groups=tuple(p.group for p in case.missing) if case.rung.is_per_group else (),
     )
+
+
+def _unreadable(case: RepairCase, lookup: Lookup[StoredMessage]) -> RepairStep:
+    return _wait(case, NO_READABLE_COPY(why=lookup.reason))
 
 
 def message_to_send(case: RepairCase) -> StoredMessage | Question | None:

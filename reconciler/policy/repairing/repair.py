@@ -43,7 +43,14 @@ from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.asked import Asked, known
-from reconciler.policy.ports.evidence import BrokerEvidence, BrokerRepairs, CommitQueries, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import (
+    BrokerEvidence,
+    BrokerRepairs,
+    CommitQueries,
+    HalfReading,
+    InboxEvidence,
+    OutboxEvidence,
+)
 from reconciler.policy.ports.ledger import Candidates, HandOvers, Holds, NotedHalves, Repair, RepairChange, Repairs
 from reconciler.policy.repairing.case import (
     HandOverByHand,
@@ -121,24 +128,45 @@ class RepairPass:
     Confined to the thread of the rounds.
     """
 
-    def __init__(self, topic: TopicPlan, *, snapshot: BrokerSnapshot, holds: Holds, is_dry_run: bool) -> None:
+    def __init__(
+        self,
+        topic: TopicPlan,
+        *,
+        snapshot: BrokerSnapshot,
+        holds: Holds,
+        is_dry_run: bool,
+        queries: CommitQueries | None,
+    ) -> None:
         self.topic = topic
         self.snapshot = snapshot
         self._holds = holds
         self._is_dry_run = is_dry_run
+        self._queries = queries
         self.holds: tuple[HoldKind, ...] = ()
+        self._is_accepted = False
         self.read_holds()
 
     def read_holds(self) -> None:
-        """Reads the topic's holds; called before each batch of sends, so that a new hold counts within a long pass."""
+        """Reads the topic's holds; called before each batch of sends, so that a new hold counts within a long pass. So
+        does a query that is withdrawn."""
         self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
+        self._is_accepted = False
 
     @property
     def held_by(self) -> Fact | None:
         """Why nothing may be sent; None if something may."""
         if self._is_dry_run:
             return DRY_RUN()
-        return BY_HOLD(kind=str(self.holds[0])) if self.holds else None
+        if self.holds:
+            return BY_HOLD(kind=str(self.holds[0]))
+        return self._unaccepted() if self.topic.sends_by_query else None
+
+    def _unaccepted(self) -> Fact | None:
+        if self._queries is None:
+            raise InvariantViolation("no commit query was opened")
+        why = None if self._is_accepted else self._queries.why_not_accepted(self.topic.topic)
+        self._is_accepted = why is None
+        return why
 
 
 class Repairer:
@@ -163,12 +191,20 @@ class Repairer:
         rate_limit: RateLimit | None = None,
         queries: CommitQueries | None = None,
         halves: NotedHalves | None = None,
+        reading: HalfReading | None = None,
     ) -> None:
         """`english` says a fact that is an answer. `rate_limit`: shared with the other Repairers of the process. None:
-        one of its own, by the rules. `queries`, `halves`: None where nothing is sent by a query."""
+        one of its own, by the rules. `queries`, `halves`, `reading`: None where nothing is sent by a query."""
         self._witnesses = Witnesses(
-            brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs, queries=queries, halves=halves
+            brokers=brokers,
+            outbox=outbox,
+            inbox=inbox,
+            repairs=repairs,
+            queries=queries,
+            halves=halves,
+            reading=reading,
         )
+        self._queries = queries
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -279,7 +315,7 @@ class Repairer:
     def _pass(self, topic: TopicPlan) -> RepairPass:
         snapshot = BrokerSnapshot(self._brokers, topic.topic, topic.subscriptions)
         dry = not self._rules.enabled
-        return RepairPass(topic, snapshot=snapshot, holds=self._holds, is_dry_run=dry)
+        return RepairPass(topic, snapshot=snapshot, holds=self._holds, is_dry_run=dry, queries=self._queries)
 
     # ---- one batch
 

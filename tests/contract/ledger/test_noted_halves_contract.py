@@ -41,13 +41,15 @@ def test_a_half_of_two_brokers_is_noted_at_both_and_again_changes_nothing(world:
     assert sorted(found[A], key=lambda one: one.broker) == both
 
 
-def test_a_key_that_is_read_otherwise_takes_the_place_of_the_former_one(world: World) -> None:
+def test_a_key_that_is_read_otherwise_takes_the_place_of_the_former_one_where_it_is_to(world: World) -> None:
     halves = world.ledger.halves
     halves.note(world.environment, TOPIC, [half(1, None), half(2)])
-    halves.note(world.environment, TOPIC, [half(1, A), half(2, B)])
-    found = halves.of_keys(world.environment, TOPIC, [A, B])
-    assert found is not None
-    assert {digest: [one.unique_key for one in of] for digest, of in found.items()} == {A: [key(1)], B: [key(2)]}
+    again = [half(1, A), half(2, B)]
+    for replaces, expected in ((False, {A: [key(2)], B: []}), (True, {A: [key(1)], B: [key(2)]})):
+        halves.note(world.environment, TOPIC, again, replaces=replaces)
+        found = halves.of_keys(world.environment, TOPIC, [A, B])
+        assert found is not None
+        assert {digest: [one.unique_key for one in of] for digest, of in found.items()} == expected
 
 
 def test_another_topic_and_environment_have_halves_of_their_own(world: World) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, WitnessAnswer
+from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from tests.simulation.outbox_table import TableRow
 
 T = TypeVar("T")
@@ -49,6 +51,13 @@ class FakeQueries:
         self.asked: list[StoredMessage] = []
         #: By unique key the business's key of what has none of its own; None: the message gives none.
         self.keys: dict[str, str | None] = {}
+        #: Why nobody stands by the query.
+        self.unaccepted: Fact | None = None
+
+    def why_not_accepted(self, topic: str) -> Fact | None:
+        """As it is set."""
+        del topic
+        return self.unaccepted
 
     def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
         """NO_ROW for what was not given."""
@@ -61,6 +70,39 @@ class FakeQueries:
         del topic
         keys = {unique_key: self.keys.get(unique_key, unique_key) for unique_key in copies}
         return {unique_key: digest_of(key) for unique_key, key in keys.items() if key is not None}
+
+
+class FakeReading:
+    """HalfReading of a broker's halves: they are noted under the keys that the query has now."""
+
+    def __init__(self, halves: Sequence[StoredMessage], queries: FakeQueries, noted: NotedHalves, of: str) -> None:
+        """`of`: the environment."""
+        self._halves = halves
+        self._queries = queries
+        self._noted = noted
+        self._environment = of
+        #: Why some halves may not be noted.
+        self.unread: Fact | None = None
+        self.reads = 0
+        self.on_read: Callable[[], object] = lambda: None
+
+    def read_to_end(self, topic: str) -> Fact | None:
+        """As it is set."""
+        self.reads += 1
+        self.on_read()
+        digests = self._queries.key_digests(topic, {half.unique_key: half for half in self._halves})
+        noted = [
+            NotedHalf(
+                unique_key=half.unique_key,
+                broker=half.broker,
+                key_digest=digests.get(half.unique_key),
+                tag_digest=digest_of(half.tag) if half.tag else None,
+                stored_at_ms=half.store_timestamp_ms,
+            )
+            for half in self._halves
+        ]
+        self._noted.note(self._environment, topic, noted, replaces=True)
+        return self.unread
 
 
 class FakeInbox:

@@ -1,7 +1,4 @@
-"""Sends that rest on a row of the business: what is asked after the claim decides, and a producer is never raced.
-
-No setting allows them yet.
-"""
+"""Sends that rest on a row of the business: what is asked after the claim decides, and a producer is never raced."""
 
 from __future__ import annotations
 
@@ -9,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.answers import HALVES_LEFT
+from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE
 from reconciler.contract.tables import RepairState, Rung
+from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
 from reconciler.policy.evidence import EndOutcome, ProducerLook, SendAnswer, StoredMessage
 from reconciler.policy.ports.ledger import NotedHalf, Repair
@@ -259,3 +259,64 @@ def test_workers_are_handed_nothing_over_by_a_row_of_the_business() -> None:
     world.rounds(world.process(), 40)
     assert (the_repair(world, one).state, why(world, one)) == (RepairState.OPEN, "repair.no-outbox")
     assert world.repair(one, scope="billing") is None
+
+
+def test_without_the_setting_a_loss_is_proved_and_nothing_is_sent(world: World) -> None:
+    world.topic = replace(world.topic, sends_by_query=False)
+    one = lost(world)
+    world.rounds(world.process(), 60)
+    assert (world.verdict(one), sent(world), world.broker.ends) == ("LOST_CONFIRM", [], [])
+    assert why(world, one) == "repair.no-outbox"
+
+
+def test_nothing_is_sent_by_a_query_that_nobody_stands_by(world: World) -> None:
+    """One that was changed, or whose acceptance was withdrawn or lost with the ledger."""
+    world.queries.unaccepted = QUERY_NOT_ACCEPTED(topic=TOPIC)
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 40)
+    assert (world.verdict(one), sent(world), world.reading.reads) == ("LOST_CONFIRM", [], 0)
+    world.queries.unaccepted = None
+    world.rounds(process, 40)
+    assert sent(world) == [one]
+
+
+def test_a_query_that_is_withdrawn_after_the_claim_sends_nothing(world: World) -> None:
+    one = lost(world)
+    withdrawn = QUERY_NOT_ACCEPTED(topic=TOPIC)
+    world.reading.on_read = lambda: setattr(world.queries, "unaccepted", withdrawn)
+    world.rounds(world.process(), 40)
+    assert (world.reading.reads > 0, sent(world), the_repair(world, one).state) == (True, [], RepairState.OPEN)
+
+
+def test_nothing_is_sent_while_a_half_that_may_share_its_key_is_not_read(world: World) -> None:
+    world.reading.unread = HALVES_LEFT(broker="broker-a", number=3)
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 40)
+    assert (world.verdict(one), sent(world), why(world, one)) == ("LOST_CONFIRM", [], "reason.siblings-unread")
+    world.reading.unread = None
+    world.rounds(process, 20)
+    assert sent(world) == [one]
+
+
+def test_a_half_of_its_key_that_is_read_after_its_row_keeps_it_from_being_sent(world: World) -> None:
+    one = lost(world)
+    another = noted(key(2), of=one)
+    world.reading.on_read = lambda: world.ledger.halves.note(ENVIRONMENT, TOPIC, [another], replaces=True)
+    world.rounds(world.process(), 40)
+    assert (sent(world), why(world, one)) == ([], "reason.siblings")
+
+
+def test_a_half_whose_group_has_the_name_of_its_topic_is_left_to_its_broker(world: World) -> None:
+    """Proxies name the group of their clients so, and no broker shows these."""
+    (source,) = world.topic.evidence.sources
+    world.topic = replace(world.topic, evidence=CommitEvidence((replace(source, producer_group=TOPIC),)))
+    one = lost(world, group=TOPIC)
+    (half,) = world.broker.halves
+    process = world.process()
+    world.rounds(process, 60)
+    assert (sent(world), why(world, one)) == ([], "repair.producers-behind-proxy")
+    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.rounds(process, 40)
+    assert sent(world) == [one]

@@ -28,7 +28,7 @@ from reconciler.testing.memory_shards import MemoryShards
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_broker import FakeBroker
-from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox, FakeQueries
+from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox, FakeQueries, FakeReading
 
 ENVIRONMENT = "test"
 TOPIC = "ORDERS"
@@ -156,6 +156,7 @@ class World:
         self.queries = FakeQueries()
         self.ledger_clock = WrongClock(self.clock)
         self.ledger = MemoryLedger(self.ledger_clock, english=said)
+        self.reading = FakeReading(self.broker.halves, self.queries, self.ledger.halves, ENVIRONMENT)
         self.redis_clock = WrongClock(self.clock)
         self.shards = MemoryShards(self.redis_clock)
         self.events = Events()
@@ -336,6 +337,7 @@ class World:
                 events=self.events,
                 queries=m.wrap(self.queries),
                 halves=m.wrap(self.ledger.halves),
+                reading=m.wrap(self.reading),
             ),
             breaker=CircuitBreaker(
                 holds=holds, rules=self.breaker_rules, owner=owner, clock=self.clock, events=self.events

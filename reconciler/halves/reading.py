@@ -1,0 +1,149 @@
+"""Half queues read to their ends before something is sent by a row of the business: adapter of HalfReading.
+
+A row of a key may be of each message of that key, so each of them has to be in the ledger. What other readers noted is
+not relied on: they may have taken the key from another place, and a ledger may have been lost since. So a process reads
+all that brokers still have once, and from there on what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
+
+from reconciler.contract.answers import HALVES_LEFT, HALVES_SILENT
+from reconciler.contract.facts import Fact
+from reconciler.contract.queue_proof import QueueRecord, record_of
+from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.evidence.stored_message import real_topic
+from reconciler.halves.announced import noted_half
+from reconciler.halves.half_topic import MasterQueues, ReadingRate
+from reconciler.policy.commit_query import UNREAD, CommitQuery
+from reconciler.policy.evidence import as_foreign
+from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.demands import explained
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Whereabouts
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+
+#: Halves that one call reads at most: rounds wait for it.
+READ_MAX = 10_000
+#: Halves a second, of all brokers.
+READ_PER_SECOND = 20_000.0
+_NOTED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """How far a half queue was read. Offsets are names that a broker may give again, and a ledger may be put back: the
+    last half that was read, and the last one that was noted with a key of the business, are still where they were."""
+
+    following: int
+    last: QueueRecord
+    noted: NotedHalf | None
+
+
+class RemotingHalfReading:
+    """Masters alone, without a trace. Thread-safe; several processes may read and note the same."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        *,
+        client: RemotingClient,
+        environment: str,
+        queries: Mapping[str, CommitQuery],
+        noted: NotedHalves,
+        why_not: Callable[[str], Fact | None],
+        read_max: int = READ_MAX,
+    ) -> None:
+        """`queries`: by topic what proves its commits. `client`: pulls; a slow one ends no connection of others.
+        `why_not`: nothing is noted under a query that nobody stands by: that of another process may be the one."""
+        self._instance = instance
+        self._client = client
+        self._offsets = Offsets(client)
+        self._environment = environment
+        self._queries = queries
+        self._noted = noted
+        self._why_not = why_not
+        self._read_max = read_max
+        #: Halves that the call may still read.
+        self._left = read_max
+        self._lock = Lock()
+        #: By topic, broker and half topic.
+        self._places: dict[tuple[str, str, str], _Place] = {}
+
+    def read_to_end(self, topic: str) -> Fact | None:
+        """As far as READ_MAX halves reach: the next call goes on there."""
+        if (refused := self._why_not(topic)) is not None:
+            return refused
+        with self._lock:
+            pace, self._left = ReadingRate(self._instance.clock, READ_PER_SECOND), self._read_max
+            try:
+                places = self._instance.routes.whereabouts(topic)
+            except ReconcilerError as error:
+                return as_foreign(str(error))
+            whys = (self._read_broker(topic, place, pace) for place in places)
+            return next((why for why in whys if why is not None), None)
+
+    def _read_broker(self, topic: str, place: Whereabouts, pace: ReadingRate) -> Fact | None:
+        broker, master, silent = place.broker_name, place.master, place.doubt or place.detail
+        if master is not None and not place.doubt:
+            try:
+                facts = self._instance.families.facts(master)
+                if not facts.has_half_topic:
+                    return UNREAD
+                of = [HALF_TOPIC, *([ROCKSDB_HALF_TOPIC] if facts.may_keep_halves_in_rocksdb else [])]
+                whys = (self._read_queue((topic, broker, half_topic), master, pace) for half_topic in of)
+                return next((why for why in whys if why is not None), None)
+            except DatabaseAway:
+                raise
+            except ReconcilerError as error:
+                silent = explained(error, master)
+        return HALVES_SILENT(broker=broker, why=silent)
+
+    def _read_queue(self, of: tuple[str, str, str], master: str, pace: ReadingRate) -> Fact | None:
+        topic, broker, half_topic = of
+        queue = MessageQueue(topic=half_topic, broker_name=broker, queue_id=0)
+        begin, end = self._offsets.minimum(master, queue), self._offsets.maximum(master, queue)
+        queues = MasterQueues(self._client, broker, master, pace=pace)
+        at = max(0, begin) if end > begin else end
+        if at < end and (known := self._still(queues, of, begin, end)) is not None:
+            at = known.following
+        records = queues.records(half_topic, at, end)
+        while at < end and self._left > 0:
+            at_once = min(_NOTED_AT_ONCE, self._left)
+            read = list(islice(records, at_once))
+            halves = [noted_half(one, self._queries[topic]) for one in read if real_topic(one) == topic]
+            if halves and not self._noted.note(self._environment, topic, halves, replaces=True):
+                return UNREAD
+            self._left -= len(read)
+            at = read[-1].queue_offset + 1 if len(read) == at_once else end
+            if read:
+                keyed, known = [half for half in halves if half.key_digest is not None], self._places.get(of)
+                newest = keyed[-1] if keyed else known.noted if known is not None else None
+                self._places[of] = _Place(following=at, last=record_of(read[-1]), noted=newest)
+        return HALVES_LEFT(broker=broker, number=end - at) if at < end else None
+
+    def _still(self, queues: MasterQueues, of: tuple[str, str, str], begin: int, end: int) -> _Place | None:
+        """How far the queue was read, unless queue or ledger are others since: then all is read again."""
+        known = self._places.get(of)
+        if known is None:
+            return None
+        last = known.last.queue_offset
+        here = next(queues.records(of[2], last, last + 1), None) if begin <= last < known.following <= end else None
+        if here is not None and record_of(here) == known.last and self._is_noted(of[0], known.noted):
+            return known
+        del self._places[of]
+        return None
+
+    def _is_noted(self, topic: str, half: NotedHalf | None) -> bool:
+        if half is None or half.key_digest is None:
+            return True
+        found = self._noted.of_keys(self._environment, topic, [half.key_digest]) or {}
+        return any(
+            (one.unique_key, one.broker) == (half.unique_key, half.broker) for one in found.get(half.key_digest, ())
+        )

@@ -1,0 +1,174 @@
+"""What a commit query proves lost is sent, once: of producers that are gone at once, of those that are there by the
+broker's own question alone. Nothing before a person stands by the query."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
+from reconciler.rocketmq.producer.transaction_producer import (
+    LocalTransactionState,
+    TransactionListener,
+    TransactionMQProducer,
+)
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
+from reconciler.sql import schema
+from tests.acceptance.command import reconciler
+from tests.acceptance.deployment import Service
+from tests.brokers.addresses import REAL, Address, address_of
+from tests.polling import eventually
+from tests.services.fixtures import SharedClusters
+from tests.services.patient_instance import patient_instance
+from tests.services.redis_server import RedisServer
+from tests.services.rocketmq import marks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+State = LocalTransactionState
+
+
+@pytest.fixture(params=["embedded", pytest.param(REAL, marks=marks(REAL))])
+def place(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
+    with address_of(request.param, shared_clusters) as address:
+        yield address
+
+
+def settings(folder: Path, *, name_servers: str, topic: str, redis_url: str) -> Path:
+    with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
+        orders = ["dead-0", "dead-1", "twice", "alive-0", "alive-1"]
+        shop.executemany("INSERT INTO orders VALUES (?, 'PAID')", [(one,) for one in orders])
+        shop.execute("INSERT INTO orders VALUES ('cancelled', 'CANCELLED')")
+    (folder / "queries.toml").write_text(f"""
+[[commit_queries]]
+topic = "{topic}"
+database_url = "sqlite:///{folder}/shop.db"
+sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
+key = "KEYS"
+committed = ["PAID"]
+rolled_back = ["CANCELLED"]
+longest_transaction_seconds = 1
+""")
+    file = folder / "reconciler.toml"
+    file.write_text(f"""
+environment = "{topic}"
+unique_key_topic.queues = 2
+rocketmq.name_servers = "{name_servers}"
+redis.url = "{redis_url}"
+ledger.url = "sqlite:///{folder}/ledger.db"
+repairs.topics."{topic}" = true
+repairs.check_back_wait_seconds = 1
+rounds.interval_seconds = 0.5
+rounds.skew_margin_seconds = 0.2
+[[producers]]
+group = "producer_{topic}"
+topics = ["{topic}"]
+commit_queries = "{folder}/queries.toml"
+[[subscriptions]]
+topic = "{topic}"
+group = "group_{topic}"
+announcements = "half_topic"
+consumers_are_idempotent = true
+grace_period_seconds = 2.0
+""")
+    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
+    return file
+
+
+class Answers(TransactionListener):
+    """Does not know at once, and says COMMIT when it is asked."""
+
+    def execute_local_transaction(self, message: Message, arg: object) -> State:
+        del message, arg
+        return State.UNKNOWN
+
+    def check_local_transaction(self, message: ReceivedMessage) -> State:
+        del message
+        return State.COMMIT
+
+
+@pytest.fixture
+def services() -> Iterator[list[Service]]:
+    started: list[Service] = []
+    yield started
+    for service in started:
+        service.process.kill()
+        service.process.wait(60)
+
+
+class Shop:
+    """A group that bills each message that it is given, and halves of producers that are gone or not."""
+
+    def __init__(self, instance: ClientInstance, topic: str, folder: Path) -> None:
+        self.billed: Counter[str] = Counter()
+        self.keys: dict[str, str] = {}
+        self.topic, self.group, self.folder = topic, f"producer_{topic}", folder
+        self._instance = instance
+        self.consumer = PushConsumer(f"group_{topic}", instance=instance).subscribe(topic, "*")
+
+    def bill(self, messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        self.billed.update(one.properties["KEYS"] for one in messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def half(self, order: str) -> None:
+        """Of a producer that no broker knows: its END never comes."""
+        message = Message(topic=self.topic, body=order.encode(), keys=(order,))
+        sent = self._instance.sender(self.group).send(message, is_half=True, timeout_seconds=30)
+        self.keys[sent.unique_key] = order
+
+    def repairs(self) -> dict[str, tuple[str, int]]:
+        """Order -> state and attempts."""
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT unique_key, state, attempts FROM reconciler_repair").fetchall()
+        return {self.keys[key]: (state, attempts) for key, state, attempts in rows}
+
+    def verdicts(self) -> dict[str, str]:
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT unique_key, verdict FROM reconciler_candidate").fetchall()
+        return {self.keys[key]: verdict for key, verdict in rows}
+
+
+def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_broker(
+    place: Address, redis_server: RedisServer, tmp_path: Path, services: list[Service]
+) -> None:
+    topic = place.new_topic("sends")
+    config = settings(tmp_path, name_servers=place.name_servers, topic=topic, redis_url=redis_server.url)
+    with patient_instance(place.name_servers) as instance:
+        shop = Shop(instance, topic, tmp_path)
+        with shop.consumer.register_listener(shop.bill):
+            for order in ("dead-0", "dead-1", "twice", "twice", "cancelled", "abandoned"):
+                shop.half(order)
+            services.append(Service(tmp_path / "run.log", ["run", "--config", str(config)]))
+            lost = {"dead-0", "dead-1"}
+            eventually(lambda: lost <= shop.repairs().keys(), within_seconds=120)
+            assert not shop.billed, "nobody stands by the query yet"
+            accepted = reconciler("query", "accept", topic, "--config", str(config), "--reason", "few halves yet")
+            assert accepted.exit_code == 0, accepted.stdout
+            eventually(lambda: shop.billed.keys() == lost, within_seconds=120)
+            with TransactionMQProducer(shop.group, Answers(), instance=instance).start(topic) as producer:
+                for order in ("alive-0", "alive-1"):
+                    sent = producer.send_message_in_transaction(Message(topic=topic, body=b"order", keys=(order,)))
+                    shop.keys[sent.unique_key] = order
+                alive = {"alive-0", "alive-1"}
+                eventually(lambda: shop.billed.keys() == lost | alive, within_seconds=120)
+
+            def is_settled() -> bool:
+                assert services[0].process.poll() is None, services[0].output[-3000:]
+                states, verdicts = shop.repairs(), shop.verdicts()
+                return all(states[one][0] == "DONE" and verdicts[one] == "DELIVERED" for one in lost) and all(
+                    verdicts.get(one) == "DELIVERED" for one in alive
+                )
+
+            eventually(is_settled, within_seconds=120)
+        assert shop.billed == Counter(lost | alive), "once each, and nothing else"
+        assert {one: attempts for one, (_, attempts) in shop.repairs().items() if attempts} == dict.fromkeys(lost, 1)
+        assert {shop.verdicts()[one] for one in ("cancelled", "abandoned")} == {"REJECTED"}
+        assert shop.verdicts()["twice"] == "UNKNOWN"

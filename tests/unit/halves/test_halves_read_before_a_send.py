@@ -1,0 +1,133 @@
+"""Half queues read to their ends before something is sent by a row of the business, from the embedded broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
+from reconciler.halves.reading import RemotingHalfReading
+from reconciler.policy.commit_query import digest_of
+from reconciler.policy.ports.ledger import NotedHalf
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.testing.memory import MemoryLedger
+from tests.services.patient_instance import patient_instance
+from tests.unit.embedded.check_back_stage import Stage, stage
+from tests.unit.embedded.raw_client import TOPIC
+from tests.unit.halves.test_halves_that_announce import BROKER, QUERY, key
+
+
+@pytest.fixture(params=["4.9", "5.x"])
+def play(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with stage(request.param, check_interval_seconds=10_000.0) as made:
+        made.round()  # up to 4.9 it makes the half topic
+        yield made
+
+
+@pytest.fixture
+def instance(play: Stage) -> Iterator[ClientInstance]:
+    with patient_instance(play.broker.address) as made:
+        Admin(made.client).create_topic(play.broker.address, TOPIC, queues=4)
+        yield made
+
+
+class Reading:
+    """One process that reads, and a ledger."""
+
+    def __init__(self, instance: ClientInstance, *, read_max: int = 100) -> None:
+        self.noted = MemoryLedger(SystemClock()).halves
+        self.is_accepted = True
+        self._reading = RemotingHalfReading(
+            instance, client=instance.client, environment="test", queries={TOPIC: QUERY}, noted=self.noted,
+            why_not=lambda topic: None if self.is_accepted else QUERY_NOT_ACCEPTED(topic=topic), read_max=read_max,
+        )  # fmt: skip
+
+    def read(self) -> str | None:
+        why = self._reading.read_to_end(TOPIC)
+        return None if why is None else f"{why.code.name} {dict(why.fields)}"
+
+    def of_key(self, text: str) -> list[str]:
+        found = self.noted.of_keys("test", TOPIC, [digest_of(text)])
+        assert found is not None
+        return sorted(one.unique_key for one in found[digest_of(text)])
+
+
+def test_each_half_that_a_broker_has_is_noted_and_then_what_is_new(play: Stage, instance: ClientInstance) -> None:
+    reading = Reading(instance)
+    assert reading.read() is None, "an empty queue has nothing more"
+    for number in range(4):
+        play.half(key(number), KEYS=str(number // 2))
+    assert reading.read() is None
+    assert [reading.of_key("0"), reading.of_key("1")] == [[key(0), key(1)], [key(2), key(3)]]
+    play.half(key(4), KEYS="1")
+    assert reading.read() is None
+    assert reading.of_key("1") == [key(2), key(3), key(4)]
+    assert set(Admin(instance.client).groups(play.broker.address)) == {"TOOLS_CONSUMER"}
+
+
+def test_what_is_left_is_told_and_read_by_later_calls(play: Stage, instance: ClientInstance) -> None:
+    reading = Reading(instance, read_max=2)
+    for number in range(5):
+        play.half(key(number), KEYS="7")
+    left = "answer.halves-left {'broker': 'embedded', 'number': %d}"
+    assert [reading.read() for _ in range(3)] == [left % 3, left % 1, None]
+    assert len(reading.of_key("7")) == 5
+
+
+def test_a_key_from_another_place_is_noted_anew(play: Stage, instance: ClientInstance) -> None:
+    """That of a query as it was, which an earlier process has noted, and notes again after this one."""
+    reading = Reading(instance)
+    play.half(key(1), KEYS="7")
+    former = NotedHalf(unique_key=key(1), broker=BROKER, key_digest=digest_of("other"), tag_digest=None, stored_at_ms=1)
+    reading.noted.note("test", TOPIC, [former])
+    assert reading.read() is None
+    reading.noted.note("test", TOPIC, [former])
+    assert [reading.of_key("7"), reading.of_key("other")] == [[key(1)], []]
+
+
+def test_a_ledger_that_has_lost_what_was_noted_is_told_again(play: Stage, instance: ClientInstance) -> None:
+    reading = Reading(instance)
+    for number in range(3):
+        play.half(key(number), KEYS="7")
+    assert reading.read() is None
+    reading.noted._noted.clear()
+    assert reading.read() is None
+    assert len(reading.of_key("7")) == 3
+
+
+def test_another_half_at_the_place_of_the_last_one_begins_it_all_again(play: Stage, instance: ClientInstance) -> None:
+    """A broker that lost its tail gives offsets again."""
+    reading = Reading(instance)
+    for number in range(3):
+        play.half(key(number), KEYS="7")
+    assert reading.read() is None
+    places = reading._reading._places
+    for of, place in places.items():
+        places[of] = replace(place, last=replace(place.last, commit_log_offset=1))
+    reading.noted._noted.pop(("test", TOPIC, key(0), BROKER))
+    assert reading.read() is None
+    assert len(reading.of_key("7")) == 3
+
+
+def test_nothing_is_noted_under_a_query_that_nobody_stands_by(play: Stage, instance: ClientInstance) -> None:
+    reading = Reading(instance)
+    reading.is_accepted = False
+    play.half(key(1), KEYS="7")
+    assert reading.read() == f"repair.query-not-accepted {{'topic': '{TOPIC}'}}"
+    assert reading.of_key("7") == []
+
+
+def test_a_broker_whose_halves_lie_in_no_queue_or_that_is_gone_proves_nothing() -> None:
+    with stage("4.2") as play, patient_instance(play.broker.address) as instance:
+        reading = Reading(instance)
+        assert str(reading.read()).startswith("answer.foreign"), "no route"
+        Admin(instance.client).create_topic(play.broker.address, TOPIC, queues=4)
+        assert reading.read() == "answer.halves-unread {}"
+    with stage("5.x") as play, patient_instance(play.broker.address) as instance:
+        Admin(instance.client).create_topic(play.broker.address, TOPIC, queues=4)
+        instance.routes.expect(TOPIC, ["gone"])
+        assert str(Reading(instance).read()).startswith("answer.halves-silent {'broker': 'gone'")
