@@ -233,6 +233,11 @@ class SubscriptionSettings(Section):
         return self.announcements == "half_topic"
 
     @property
+    def takes_sends_by_query(self) -> bool:
+        """A message that a commit query proves lost may be sent to it."""
+        return self.reads_halves and self.consumers_are_idempotent
+
+    @property
     def inbox_urls(self) -> tuple[SecretText, ...]:
         """Every database of its inbox; none: effects cannot be read."""
         return tuple(self.inbox_url or ())
@@ -409,9 +414,9 @@ class Settings(Section):
     logging: LoggingSettings = LoggingSettings()
 
     def may_send_by_query(self, topic: str) -> bool:
-        """Whether what a commit query proves lost may be sent: each group reads halves and recognises duplicates."""
+        """Whether what a commit query proves lost may be sent: every group of the topic takes it."""
         of_topic = [one for one in self.subscriptions if one.topic == topic]
-        return bool(of_topic) and all(one.reads_halves and one.consumers_are_idempotent for one in of_topic)
+        return bool(of_topic) and all(one.takes_sends_by_query for one in of_topic)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:

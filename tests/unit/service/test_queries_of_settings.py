@@ -111,6 +111,34 @@ def test_shadow_mode_of_all_topics_is_enough(make: Make, tmp_path: Path) -> None
     make(section(declared(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
 
 
+SENDS = "[repairs]\nenabled = false\ntopics = { ORDERS = true }\n"
+
+
+def half_section(group: str, *, idempotent: bool) -> str:
+    return (
+        f'[[subscriptions]]\ntopic = "ORDERS"\ngroup = "{group}"\nannouncements = "half_topic"\n'
+        f"consumers_are_idempotent = {str(idempotent).lower()}\n"
+    )
+
+
+def test_what_a_query_proves_lost_is_sent_where_it_is_said_and_each_group_recognises_duplicates(
+    make: Make, tmp_path: Path
+) -> None:
+    orders = section(declared(tmp_path, "ORDERS"), "ORDERS")
+    both = half_section("billing", idempotent=True) + half_section("stock", idempotent=True)
+    (plan,) = topic_plans(make(orders, SENDS + both, topics=()))
+    assert plan.sends_by_query
+    shadow = SENDS.replace("true", "false")
+    one_does_not = half_section("billing", idempotent=True) + half_section("stock", idempotent=False)
+    (plan,) = topic_plans(make(orders, shadow + one_does_not, topics=()))
+    assert not plan.sends_by_query
+    announced = one_does_not.replace('announcements = "half_topic"\n', "").replace("= false", "= true")
+    for unsaid in (SENDS + one_does_not, SENDS + announced, both):
+        with pytest.raises(ConfigurationError) as refused:
+            make(orders, unsaid, topics=())
+        assert "consumers_are_idempotent = true in each [[subscriptions]] section" in str(refused.value)
+
+
 HALVES = '[[subscriptions]]\ntopic = "ORDERS"\ngroup = "stock"\nannouncements = "half_topic"\n'
 
 
