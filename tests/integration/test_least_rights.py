@@ -347,7 +347,7 @@ def announcements(url: str) -> None:
         assert ledger.announcements.open_outage_reason(environment)
         half = NotedHalf(unique_key=next_key(), broker="a", key_digest=None, tag_digest=None, stored_at_ms=1)
         for digest in (None, digest_of("7")):
-            ledger.halves.note(environment, "ORDERS", [replace(half, key_digest=digest)])
+            ledger.halves.note(environment, "ORDERS", [replace(half, key_digest=digest)], replaces=True)
         use_environment(ledger, environment)
 
 
