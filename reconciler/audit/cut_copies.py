@@ -61,49 +61,65 @@ _TEXT_OF_BYTES = (
 _PIECES_MAX = 10_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutCopies:
+    """What windows read."""
+
+    requests: Sequence[Request]
+    #: Why each of several windows reads whole copies; None: it does not, or there is one window.
+    whole_because: str | None = None
+
+
 def cut_by_window(
     spark: SparkSession, folder: Path, requests: Sequence[Request], engine: Engine, go_on: Callable[[], None]
-) -> list[Request]:
+) -> CutCopies:
     """The requests, each over the rows of its own keys. `folder`: it has the copies, which go.
 
     The requests stay as they are, over whole copies, where there is one window, where a table was not copied or has no
     key, and where the history cannot be believed as a whole: its announcements would be missing. Raises AuditError.
     """
-    copies = _copies(requests[0].sources, folder) if len(requests) > 1 else None
-    if copies is None:
-        return list(requests)
+    if len(requests) == 1:
+        return CutCopies(requests=requests)
     sources = requests[0].sources
+    copies = _copies(sources)
+    elsewhere = [source.option for place, (source, _) in copies.items() if folder not in place.parents]
+    if elsewhere:
+        return CutCopies(requests=requests, whole_because=f"{elsewhere[0]}: an export is read where it lies")
     with spark_errors():
         rows = {place: spark.read.parquet(str(place)) for place in copies}
-        if any(_key_column(rows[place]) is None for place, table in copies.items() if table != ROUND.name):
-            return list(requests)
-    announced = _announced(folder / "announced", requests, engine)
+        for place, (source, table) in copies.items():
+            if table != ROUND.name and _key_column(rows[place]) is None:
+                why = f"{source.option}: no column is called {' or '.join(_KEY_COLUMNS)}"
+                return CutCopies(requests=requests, whole_because=why)
+    disbelieved = _announced(folder / "announced", requests, engine)
     go_on()
-    if not announced:
-        return list(requests)
+    if disbelieved is not None:
+        return CutCopies(requests=requests, whole_because=disbelieved)
+    tables = {place: table for place, (_, table) in copies.items()}
     cut = _Cut(spark, folder, requests)
     with spark_errors():
-        cut.mark([(copies[place], one) for place, one in rows.items()])
-        left_out = {place: cut.nowhere(rows[place]) for place, table in copies.items() if table not in TIMES}
+        cut.mark([(tables[place], one) for place, one in rows.items()])
+        left_out = {place: cut.nowhere(rows[place]) for place, table in tables.items() if table not in TIMES}
         for place, one in rows.items():
             go_on()
-            cut.write(place, copies[place], one)
+            cut.write(place, tables[place], one)
     cut.end()
-    return [
+    of_windows = [
         replace(request, sources=_of_window(sources, folder, cut.place_of(number), left_out))
         for number, request in enumerate(requests)
     ]
+    return CutCopies(requests=of_windows)
 
 
-def _copies(sources: Sources, folder: Path) -> dict[Path, str] | None:
-    """Folder of each copied table -> its name; None: one was not copied."""
+def _copies(sources: Sources) -> dict[Path, tuple[Source, str]]:
+    """Folder of each table -> the source that named it, and the table's name."""
     given = [source for _, source in sources.outboxes]
     given += [source for several in sources.inboxes.values() for source in several]
     given += [effects.source for effects in sources.effects.values()]
-    places = [Path(source.address) for source in given]
+    places = [(Path(source.address), source) for source in given]
     if sources.ledger is not None:
-        places += [Path(sources.ledger.address) / table.name for table in (CANDIDATE, REPAIR, ROUND)]
-    return {place: place.name for place in places} if all(folder in place.parents for place in places) else None
+        places += [(Path(sources.ledger.address) / table.name, sources.ledger) for table in (CANDIDATE, REPAIR, ROUND)]
+    return {place: (source, place.name) for place, source in places}
 
 
 def _of_window(sources: Sources, folder: Path, to: Path, left_out: Mapping[Path, int]) -> Sources:
@@ -146,18 +162,18 @@ class _AnnouncedTask:
         return Answer()
 
 
-def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> bool:
-    """Writes the announcements of all windows; whether they are all of them: the windows say what is wrong with the
-    history, each for itself."""
+def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> str | None:
+    """Writes the announcements of all windows. Why they may not be all of them, else None: the windows say what is
+    wrong with the history, each for itself."""
     folder.mkdir()
     first = requests[0]
     if first.history is None:
-        return True
+        return None
     start_ms, end_ms = min(r.window.start_ms for r in requests), max(r.window.end_ms for r in requests)
     about = (first.environment, first.subscriptions, first.shards, (start_ms, end_ms))
     state = check_history(first.history, *about, asked_at_ms=first.collected_at_ms)
     if state.problems:
-        return False
+        return state.problems[0]
     closes_ms = max(request.closes_ms for request in requests)
     files = [
         file
@@ -177,9 +193,9 @@ def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> boo
     ]
     try:
         files_of(engine.run(answer, tasks))
-    except AuditError:
-        return False
-    return True
+    except AuditError as error:
+        return str(error)
+    return None
 
 
 class _Cut:

@@ -27,15 +27,16 @@ from reconciler.audit.collect.sources import EffectsSource, Source, Sources, sou
 from reconciler.audit.collect.window import instant_ms, parse_window
 from reconciler.audit.cut_copies import TIMES, cut_by_window
 from reconciler.audit.engines.engine import Engine, engine_on
-from reconciler.audit.engines.lake_tables import TableFormat, load_run
+from reconciler.audit.engines.lake_tables import TableFormat, load_run, require_merge
 from reconciler.audit.engines.spark import end_jobs, tag_jobs, with_properties
 from reconciler.audit.engines.spark_errors import spark_errors
+from reconciler.audit.engines.table_versions import read_table
 from reconciler.audit.errors import AuditError, Reason, unwritable
 from reconciler.audit.history.check import DAY_MS
 from reconciler.audit.places import place_of
 from reconciler.audit.report.texts import REPORT_LANGUAGES
 from reconciler.audit.result.times import time_text
-from reconciler.audit.result.values import Window
+from reconciler.audit.result.values import InputVersion, Window
 from reconciler.audit.statement.keys import read_signing_key
 from reconciler.audit.window_run import AskedWindow, JudgedRun, audit_window, write_unanswered
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
@@ -103,8 +104,14 @@ class WindowAnswer:
     run: str | None
     #: What the window took; windows beside each other share the session.
     seconds: float
+    #: What of it judging took, with the writing of judged keys.
+    judging_seconds: float = 0.0
     #: What the copies in `staging` took, once for all windows.
     staging_seconds: float
+    #: What `load_tables` took, which is not in `seconds`; 0: its rows were not loaded.
+    loading_seconds: float = 0.0
+    #: Why each of several windows has read whole copies, and costs what all rows cost; None: it did not.
+    whole_copies_because: str | None = None
 
 
 def audit(
@@ -155,16 +162,17 @@ def audit(
                 subscriptions=subscriptions,
                 sources=sources,
                 history=None if inputs.history is None else place_of(inputs.history),
+                input_versions=staged.input_versions,
                 collected_at_ms=loaded_ms,
             )
             for window in asked
         ]
         staged.require_rows_of(requests)
         engine = engine_on(spark)
-        requests = threads.start(cut_by_window, spark, folder, requests, engine, threads.go_on).result()
+        cut = threads.start(cut_by_window, spark, folder, requests, engine, threads.go_on).result()
         staging_seconds = time.perf_counter() - began
         started: list[Future[_Answered]] = []
-        for number, request in enumerate(requests):
+        for number, request in enumerate(cut.requests):
             asked_window = AskedWindow(
                 request=request,
                 out=Path(out) / folder_name(request.window),
@@ -176,21 +184,33 @@ def audit(
                 now_ms=now_ms,
             )
             started.append(threads.start(_answered, asked_window, request, engine, threads.go_on))
-        return [replace(one.result().answer, staging_seconds=staging_seconds) for one in started]
+        return [
+            replace(one.result().answer, staging_seconds=staging_seconds, whole_copies_because=cut.whole_because)
+            for one in started
+        ]
 
 
 def load_tables(
     spark: SparkSession, answers: Iterable[WindowAnswer], *, tables: Path | str, into: str, kind: TableFormat
-) -> None:
-    """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue.
+) -> list[WindowAnswer]:
+    """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue. Returns
+    the answers, with what loading took.
 
     `into`: their schema, as `CATALOG.SCHEMA`; tables that it lacks are made, in the format `kind`: iceberg or delta.
     Replaced is exactly the window of an answer, with its environment and subscriptions, when all rows are there. Raises
-    AuditError if another run of the window becomes valid meanwhile.
+    AuditError if another run of the window becomes valid meanwhile, and, before anything is written, for a session that
+    cannot merge.
     """
+    require_merge(spark)
+    loaded: list[WindowAnswer] = []
     for answer in answers:
-        if answer.run is not None:
-            load_run(spark, Path(tables), answer.run, into=into, kind=kind)
+        began = time.perf_counter()
+        if answer.run is None:
+            loaded.append(answer)
+            continue
+        load_run(spark, Path(tables), answer.run, into=into, kind=kind)
+        loaded.append(replace(answer, loading_seconds=time.perf_counter() - began))
+    return loaded
 
 
 def _require_usable(at_once: int, language: str) -> None:
@@ -313,6 +333,7 @@ def _answered(asked: AskedWindow, request: Request, engine: Engine, go_on: Calla
         out=out,
         run=None if done is None else done.run,
         seconds=time.perf_counter() - began,
+        judging_seconds=0.0 if done is None else done.judging_seconds,
         staging_seconds=0.0,
     )
     # An older answer that stays in its place is the one before the next window's.
@@ -353,7 +374,13 @@ class _Staging:
         self._folder = folder
         self._go_on = go_on
         self._since_ms: int | None = None
-        self._staged: dict[object, str] = {}
+        self._staged: dict[object, tuple[Path, InputVersion]] = {}
+        self._versions: list[InputVersion] = []
+
+    @property
+    def input_versions(self) -> tuple[InputVersion, ...]:
+        """Of each input."""
+        return tuple(sorted(self._versions, key=lambda one: one.input))
 
     def sources(self, inputs: Inputs) -> Sources:
         """Where collecting reads them. Raises AuditError."""
@@ -384,7 +411,8 @@ class _Staging:
             effects[_pair(name)] = EffectsSource(source=source, query="")
         for table, of_ledger in ledger.items():
             if of_ledger is not None:
-                self._copied(of_ledger, self._folder / "ledger" / table.name, _kept(table.name), table.name)
+                place = self._folder / "ledger" / table.name
+                self._versions.append(self._copied(of_ledger, place, _kept(table.name), table.name))
         copied = Source(kind="parquet", address=str(self._folder / "ledger"), option="ledger") if given else None
         return Sources(outboxes=outboxes, inboxes=inboxes, effects=effects, ledger=copied)
 
@@ -404,22 +432,26 @@ class _Staging:
             source = source_at(given, option, problems)
             if source is None:
                 raise AuditError("usage", "\n".join(problems))
+            self._versions.append(InputVersion(input=option))
             return source
         known = given if isinstance(given, str) else id(given)
         if known not in self._staged:
             place = self._folder / f"{len(self._staged):03d}" / table
-            self._copied(given, place, columns, option)
-            self._staged[known] = str(place)
-        return Source(kind="parquet", address=self._staged[known], option=option)
+            self._staged[known] = place, self._copied(given, place, columns, option)
+        place, version = self._staged[known]
+        self._versions.append(replace(version, input=option))
+        return Source(kind="parquet", address=str(place), option=option)
 
-    def _copied(self, given: DataFrame | str, place: Path, columns: frozenset[str] | None, option: str) -> None:
+    def _copied(self, given: DataFrame | str, place: Path, columns: frozenset[str] | None, option: str) -> InputVersion:
         self._go_on()
         try:
             with spark_errors():
-                rows = self._spark.table(given) if isinstance(given, str) else given
-                copied_rows(rows, columns, TIMES.get(place.name), self._since_ms).write.parquet(str(place))
+                read = read_table(self._spark, given)
+                copied_rows(read.rows, columns, TIMES.get(place.name), self._since_ms).write.parquet(str(place))
         except AuditError as error:
             raise AuditError("inputs", f"{option}: cannot be read: {error}") from error
+        name = given if isinstance(given, str) else None
+        return InputVersion(input=option, table=name, format=read.format, version=read.version)
 
 
 def copied_rows(rows: DataFrame, columns: frozenset[str] | None, time: str | None, since_ms: int | None) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class JudgedRun:
     engine: str
     #: What the rows of the tables name it; None without tables.
     run: str | None
+    #: What judging took, with the writing of judged keys by tasks; 0: nothing was judged.
+    judging_seconds: float = 0.0
 
 
 def audit_window(
@@ -87,6 +90,7 @@ def audit_window(
             if tables is not None:
                 engine.require_seen(tables.attempts)
             say("judging")
+            began = time.perf_counter()
             judged = engine.judge(
                 evidence,
                 history=asked.history,
@@ -94,6 +98,7 @@ def audit_window(
                 keys=None if tables is None else tables.target,
                 progress=judged_parts,
             )
+            judging_seconds = time.perf_counter() - began
         say("writing the result")
         write_output(
             judged,
@@ -109,7 +114,8 @@ def audit_window(
         if tables is not None:
             say("putting rows into the tables")
             tables.replace(judged, asked.out, release=release(), now_ms=asked.now_ms)
-    return JudgedRun(judged=judged, engine=engine.name, run=None if tables is None else tables.target.run)
+    run = None if tables is None else tables.target.run
+    return JudgedRun(judged=judged, engine=engine.name, run=run, judging_seconds=judging_seconds)
 
 
 def write_unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: EngineKind) -> JudgedRun | None:
@@ -162,6 +168,7 @@ def _unanswered(request: Request, error: AuditError) -> JudgedWindow:
         gaps=(),
         notes=(),
         inputs=(),
+        input_versions=request.input_versions,
         rows={},
         no_answer=NoAnswer(reason=cast("ReasonWithheld", error.reason), message=str(error)),
     )

@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import EffectsSource, Source, Sources
-from reconciler.audit.cut_copies import cut_by_window
+from reconciler.audit.cut_copies import CutCopies, cut_by_window
 from reconciler.audit.engines.engine import engine_on, one_by_one
 from reconciler.audit.result.values import AuditedSubscription, Window
 from reconciler.contract.unique_key import member_of
@@ -114,7 +114,7 @@ class Shop:
             for start_ms, end_ms in WINDOWS
         ]
 
-    def cut(self, spark: SparkSession, requests: list[Request]) -> list[Request]:
+    def cut(self, spark: SparkSession, requests: list[Request]) -> CutCopies:
         engine = replace(engine_on(spark), run=one_by_one)
         return cut_by_window(spark, self.folder / "staging", requests, engine, lambda: None)
 
@@ -156,7 +156,7 @@ def test_a_window_reads_all_rows_of_its_own_keys_and_of_no_others(spark: SparkSe
     for at_ms in (hour_ms, 2 * DAY_MS + hour_ms, 3 * DAY_MS + hour_ms):
         shop.of_ledger("reconciler_round", at_ms)
 
-    first, second, third = shop.cut(spark, shop.requests())
+    first, second, third = shop.cut(spark, shop.requests()).requests
 
     everywhere = {"no-time", "oldest-row-of-all", "oldest-effect"}
     oldest_announced = "day5-0"  # of the rows that are not settled
@@ -188,8 +188,17 @@ def test_a_window_reads_all_rows_of_its_own_keys_and_of_no_others(spark: SparkSe
     assert left == {"window-0000", "window-0001", "window-0002"}, "whole copies were to go"
 
 
-@pytest.mark.parametrize("why", ["an export", "no key", "an altered history"])
-def test_windows_read_whole_copies_where_these_cannot_be_cut(spark: SparkSession, tmp_path: Path, why: str) -> None:
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        ("an export", "001/reconciler_inbox: an export is read where it lies"),
+        ("no key", "002/effects-0: no column is called key or unique_key"),
+        ("an altered history", "is not the file that the manifest names"),
+    ],
+)
+def test_windows_read_whole_copies_where_these_cannot_be_cut_and_say_why(
+    spark: SparkSession, tmp_path: Path, why: str, told: str
+) -> None:
     shop = Shop(tmp_path)
     shop.sent("a", 1)
     shop.applied("a", 2)
@@ -207,5 +216,7 @@ def test_windows_read_whole_copies_where_these_cannot_be_cut(spark: SparkSession
         pq.write_table(pq.read_table(path).rename_columns(["order"]), path)
     else:
         next((tmp_path / "history" / "announced").rglob("*.parquet")).write_bytes(b"altered")
-    assert shop.cut(spark, requests) == requests
+    cut = shop.cut(spark, requests)
+    assert cut.requests == requests
+    assert told in str(cut.whole_because)
     assert len(list((tmp_path / "staging").rglob("part.parquet"))) == 6

@@ -27,6 +27,7 @@ from reconciler.audit.judge.keys import KeyLayout
 from reconciler.audit.judged_tables.schema import COLUMNS, KEYS, RUNS, SCHEMAS
 from reconciler.audit.output.judged_tables import claim_tables
 from reconciler.audit.output.writing import write_output
+from reconciler.audit.platform import load_tables
 from reconciler.audit.result.values import Window
 from reconciler.contract.unique_key import key_of, member_of
 from tests.audit.docs_judge import judge
@@ -164,6 +165,20 @@ def test_a_run_that_the_folder_lacks_is_not_loaded_into_a_catalogue(spark: Spark
     audit(day(0).write(tmp_path / "day"), tmp_path / "tables")
     with pytest.raises(AuditError, match="the tables have no run nobody; another audit of its window replaced it"):
         load_run(spark, tmp_path / "tables", "nobody", into="nowhere", kind="iceberg")
+
+
+@pytest.mark.spark
+def test_a_session_that_cannot_merge_is_told_before_a_run_is_loaded(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of PySpark 3.5, whose DataFrames have no mergeInto."""
+    for kind in type(spark.range(0)).__mro__:
+        if "mergeInto" in vars(kind):
+            monkeypatch.delattr(kind, "mergeInto")
+    answers = (pytest.fail("a run was loaded") for _ in range(1))
+    with pytest.raises(AuditError, match=r"no mergeInto, .*; load the tables with PySpark 4\.0 or newer") as refused:
+        load_tables(spark, answers, tables="nowhere", into="nowhere", kind="iceberg")
+    assert refused.value.reason == "configuration"
 
 
 @pytest.mark.parametrize("days", [10, pytest.param(90, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
@@ -336,7 +351,7 @@ def test_columns_that_are_added_are_nullable_and_stand_behind_the_others() -> No
         "audit_keys": 20,
         "audit_findings": 38,
         "audit_counts": 10,
-        "audit_runs": 24,
+        "audit_runs": 25,
     }
     for table, columns in COLUMNS.items():
         assert len({column.name for column in columns}) == len(columns), table

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +22,7 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit import platform
 from reconciler.audit.command import main
+from reconciler.audit.cut_copies import CutCopies
 from reconciler.audit.errors import AuditError
 from reconciler.audit.platform import Inputs, WindowAnswer, audit, copied_rows, exit_code
 from reconciler.audit.result.times import time_text
@@ -161,10 +163,16 @@ def test_dataframes_have_the_answer_of_the_command_and_the_session_is_as_it_was(
         )
     assert answer.out is not None
     assert (answer.verdict, exit_code([answer])) == ("violations", 1)
-    assert answer.seconds > 0 < answer.staging_seconds
+    assert 0 < answer.judging_seconds < answer.seconds
+    assert answer.staging_seconds > 0
+    assert answer.whole_copies_because is None
     for name in JUDGED:
         assert (answer.out / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
     assert len(list((tmp_path / "staging").rglob("reconciler_outbox/*.parquet"))) == 1, "the copies were to be kept"
+    told = json.loads((answer.out / "evidence/evidence.json").read_bytes())["input_versions"]
+    kinds = [one["input"].split()[0] for one in told]
+    assert {"outbox", "inbox", "effects", "reconciler_candidate", "reconciler_repair", "reconciler_round"} == set(kinds)
+    assert {(one["table"], one["format"], one["version"]) for one in told} == {(None, None, None)}
     assert sum(answer.classes.values()) == len(rows_of_tables(tmp_path / "tables")["audit_keys"])
 
 
@@ -203,6 +211,8 @@ def test_windows_are_answered_in_order_and_chained_and_one_that_cannot_be_believ
         told = [json.loads(path.read_bytes()) for path in (answer.out / "statement").glob("*--*.json")]
         assert {one["sequence"] for one in told} == {number}
         assert all("EFFECT_INCOMPLETE" in one["not_checked"] for one in told), "the inbox had no column incomplete"
+        named = [of for one in told for of in one["input_versions"] if of["input"].startswith("outbox ")]
+        assert {(of["table"], of["format"], of["version"]) for of in named} == {("outbox_of_shop", None, None)}
     assert verify_statements(tmp_path / "out", public).verdict == "verified"
 
 
@@ -320,6 +330,7 @@ def test_windows_without_an_answer_have_statements_that_say_so_and_later_ones_fo
 
     damaged = lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], lake.frames["outbox"].drop("state")))
     (refused,) = audited([first], damaged)
+    assert refused.judging_seconds == 0
     assert refused.out is not None
     said = [json.loads(path.read_bytes()) for path in (refused.out / "statement").glob("*--*.json")]
     assert {(one["sequence"], one["verdict"], one["no_answer"]["reason"]) for one in said} == {
@@ -336,7 +347,10 @@ def test_windows_without_an_answer_have_statements_that_say_so_and_later_ones_fo
     assert verify_statements(tmp_path / "out", public).verdict == "verified"
 
     before = {path: path.read_bytes() for path in found.out.rglob("*") if path.is_file()}
-    again = audited([first, second], damaged)
+    exports = {name: f"parquet:{tmp_path}/lake/effects-{number}" for number, name in enumerate(lake.effects)}
+    again = audited([first, second], replace(damaged, effects=exports))
+    whole = f"effects {next(iter(exports))}: an export is read where it lies"
+    assert [one.whole_copies_because for one in (refused, found, *again)] == [None, None, whole, whole]
     assert [(one.verdict, one.out) for one in again] == [("no answer", refused.out), ("no answer", None)]
     assert before == {path: path.read_bytes() for path in found.out.rglob("*") if path.is_file()}, "the answer stays"
     assert [one.run is None for one in again] == [False, True]
@@ -355,7 +369,11 @@ def test_windows_beside_each_other_over_cut_copies_have_the_answers_of_windows_o
     for name, at_once in (("beside", 3), ("one by one", 1)):
         with pytest.MonkeyPatch.context() as patched:
             if name == "one by one":
-                patched.setattr(platform, "cut_by_window", lambda _spark, _folder, requests, *_more: requests)
+                patched.setattr(
+                    platform,
+                    "cut_by_window",
+                    lambda _spark, _folder, requests, *_more: CutCopies(requests=requests),
+                )
             answers = audit(
                 spark,
                 inputs=lake.inputs(),

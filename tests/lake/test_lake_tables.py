@@ -6,8 +6,10 @@ In an environment of its own (`make test-lake`): neither format runs on the PySp
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ import pytest
 
 from reconciler.audit import platform
 from reconciler.audit.engines.lake_tables import TableFormat, _Load, load_run
+from reconciler.audit.engines.table_versions import ReadTable, read_table
 from reconciler.audit.errors import AuditError
 from reconciler.audit.judged_tables.schema import COLUMNS, KEYS, RUNS
 from tests.audit.judged_tables import audit, day
@@ -26,7 +29,7 @@ from tests.brokers.jars import lake_jars
 from tests.services.requirements import downloaded
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameWriterV2, SparkSession
 
 try:
     PYSPARK = importlib.metadata.version("pyspark")
@@ -242,6 +245,37 @@ def test_of_two_runs_that_become_valid_in_the_same_instant_one_does(
     assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / valid)
 
 
+def test_a_table_is_read_in_the_state_that_is_told(session: SparkSession, kind: TableFormat, into: str) -> None:
+    table = f"{into}.outbox"
+
+    def keys(read: ReadTable) -> list[str]:
+        return sorted(row["key"] for row in read.rows.collect())
+
+    def with_key(key: str) -> DataFrameWriterV2:
+        return session.createDataFrame([{"key": key}]).writeTo(table)
+
+    with_key("a").using(kind).create()
+    first = read_table(session, table)
+    with_key("b").append()
+    second = read_table(session, table)
+    before = session.catalog.currentCatalog(), session.catalog.currentDatabase()
+    session.sql(f"USE {into}")
+    try:
+        assert read_table(session, "outbox").version == second.version, "a name of one part"
+    finally:
+        session.sql(f"USE {'.'.join(before)}")
+    with_key("c").append()
+    assert (keys(first), keys(second)) == (["a"], ["a", "b"])
+    assert (first.format, second.format) == (kind, kind)
+    then = session.sql(f"SELECT key FROM {table} VERSION AS OF {first.version}")
+    assert [row["key"] for row in then.collect()] == ["a"]
+
+    session.sql(f"ALTER TABLE {table} ADD COLUMNS (incomplete INT)")
+    wider = read_table(session, table)
+    assert (wider.rows.columns, keys(wider)) == (["key", "incomplete"], ["a", "b", "c"])
+    assert (wider.version is None) == (kind == "iceberg"), "its newest snapshot has not the column"
+
+
 def test_tables_of_a_catalogue_are_audited_into_tables_of_it(
     session: SparkSession, kind: TableFormat, into: str, tmp_path: Path
 ) -> None:
@@ -279,8 +313,19 @@ def test_tables_of_a_catalogue_are_audited_into_tables_of_it(
         {"LOST": 1, "EFFECT_IN_TIME": 2},
         {},
     ]
-    platform.load_tables(session, answers, tables=tmp_path / "tables", into=into, kind=kind)
+    read = {name: read_table(session, f"{into}.{name}").version for name in ("inbox", "outbox")}
+    versions = [
+        {"input": option, "table": f"{into}.{name}", "format": kind, "version": read[name]}
+        for option, name in (("inbox ORDERS/billing", "inbox"), ("outbox shop", "outbox"))
+    ]
+    for path in [*(tmp_path / "out").rglob("evidence.json"), *(tmp_path / "out").rglob("ORDERS--billing.json")]:
+        assert json.loads(path.read_bytes())["input_versions"] == versions
+    loaded = platform.load_tables(session, answers, tables=tmp_path / "tables", into=into, kind=kind)
+    assert [replace(one, loading_seconds=0.0) for one in loaded] == answers
+    assert all(one.loading_seconds > 0 for one in loaded)
     assert valid_rows(session, tmp_path, into) == valid_rows(session, tmp_path / "tables")
+    (told,) = session.table(f"{into}.{RUNS}").select("input_versions").distinct().collect()
+    assert json.loads(told["input_versions"]) == versions
     rows = session.table(f"{into}.{KEYS}").select("key", "class").collect()
     assert {row["key"]: row["class"] for row in rows} == dict(
         zip(keys, ["LOST", "EFFECT_IN_TIME", "EFFECT_IN_TIME"], strict=True)

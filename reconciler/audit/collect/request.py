@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from reconciler.audit.collect.sources import Sources
 from reconciler.audit.collect.writer import WrittenFile
@@ -11,7 +11,7 @@ from reconciler.audit.evidence.document import LackingColumn, lacking_document, 
 from reconciler.audit.evidence.plan import UNSEEN_LATES
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.result.not_judged import RowsOf
-from reconciler.audit.result.values import AuditedSubscription, Window
+from reconciler.audit.result.values import AuditedSubscription, InputVersion, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION
 
 
@@ -30,6 +30,8 @@ class Request:
     history: str | None
     #: Its chain as an older audit has verified it; None: all of the manifest is read.
     history_after: HistoryChain | None = None
+    #: Of the copies that `sources` name, sorted by input.
+    input_versions: tuple[InputVersion, ...] = ()
     #: When the collection began.
     collected_at_ms: int
 
@@ -98,6 +100,7 @@ def evidence_document(
             if count
         ],
         "lacking_columns": lacking_document(lacking),
+        **({"input_versions": [asdict(one) for one in request.input_versions]} if request.input_versions else {}),
         "files": described_files(files),
     }
 

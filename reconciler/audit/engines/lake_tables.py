@@ -34,6 +34,16 @@ _ANOTHER = "checkback: another run is valid"
 _CONFLICT = re.compile(rf"{_ANOTHER}|conflicting files|conflicting delete|Concurrent\w+Exception|DELTA_CONCURRENT")
 
 
+def require_merge(spark: SparkSession) -> None:
+    """Raises AuditError("configuration") for a session of a PySpark whose DataFrames have no MERGE."""
+    if not hasattr(spark.range(0), "mergeInto"):
+        raise AuditError(
+            "configuration",
+            f"PySpark {import_module('pyspark').__version__}: its DataFrames have no mergeInto, by which a run becomes "
+            "valid in one commit; load the tables with PySpark 4.0 or newer",
+        )
+
+
 def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: TableFormat) -> None:
     """Puts the rows of one run, which `folder` has (--tables), into the tables of the schema `into`.
 

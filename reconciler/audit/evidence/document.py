@@ -13,7 +13,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.plan import RowGroup
 from reconciler.audit.evidence.tables import EVIDENCE_NAMES
 from reconciler.audit.result.not_judged import KEPT_MAX, OMITTED, RowsOf, kept
-from reconciler.audit.result.values import AuditedSubscription, Window
+from reconciler.audit.result.values import AuditedSubscription, InputVersion, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION, LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import PREFIXES
 
@@ -61,6 +61,8 @@ class EvidenceDocument:
     undated_effects: Mapping[tuple[str, str], int]
     #: Columns that were read as NULL because a source lacked them. None: it is not known which.
     lacking_columns: frozenset[LackingColumn] | None
+    #: Of a platform's tables that were copied.
+    input_versions: tuple[InputVersion, ...]
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
     #: SHA-256 of the document's bytes.
@@ -107,6 +109,7 @@ def parse_evidence(data: bytes) -> EvidenceDocument:
         not_asked=_not_asked(document),
         undated_effects=_undated_effects(document),
         lacking_columns=_lacking_columns(document),
+        input_versions=_input_versions(document),
         files=tuple(sorted(files, key=lambda file: file.path)),
         sha256=hashlib.sha256(data).hexdigest(),
     )
@@ -191,6 +194,22 @@ def _lacking_columns(document: Mapping[str, Any]) -> frozenset[LackingColumn] | 
         of, table = (_typed(one, name, str, where) for name in ("topic", "group")), _typed(one, "table", str, where)
         found.add((*of, table, _typed(one, "column", str, where)))
     return frozenset(found)
+
+
+def _input_versions(document: Mapping[str, Any]) -> tuple[InputVersion, ...]:
+    if document.get("input_versions") is None:
+        return ()  # collected by the command, or by a release that does not say
+    found: list[InputVersion] = []
+    for place, one in enumerate(_typed(document, "input_versions", list)):
+        where = f"input_versions[{place}]."
+        if not isinstance(one, dict):
+            raise _wrong(where[:-1], one, "an object")
+        told = {
+            name: None if one.get(name) is None else _typed(one, name, str, where)
+            for name in ("table", "format", "version")
+        }
+        found.append(InputVersion(input=_typed(one, "input", str, where), **told))
+    return tuple(sorted(found, key=lambda one: one.input))
 
 
 def _count(item: Mapping[str, Any], name: str, where: str) -> int:

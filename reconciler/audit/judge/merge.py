@@ -207,6 +207,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
             *_notes(total),
         ),
         inputs=evidence.inputs,
+        input_versions=document.input_versions,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         messages={name: total.messages[name] for name in sorted(total.messages)},
         manifest=None if document.history is None else checkpoint_of(evidence.history),

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from reconciler.audit.judge.judged_keys import TIMESTAMP
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KEYS, FINDINGS, COUNTS, RUNS = "audit_keys", "audit_findings", "audit_counts", "audit_runs"
 
 _TEXT, _WHOLE, _YES_NO = pa.string(), pa.int64(), pa.bool_()
@@ -135,6 +135,11 @@ COLUMNS: Mapping[str, tuple[TableColumn, ...]] = {
         TableColumn("release", _TEXT, "The release that judged."),
         TableColumn("schema_version", pa.int32(), "Grows when a column is added."),
         TableColumn("started_at", TIMESTAMP, "When the audit began."),
+        _name(
+            "input_versions",
+            "A JSON list of the inputs of an audit on a platform: `input`, `table`, `format`, and `version`, the "
+            "snapshot (Iceberg) or version (Delta) that was copied.",
+        ),
     ),
 }
 

@@ -78,6 +78,7 @@ def runs_row(
         "release": release,
         "schema_version": SCHEMA_VERSION,
         "started_at_ms": now_ms,
+        "input_versions": json.dumps(said["input_versions"], ensure_ascii=False) if "input_versions" in said else None,
     }
     return _table(RUNS, [row], judged, one, target)
 

@@ -72,6 +72,8 @@ def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict
         "not_judged": not_judged_document(judged.not_judged),
         "rows": dict(judged.rows),
         "inputs": [asdict(file) for file in judged.inputs],
+        # Where a platform's tables were copied.
+        **({"input_versions": [asdict(one) for one in judged.input_versions]} if judged.input_versions else {}),
     }
 
 

@@ -150,6 +150,20 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputVersion:
+    """One input of a platform's audit, and the state of the table that was copied for it."""
+
+    #: Which input: outbox GROUP, inbox TOPIC/GROUP, effects TOPIC/GROUP, or the ledger's table.
+    input: str
+    #: Its name in the session's catalogue; None: a DataFrame, or an export.
+    table: str | None = None
+    #: As the catalogue calls it: iceberg, delta, parquet; None: it does not say.
+    format: str | None = None
+    #: Iceberg's snapshot id or Delta's version, whose rows were copied; None: there is none, or it is not known.
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedSubscription:
     """Every key of one subscription's window in exactly one class."""
 
@@ -202,6 +216,8 @@ class JudgedWindow:
     notes: tuple[str, ...]
     #: Sorted by path.
     inputs: tuple[InputFile, ...]
+    #: Sorted by input; empty where nothing was copied of a platform's tables.
+    input_versions: tuple[InputVersion, ...] = ()
     #: Rows read by table or stream ("outbox", "announced", ...), doubled ones included.
     rows: Mapping[str, int]
     #: Topic -> messages of the window, each counted once however many of its groups were judged.

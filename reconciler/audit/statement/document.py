@@ -110,6 +110,8 @@ def statement_document(
         "not_checked": subscription["not_checked"],
         # Counts of the whole audit; absent in results that were written before they were counted.
         **({"not_judged": result["not_judged"]} if "not_judged" in result else {}),
+        # Where a platform's tables were copied; absent in results that were written before it was told.
+        **({"input_versions": result["input_versions"]} if "input_versions" in result else {}),
         # All subscriptions of the audit, so that the other statements show that one is missing.
         "subscriptions": [{"topic": one["topic"], "group": one["group"]} for one in result["subscriptions"]],
         "inputs": {

@@ -1,0 +1,75 @@
+"""Which state of a table a session reads: an Iceberg table's snapshot, a Delta table's version; of others none.
+
+The session is asked by statements that read, of the table's own metadata. A state that it does not tell is not known:
+the table is read as it is then.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DETAILS = "# Detailed Table Information"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTable:
+    """A table's rows, in one state."""
+
+    rows: DataFrame
+    #: As the catalogue calls it, in small letters: iceberg, delta, parquet; None: no table, or it does not say.
+    format: str | None
+    #: Snapshot or version; None: the format has none, the table was never written, or it is not known.
+    version: str | None
+
+
+def read_table(spark: SparkSession, given: DataFrame | str) -> ReadTable:
+    """A DataFrame as it is, or the table or view of a name; where its state is told, what is written later is not in
+    its rows. One that cannot be read raises Spark's errors here, or when its rows are asked for."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(given, str):
+        return ReadTable(rows=given, format=None, version=None)
+    rows = spark.table(given)
+    kind: str | None = None
+    with suppress(PySparkException, Py4JError):
+        kind = _format(spark, given)
+        version = _version(spark, given, kind)
+        if version is not None:
+            # A name that `table` reads is one that a statement reads. An Iceberg snapshot has the columns of its time.
+            then = spark.sql(f"SELECT * FROM {given} VERSION AS OF {version}")  # noqa: S608  # a table's own name
+            if then.columns == rows.columns:
+                return ReadTable(rows=then, format=kind, version=version)
+    return ReadTable(rows=rows, format=kind, version=None)
+
+
+def _format(spark: SparkSession, name: str) -> str | None:
+    found = [(row[0], row[1]) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()]
+    names = [name for name, _ in found]
+    details = dict(found[names.index(_DETAILS) :]) if _DETAILS in names else {}
+    provider = details.get("Provider")
+    return None if provider is None else str(provider).lower()
+
+
+def _version(spark: SparkSession, name: str, kind: str | None) -> str | None:
+    if kind == "delta":
+        statement = f"DESCRIBE HISTORY {name} LIMIT 1"
+    elif kind == "iceberg":
+        whole_name = _whole_name(spark, name)
+        statement = f"SELECT snapshot_id FROM {whole_name}.refs WHERE name = 'main'"  # noqa: S608  # likewise
+    else:
+        return None
+    found = spark.sql(statement).collect()
+    return str(found[0][0]) if found else None
+
+
+def _whole_name(spark: SparkSession, name: str) -> str:
+    """With its catalogue and namespace, for which a name of one part would be taken beside `refs`."""
+    table = spark.catalog.getTable(name)
+    parts = [part for part in (table.catalog, *(table.namespace or ()), table.name) if part is not None]
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
