@@ -1,10 +1,14 @@
 """The report in each language: every text is in the catalogue, and nothing else but the words changes."""
 
+# ruff: noqa: RUF001  (Chinese punctuation is what it is about)
+
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -16,7 +20,9 @@ from reconciler.audit.report.page import report_html
 from reconciler.audit.report.series import COLUMNS, SERIES
 from reconciler.audit.report.texts import REPORT_LANGUAGES, Texts
 from reconciler.audit.result.classes import RULES
-from reconciler.audit.result.values import LATENCIES, EngineKind
+from reconciler.audit.result.documents import result_document
+from reconciler.audit.result.sentences import SENTENCES, sentence
+from reconciler.audit.result.values import LATENCIES, EngineKind, NoAnswer, UncheckedRule
 from reconciler.contract.visible_text import visible
 from tests.audit import judged_samples
 from tests.audit.test_report import Element, Page
@@ -59,7 +65,7 @@ def test_no_text_is_left_that_the_report_does_not_ask_for() -> None:
     patterns = [pattern for pattern, _, _ in asked_for()]
     by_code = re.compile(r'"((?:lines|until)[\w.-]*)"')
     named = {code for path in REPORT.glob("*.py") for code in by_code.findall(path.read_text())}
-    families = re.compile(r"fact\.\w+|count\.\w+\.(?:one|many)")
+    families = re.compile(r"fact\.\w+|count\.\w+\.(?:one|many)|said\.[\w.-]+")
     assert not [
         code
         for code in TEXTS
@@ -79,6 +85,35 @@ def test_what_stands_elsewhere_in_english_too_is_the_same_there() -> None:
     for code, entry in TEXTS.items():
         if code.startswith("fact."):
             assert entry["en"] == code.removeprefix("fact.").removesuffix("_ms").replace("_", " ")
+
+
+def test_every_sentence_of_a_result_is_in_the_catalogue_as_it_is_signed() -> None:
+    said = {code.removeprefix("said."): entry["en"] for code, entry in TEXTS.items() if code.startswith("said.")}
+    assert said == SENTENCES
+
+
+def test_a_chinese_page_says_the_sentences_of_a_result_in_chinese_and_the_signed_document_in_english() -> None:
+    why = sentence("both", first=sentence("no-snapshot"), second=sentence("no-history"))
+    unchecked = UncheckedRule(topic="ORDERS", group="billing", class_name="UNACCOUNTED", why=why)
+    shown = {"subscription": "ORDERS/billing", "stream": "round", "start": "A", "end": "B"}
+    judged = replace(
+        judged_samples.no_answer(),
+        not_checked=(unchecked,),
+        notes=(sentence("doubled", table="outbox", count=12), "of an older release"),
+        no_answer=NoAnswer(reason="gap", message=sentence("gap", **shown, why=sentence("no-round"))),
+    )
+    chinese, english = (report_html(judged, language=language).decode() for language in ("zh", "en"))
+    assert "历史中没有这段时间的待匹配快照；没有历史" in chinese
+    assert "outbox：有 12 条记录不止一次出现，只计一次" in chinese
+    assert "ORDERS/billing 的历史缺少 A 至 B 的 round 记录（一轮也没有）；请审计没有缺口的时间窗。" in chinese
+    assert '<span lang="en">of an older release</span>' in chinese
+    signed = json.dumps(result_document(judged, "UTC", "here"))
+    for told in (
+        "there is no history",
+        "outbox: 12 rows were there",
+        "rows of round from A to B (no round came); audit",
+    ):
+        assert (told in signed, told in english, told in chinese) == (True, True, False)
 
 
 @pytest.mark.parametrize("language", REPORT_LANGUAGES)

@@ -34,6 +34,7 @@ from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.places import open_folder, place_of
+from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, InputFile, NoAnswer, UncheckedRule
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
@@ -284,26 +285,34 @@ def _no_answer(
     """A gap says more than an open window, which may only follow from it."""
     if history.gaps:
         first = history.gaps[0]
-        between = f"from {time_text(first.from_ms)} to {time_text(first.to_ms)}"
-        more = f", and {len(history.gaps) - 1} more gaps" if len(history.gaps) > 1 else ""
-        return NoAnswer(
-            reason="gap",
-            message=f"history of {first.topic}/{first.group} lacks rows of {first.stream} {between} ({first.why}){more}"
-            "; audit a window without them",
+        more: dict[str, object] = {"more": len(history.gaps) - 1} if len(history.gaps) > 1 else {}
+        message = sentence(
+            "gaps" if more else "gap",
+            subscription=f"{first.topic}/{first.group}",
+            stream=first.stream,
+            start=time_text(first.from_ms),
+            end=time_text(first.to_ms),
+            why=first.why,
+            **more,
         )
+        return NoAnswer(reason="gap", message=message)
     for asked in document.subscriptions:
         topic, group = asked.topic, asked.group
         if closed[topic, group]:
             continue
         watermark_ms = history.watermarks.get((topic, group))
-        reached = "has no round of every shard" if watermark_ms is None else f"reaches {time_text(watermark_ms)}"
-        history_text, both = (f"history {reached}, ", "both") if document.history is not None else ("", "which")
-        return NoAnswer(
-            reason="window",
-            message=f"the window is not closed for {topic}/{group}: {history_text}the evidence was collected at "
-            f"{time_text(document.collected_at_ms)}, {both} must reach {time_text(_closes_ms(asked, document))} "
-            "(the window's end and late_after_seconds); audit again later",
-        )
+        about: dict[str, object] = {
+            "subscription": f"{topic}/{group}",
+            "collected": time_text(document.collected_at_ms),
+            "closes": time_text(_closes_ms(asked, document)),
+        }
+        if document.history is None:
+            message = sentence("open", **about)
+        elif watermark_ms is None:
+            message = sentence("open-no-round", **about)
+        else:
+            message = sentence("open-history", reached=time_text(watermark_ms), **about)
+        return NoAnswer(reason="window", message=message)
     return None
 
 

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 from reconciler.audit.evidence.document import EvidenceDocument
 from reconciler.audit.evidence.plan import GroupPlan
 from reconciler.audit.result.classes import NUMBERS, KeyClass
+from reconciler.audit.result.sentences import Sentence, sentence
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, UncheckedRule
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 
-#: Of the columns that evidence may lack (LATER_COLUMNS), each that a rule asks for: the rule, table and column, where
-#: it is looked for, and what it shows.
+#: Of the columns that evidence may lack (LATER_COLUMNS), each that a rule asks for: the rule, table and column.
 _ASKED_OF_COLUMNS = (
-    (
-        KeyClass.EFFECT_INCOMPLETE,
-        (INBOX_EVIDENCE.name, "incomplete"),
-        "rows of the inbox",
-        ", which shows a handler that stopped half way",
-    ),
-    (
-        KeyClass.UNNECESSARY_REPAIR,
-        (REPAIR_EVIDENCE.name, "first_sent_at_ms"),
-        "repairs of the ledger",
-        ": keys that were sent more than once are not checked",
-    ),
+    (KeyClass.EFFECT_INCOMPLETE, INBOX_EVIDENCE.name, "incomplete"),
+    (KeyClass.UNNECESSARY_REPAIR, REPAIR_EVIDENCE.name, "first_sent_at_ms"),
 )
 
 
@@ -44,25 +35,25 @@ def not_checked(
     return tuple(found)
 
 
-def _lost_account(lost: Sequence[HistoryGap]) -> str:
+def _both(first: Sentence, second: Sentence) -> Sentence:
+    return sentence("both", first=first, second=second)
+
+
+def _lost_account(lost: Sequence[HistoryGap]) -> Sentence:
     """Of the reconciler's own account only what is before and after the loss is known; commits and effects are read
     from outbox and inbox as ever."""
     from_ms, to_ms = min(one.from_ms for one in lost), max(one.to_ms for one in lost)
-    return (
-        f"Redis lost its memory: rounds from {time_text(from_ms)} to {time_text(to_ms)} are not there. Of keys that "
-        "were announced before, this is judged only where a snapshot of before shows it; the times at which rounds "
-        "took keys are not counted across it"
-    )
+    return sentence("lost-account", start=time_text(from_ms), end=time_text(to_ms))
 
 
 def _lacking_columns(asked: AuditedSubscription, document: EvidenceDocument) -> Iterator[tuple[KeyClass, str]]:
     """A column that was not there is NULL in every row, which looks as if there were nothing to find."""
     lacking = document.lacking_columns
-    for name, (table, column), rows, shows in _ASKED_OF_COLUMNS:
+    for name, table, column in _ASKED_OF_COLUMNS:
         if lacking is None:
-            yield name, f"the evidence does not say whether {rows} had the column {column}{shows}"
+            yield name, sentence(f"unsaid.{column}")
         elif (asked.topic, asked.group, table, column) in lacking:
-            yield name, f"{rows} have no column {column}{shows}"
+            yield name, sentence(f"lacking.{column}")
 
 
 def _whys(
@@ -71,12 +62,12 @@ def _whys(
     whys = dict(_lacking_columns(asked, document))
     missing = sorted(set(asked.producer_groups) - document.outboxes)
     if missing:
-        why = f"no outbox was given for {', '.join(missing)}"
-        whys[KeyClass.EFFECT_WITHOUT_COMMIT] = why
+        groups = ", ".join(missing)
+        whys[KeyClass.EFFECT_WITHOUT_COMMIT] = sentence("no-outbox", groups=groups)
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.LOST):
-            whys[name] = f"{why}: keys of these producers are not checked"
+            whys[name] = sentence("no-outbox-keys", groups=groups)
     if not asked.effects:
-        whys[KeyClass.DOUBLE_EFFECT] = "business effects were not counted; a key in two inboxes is found"
+        whys[KeyClass.DOUBLE_EFFECT] = sentence("effects-not-counted")
     if not asked.inbox:
         for name in (
             KeyClass.EFFECT_INCOMPLETE,
@@ -84,15 +75,15 @@ def _whys(
             KeyClass.UNNECESSARY_REPAIR,
             KeyClass.EFFECT_LATE,
         ):
-            whys[name] = "the inbox was not given"
+            whys[name] = sentence("no-inbox")
     if document.history is None:
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.UNACCOUNTED):
-            whys[name] = "there is no history"
+            whys[name] = sentence("no-history")
     else:
-        unaccounted = [] if any(plan.snapshots.values()) else ["history holds no snapshot of pending of this time"]
+        unaccounted = [] if any(plan.snapshots.values()) else [sentence("no-snapshot")]
         unaccounted += [_lost_account(lost)] if lost else []
         if unaccounted:
-            whys[KeyClass.UNACCOUNTED] = "; ".join(unaccounted)
+            whys[KeyClass.UNACCOUNTED] = reduce(_both, unaccounted)
     if not document.ledger:
         for name in (
             KeyClass.REPAIR_DIFFERS,
@@ -101,5 +92,5 @@ def _whys(
             KeyClass.UNACCOUNTED,
             KeyClass.REPAIRED,
         ):
-            whys[name] = "the ledger was not given"
+            whys[name] = sentence("no-ledger")
     return whys

@@ -24,6 +24,7 @@ from reconciler.audit.history.chain import HistoryChain, read_chain
 from reconciler.audit.history.rounds import CapturedRounds, RoundsByShard, ShardKey
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
+from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap
 from reconciler.contract.history_row import GAP, REREAD, ROUND
 from reconciler.contract.manifest import HistoryFile
@@ -205,10 +206,10 @@ def _holes(
         first = min(heads, key=lambda head: head.at_ms, default=None)
         if first is not None and first.generation == 1 and first.at_ms > start_ms:
             # A shard's own first round may come later: its generation 1 proves that none came before.
-            why = "the first round of this topic and group came then"
+            why = sentence("first-round")
             yield _gap((topic, group, -1), start_ms, first.at_ms, None, why)
         if kept_from_ms is not None and kept_from_ms > start_ms:
-            why = f"rows before {chain.kept_from} are older than the history is kept"
+            why = sentence("retired", day=chain.kept_from)
             yield _gap((topic, group, -1), start_ms, kept_from_ms, None, why)
         for shard in range(shards):
             key: ShardKey = (topic, group, shard)
@@ -219,10 +220,11 @@ def _holes(
                 and head.at_ms >= start_ms
                 and not _explains(kept_from_ms, head.at_ms, start_ms, found.longest_ms(key))
             ):
-                why = f"history begins with generation {head.generation} of epoch {head.epoch}"
+                why = sentence("begins-later", generation=head.generation, epoch=head.epoch)
                 yield _gap(key, start_ms, head.at_ms, None, why)
             for hole in found.holes(key):
-                why = f"generations {hole.first_generation} to {hole.last_generation} of epoch {hole.epoch} are missing"
+                generations = {"first": hole.first_generation, "last": hole.last_generation}
+                why = sentence("missing", **generations, epoch=hole.epoch)
                 yield _gap(key, hole.from_ms, hole.to_ms, None, why)
 
 
@@ -246,7 +248,7 @@ def _endings(
             known = [at_ms for at_ms in ended.values() if at_ms is not None]
             ended = {-1: min(known) if len(known) == shards else None}
         for shard, at_ms in ended.items():
-            why = "no round came" if at_ms is None else "no later round came"
+            why = sentence("no-round" if at_ms is None else "no-later-round")
             yield _gap((topic, group, shard), start_ms if at_ms is None else at_ms, close_ms, None, why)
 
 
@@ -284,7 +286,7 @@ def _before_declared(
         if found.knows_of(key, row["epoch"], before) or any(_covers(other, row, before) for other in declared):
             continue
         newest_ms = found.newest_ms(key, until_ms=row["from_ms"])
-        why = f"generations up to {before} of epoch {row['epoch']} are missing before one that is declared as missing"
+        why = sentence("missing-before", last=before, epoch=row["epoch"])
         yield _gap(key, start_ms if newest_ms is None else newest_ms, row["at_ms"], None, why)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import HistoryGap
 
 Longs = npt.NDArray[np.int64]
@@ -288,5 +289,5 @@ def _stored_only(key: EpochKey, generations: Longs, at_ms: Longs) -> HistoryGap:
         to_ms=int(at_ms.max()),
         stream="round",
         rows=len(generations),
-        why=f"the ledger stored generations {generations[0]} to {generations[-1]} of epoch {epoch}, history lacks them",
+        why=sentence("stored-only", first=int(generations[0]), last=int(generations[-1]), epoch=epoch),
     )

@@ -21,6 +21,7 @@ from reconciler.audit.judge.prefix import PrefixResult, SubscriptionCounts
 from reconciler.audit.judge.unjudged import overlooked
 from reconciler.audit.result.classes import NAMES, RULES, KeyClass
 from reconciler.audit.result.not_judged import RowsOf, listed
+from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import (
     LATENCIES,
     Finding,
@@ -242,16 +243,14 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
 def _without_history(evidence: Evidence) -> tuple[str, ...]:
     if evidence.document.history is not None:
         return ()
-    lacks = "what was announced is not known, and nothing tells of a message whose outbox row was deleted for its age"
-    return (f"there is no history: {lacks}",)
+    return (sentence("unknown-announcements"),)
 
 
 def _verified_before(evidence: Evidence) -> tuple[str, ...]:
     number = evidence.history.read_from
     if not number:
         return ()
-    read = f"the audit of --previous has verified them, and entry {number} is still the one that it read"
-    return (f"entries 1 to {number} of the history's manifest were not read again: {read}",)
+    return (sentence("verified-before", number=number),)
 
 
 def _not_asked(evidence: Evidence) -> tuple[str, ...]:
@@ -259,15 +258,17 @@ def _not_asked(evidence: Evidence) -> tuple[str, ...]:
     others = [f"{topic}/{group}" for topic, group in evidence.history.others]
     if not others:
         return ()
-    more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
-    named = ", ".join(others[:_NAMED_MAX])
-    return (f"history has rounds in the window of {named}{more}, which this audit was not asked about: not audited",)
+    return (sentence("not-asked", names=_named(others[:_NAMED_MAX], len(others))),)
+
+
+def _named(first: Sequence[str], count: int) -> str:
+    names = ", ".join(first)
+    return names if count <= len(first) else sentence("and-more", names=names, more=count - len(first))
 
 
 def _undated(evidence: Evidence) -> tuple[str, ...]:
     return tuple(
-        f"effects of {topic}/{group}: {count} of their keys are nowhere else in the window's evidence and were left "
-        "out, because the query of --effects names no time (:start_ms, :end_ms)"
+        sentence("undated", subscription=f"{topic}/{group}", count=count)
         for (topic, group), count in sorted(evidence.document.undated_effects.items())
     )
 
@@ -275,14 +276,10 @@ def _undated(evidence: Evidence) -> tuple[str, ...]:
 def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
     """Commits that the audit of the window of their rows has not counted, or that this one does not."""
     for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
-        for moved, why in (
-            (counts.late, "written before the window, first seen late or not at all, and counted here"),
-            (counts.unseen, "written at the window's end, not seen yet, and counted in the next window"),
-        ):
+        for moved, code in ((counts.late, "counted-late"), (counts.unseen, "counted-next")):
             if moved.count:
-                more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""
-                named = ", ".join(map(key_of, moved.first))
-                yield f"{asked.topic}/{asked.group}: committed keys {why}: {moved.count} ({named}{more})"
+                names = _named([key_of(key) for key in moved.first], moved.count)
+                yield sentence(code, subscription=f"{asked.topic}/{asked.group}", count=moved.count, names=names)
 
 
 def _still_delivered(findings: Iterable[Finding]) -> Iterable[str]:
@@ -295,14 +292,8 @@ def _still_delivered(findings: Iterable[Finding]) -> Iterable[str]:
         and one.evidence.get("verdict") in STILL_DELIVERED
     )
     for (topic, group, verdict), count in sorted(found.items()):
-        until = "they are LOST until they take effect, and EFFECT_LATE in a later audit of this window"
-        why = f"the ledger has them as {verdict}: the broker still delivers them"
-        yield f"{topic}/{group}: {count} of the listed LOST: {why}; {until}"
+        yield sentence("still-delivered", subscription=f"{topic}/{group}", count=count, verdict=verdict)
 
 
 def _notes(total: PrefixResult) -> tuple[str, ...]:
-    return tuple(
-        f"{name}: {count} rows were there more than once and counted once"
-        for name, count in sorted(total.doubled.items())
-        if count
-    )
+    return tuple(sentence("doubled", table=name, count=count) for name, count in sorted(total.doubled.items()) if count)

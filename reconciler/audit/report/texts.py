@@ -1,7 +1,7 @@
 """The page's texts in one language, from the catalogue (reconciler/words/audit_report.toml): what people read of it.
 
 Names, codes and numbers are the same in each. Sentences of the result (why a rule was not checked, remarks, messages)
-are shown as they were written down and signed, which is in English.
+are signed in English; a page says them in its own language where they have a code, and else as they were written down.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cache
 
 from reconciler.audit.report.markup import Markup, join, tag
 from reconciler.audit.report.words import number
+from reconciler.audit.result.sentences import Sentence
 from reconciler.words.catalogue import ENGLISH, LANGUAGES, sentences
 
 #: Those that a report may have.
@@ -53,7 +54,14 @@ class Texts:
 
     def quoted(self, sentence: str) -> str | Markup:
         """A sentence of the result."""
-        return sentence if self.language == ENGLISH else tag("span", sentence, lang=ENGLISH)
+        if self.language == ENGLISH or isinstance(sentence, Sentence):
+            return self._said(sentence)
+        return tag("span", sentence, lang=ENGLISH)
+
+    def _said(self, value: object) -> str:
+        if self.language == ENGLISH or not isinstance(value, Sentence):
+            return str(value)
+        return self(f"said.{value.code}", **{name: self._said(one) for name, one in value.fields.items()})
 
 
 @cache

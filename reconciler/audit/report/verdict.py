@@ -50,8 +50,9 @@ def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
         else:
             so_far = texts("so-far.none-listed")
         why = tag("strong", f"{texts(f'reason.{judged.no_answer.reason}')} ")
-        message = texts.quoted(f"{judged.no_answer.message.rstrip('.')}.")
-        return texts("page-title.no answer"), [why, message, f" {so_far}"]
+        message = texts.quoted(judged.no_answer.message)
+        stop = "" if judged.no_answer.message.endswith(".") else texts("stop")
+        return texts("page-title.no answer"), [why, message, stop, f" {so_far}"]
     unchecked = f" {texts('some-unchecked')}" if judged.not_checked else ""
     subscriptions = texts.counted(len(judged.subscriptions), "subscription")
     if found:
