@@ -78,7 +78,7 @@ def cut_by_window(
     The requests stay as they are, over whole copies, where there is one window, where a table was not copied or has no
     key, and where the history cannot be believed as a whole: its announcements would be missing. Raises AuditError.
     """
-    if len(requests) == 1:
+    if len(requests) <= 1:
         return CutCopies(requests=requests)
     sources = requests[0].sources
     copies = _copies(sources)

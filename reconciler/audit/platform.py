@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from reconciler.audit.collect.configuration import audited_subscriptions, read_configuration
+from reconciler.audit.collect.configuration import AuditedConfiguration, audited_subscriptions, read_configuration
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import EffectsSource, Source, Sources, source_at, subscription_key
 from reconciler.audit.collect.window import instant_ms, parse_window
@@ -152,21 +152,7 @@ def audit(
         began = time.perf_counter()
         staged = _Staging(spark, folder, threads.go_on)
         sources = threads.start(staged.sources, inputs).result()
-        subscriptions = audited_subscriptions(configuration, sources)
-        requests = [
-            Request(
-                environment=configuration.environment,
-                window=window,
-                shards=configuration.shards,
-                skew_bound_ms=configuration.skew_bound_ms,
-                subscriptions=subscriptions,
-                sources=sources,
-                history=None if inputs.history is None else place_of(inputs.history),
-                input_versions=staged.input_versions,
-                collected_at_ms=loaded_ms,
-            )
-            for window in asked
-        ]
+        requests = _requests(asked, configuration, staged.input_versions, sources, inputs.history, loaded_ms)
         staged.require_rows_of(requests)
         engine = engine_on(spark)
         cut = threads.start(cut_by_window, spark, folder, requests, engine, threads.go_on).result()
@@ -188,6 +174,32 @@ def audit(
             replace(one.result().answer, staging_seconds=staging_seconds, whole_copies_because=cut.whole_because)
             for one in started
         ]
+
+
+def _requests(
+    windows: Sequence[Window],
+    configuration: AuditedConfiguration,
+    versions: tuple[InputVersion, ...],
+    sources: Sources,
+    history: str | None,
+    collected_at_ms: int,
+) -> list[Request]:
+    """Each over the whole copies."""
+    subscriptions = audited_subscriptions(configuration, sources)
+    return [
+        Request(
+            environment=configuration.environment,
+            window=window,
+            shards=configuration.shards,
+            skew_bound_ms=configuration.skew_bound_ms,
+            subscriptions=subscriptions,
+            sources=sources,
+            history=None if history is None else place_of(history),
+            input_versions=versions,
+            collected_at_ms=collected_at_ms,
+        )
+        for window in windows
+    ]
 
 
 def load_tables(

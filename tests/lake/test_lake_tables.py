@@ -19,7 +19,7 @@ import pytest
 
 from reconciler.audit import platform
 from reconciler.audit.engines.lake_tables import TableFormat, _Load, load_run
-from reconciler.audit.engines.table_versions import ReadTable, read_table
+from reconciler.audit.engines.table_versions import TableState, read_table
 from reconciler.audit.errors import AuditError
 from reconciler.audit.judged_tables.schema import COLUMNS, KEYS, RUNS
 from tests.audit.judged_tables import audit, day
@@ -248,7 +248,7 @@ def test_of_two_runs_that_become_valid_in_the_same_instant_one_does(
 def test_a_table_is_read_in_the_state_that_is_told(session: SparkSession, kind: TableFormat, into: str) -> None:
     table = f"{into}.outbox"
 
-    def keys(read: ReadTable) -> list[str]:
+    def keys(read: TableState) -> list[str]:
         return sorted(row["key"] for row in read.rows.collect())
 
     def with_key(key: str) -> DataFrameWriterV2:

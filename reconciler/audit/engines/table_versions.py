@@ -17,7 +17,7 @@ _DETAILS = "# Detailed Table Information"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadTable:
+class TableState:
     """A table's rows, in one state."""
 
     rows: DataFrame
@@ -27,14 +27,14 @@ class ReadTable:
     version: str | None
 
 
-def read_table(spark: SparkSession, given: DataFrame | str) -> ReadTable:
+def read_table(spark: SparkSession, given: DataFrame | str) -> TableState:
     """A DataFrame as it is, or the table or view of a name; where its state is told, what is written later is not in
     its rows. One that cannot be read raises Spark's errors here, or when its rows are asked for."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     if not isinstance(given, str):
-        return ReadTable(rows=given, format=None, version=None)
+        return TableState(rows=given, format=None, version=None)
     rows = spark.table(given)
     kind: str | None = None
     with suppress(PySparkException, Py4JError):
@@ -44,8 +44,8 @@ def read_table(spark: SparkSession, given: DataFrame | str) -> ReadTable:
             # A name that `table` reads is one that a statement reads. An Iceberg snapshot has the columns of its time.
             then = spark.sql(f"SELECT * FROM {given} VERSION AS OF {version}")  # noqa: S608  # a table's own name
             if then.columns == rows.columns:
-                return ReadTable(rows=then, format=kind, version=version)
-    return ReadTable(rows=rows, format=kind, version=None)
+                return TableState(rows=then, format=kind, version=version)
+    return TableState(rows=rows, format=kind, version=None)
 
 
 def _format(spark: SparkSession, name: str) -> str | None:
