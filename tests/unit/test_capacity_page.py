@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sweep
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/capacity.md").read_text(encoding="utf-8")
 SERVICES = (20, 200, 1_000)
@@ -48,6 +50,11 @@ def test_processor_of_a_round_is_what_rest_and_ids_leave_of_it() -> None:
     assert f"Each round of a shard takes {left / rounds * 1_000:.1f} ms of `run`" in PAGE
     assert f"takes {of_an_id * 1_000:.2f} ms of `run`" in PAGE
     assert f"r: {rounds / ids:.1f} per message" in PAGE
+
+
+def test_sweep_stays_within_the_limit_of_its_benchmark() -> None:
+    limit = sweep.CORES_MAX / 200
+    assert agrees(row("`sweep` at rest")[1:], [limit * services for services in SERVICES[1:]])
 
 
 def test_rows_and_disk_follow_from_messages() -> None:
