@@ -1,4 +1,4 @@
-"""An environment gets another name by the steps of procedures.md: what a person dismissed is not sent under the new
+"""An environment gets another name by the steps of rename.md: what a person dismissed is not sent under the new
 one, what was lost under the old one is, and nothing happens twice."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(300),
 ]  # fmt: skip
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/procedures.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/how-to/rename.md").read_text(encoding="utf-8")
 #: The last section is [sweep].
 SETTINGS = f"{QUICK}announce_again_after_seconds = 4.0\n"
 

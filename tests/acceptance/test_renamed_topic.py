@@ -1,4 +1,4 @@
-"""A topic gets another name by the steps of procedures.md while messages are on their way: nothing happens twice,
+"""A topic gets another name by the steps of rename.md while messages are on their way: nothing happens twice,
 nothing is lost, and nothing is called accounted for too early."""
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ SEARCHED = {
         "watermark": "runbooks/WatermarkStuck",
         "glossary": "glossary",
         "troubleshooting": "how-to/troubleshooting",
-        "uninstall": "how-to/procedures",
+        "uninstall": "how-to/uninstall",
         "msgId": "glossary",
         "pytest": "how-to/testing",
         "alembic": "how-to/fastapi",
@@ -104,7 +104,7 @@ SEARCHED = {
         "消息丢失": "runbooks/LostMessages",
         "术语表": "glossary",
         "msgId": "glossary",
-        "卸载": "how-to/procedures",
+        "卸载": "how-to/uninstall",
         "容量规划": "reference/capacity",
     },
 }

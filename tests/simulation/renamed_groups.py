@@ -1,7 +1,8 @@
 """A group gets another name: the product's own procedure (reconciler group rename), run by a person who may die at any
 of its steps, and runs it again.
 
-The person stops the members, and the reconciler once what failed has its verdict, as docs/how-to/procedures.md has it.
+The person stops the members, and the reconciler once what failed has its verdict, as docs/how-to/rename-a-group.md has
+it.
 A member that somebody starts while rows are copied is what the procedure looks for before it ends.
 """
 

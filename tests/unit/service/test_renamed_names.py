@@ -32,7 +32,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.unit.consumers.messages import new_key
 
-PAGE = (Path(__file__).parents[3] / "docs/how-to/procedures.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/how-to/rename.md").read_text(encoding="utf-8")
 HOUR_MS = 3_600_000
 KEY = "A0" * 16
 

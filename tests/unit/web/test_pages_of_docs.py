@@ -98,9 +98,9 @@ def test_a_page_that_there_is_in_one_language_is_shown_in_it_and_says_so(service
 @pytest.mark.parametrize(
     ("address", "title"),
     [
-        ("/docs", "Documentation"),
-        ("/docs/", "Documentation"),
-        ("/docs/runbooks", "Documentation"),
+        ("/docs", "Check-back reconciler"),
+        ("/docs/", "Check-back reconciler"),
+        ("/docs/runbooks", "Check-back reconciler"),
         ("/docs/runbooks/BreakerOpen", "BreakerOpen"),
         ("/docs/zh/runbooks/BreakerOpen.md", "BreakerOpen"),
         ("/docs/how-to/../runbooks/BreakerOpen.md", "BreakerOpen"),
