@@ -22,8 +22,10 @@ LOCKED := -m pip install --quiet --no-compile --disable-pip-version-check --requ
 
 setup: $(VENV)/.stamp ## virtual environment with everything the tests need, by the hashes of requirements/ci.lock
 
+# PySpark comes as source: half a gigabyte of jars is packed, and unpacked at once. To compress it takes 13 s of a processor.
+# Setuptools reads the file that DIST_EXTRA_CONFIG names.
 $(VENV)/.stamp: requirements/ci.lock $(VENV)/.fast
-	$(BIN)/python $(LOCKED) --requirement requirements/ci.lock
+	DIST_EXTRA_CONFIG=$(CURDIR)/requirements/wheels.cfg $(BIN)/python $(LOCKED) --requirement requirements/ci.lock
 	$(BIN)/python -m pip check
 	@touch $@
 

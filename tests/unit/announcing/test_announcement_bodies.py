@@ -13,29 +13,13 @@ from reconciler.announcing.source import RemotingAnnouncementSource, announcemen
 from reconciler.contract.queue_proof import record_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
 from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
-from reconciler.rocketmq.wire.record import MessageRecord
 from tests.stored_bytes import encode_record
+from tests.unit.rocketmq.records import PLAIN
 from tests.unit.rocketmq.scripted import ScriptedCluster
 
 QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="broker-a", queue_id=0)
 RULES = AnnouncementRules(environment="test", topic="ORDERS")
-RECORD = MessageRecord(
-    topic="KEYS",
-    queue_id=0,
-    flag=0,
-    queue_offset=7,
-    physical_offset=0,
-    system_flag=0,
-    born_timestamp_ms=0,
-    born_host=("127.0.0.1", 1),
-    store_timestamp_ms=0,
-    store_host=("127.0.0.1", 1),
-    body_crc=0,
-    reconsume_times=0,
-    prepared_transaction_offset=0,
-    body=b"",
-    properties={"TAGS": "ORDERS"},
-)
+RECORD = replace(PLAIN, topic="KEYS", queue_offset=7, body=b"", body_crc=0, properties={"TAGS": "ORDERS"})
 
 
 def pulled(body: bytes, system_flag: int) -> PulledAnnouncement:
