@@ -63,6 +63,18 @@ def test_chinese_page_that_is_behind_says_so_to_its_readers(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN)
+def test_a_link_is_marked_as_english_where_it_leads_to_an_english_page_and_nowhere_else(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    wrong = []
+    for link in re.finditer(r"\[(?P<name>[^\]\n]*)\]\((?P<target>[^)#:\s]+\.md)(?:#[^)]*)?\)", text):
+        target = (ROOT / page).parent.joinpath(link["target"]).resolve().relative_to(ROOT).as_posix()
+        marked = text[link.end() :].startswith(("（英文）", "，英文）"))
+        if link["name"] not in {"English", "英文版"} and marked is (target in WRITTEN):
+            wrong.append(link[0])
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", WRITTEN)
 def test_no_page_uses_another_word_for_a_term_of_the_glossary(page: str) -> None:
     text = prose(page)
     if page == "docs/zh/glossary.md":
