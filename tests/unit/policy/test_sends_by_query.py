@@ -283,10 +283,24 @@ def test_nothing_is_sent_by_a_query_that_nobody_stands_by(world: World) -> None:
 
 def test_a_query_that_is_withdrawn_after_the_claim_sends_nothing(world: World) -> None:
     one = lost(world)
+    (half,) = world.broker.halves
+    world.broker.halves.clear()
+    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
     withdrawn = QUERY_NOT_ACCEPTED(topic=TOPIC)
     world.reading.on_read = lambda: setattr(world.queries, "unaccepted", withdrawn)
     world.rounds(world.process(), 40)
-    assert (world.reading.reads > 0, sent(world), the_repair(world, one).state) == (True, [], RepairState.OPEN)
+    assert (world.reading.reads, sent(world), the_repair(world, one).state) == (1, [], RepairState.OPEN)
+
+
+def test_a_half_that_is_left_at_another_broker_is_not_rolled_back(world: World) -> None:
+    """A retried send left it; its row may still be that of a later try."""
+    one = lost(world)
+    world.broker.send_half(one, broker="broker-b")
+    world.rounds(world.process(), 60)
+    assert ([commits for _, _, commits in world.broker.ends], the_repair(world, one).state) == (
+        [True],
+        RepairState.DONE,
+    )
 
 
 def test_nothing_is_sent_while_a_half_that_may_share_its_key_is_not_read(world: World) -> None:
