@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from reconciler.sql.engines import open_engine
 from tests.acceptance.framework_shop import FrameworkShop
 from tests.acceptance.page_worlds import PageDeployment
 from tests.acceptance.warm_commands import warm_command
+from tests.brokers.jars import client_jars, jdbc_jars
 from tests.page_blocks import DOCS
 from tests.pages import Beginning, PostgresDatabase, SqliteDatabase, run_page, run_steps, shell_of, steps_here
 from tests.polling import eventually
@@ -29,7 +32,7 @@ from tests.services.certificates import Authority
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import SharedClusters
 from tests.services.ports import free_port
-from tests.services.requirements import auditor_tools_missing, require
+from tests.services.requirements import auditor_tools_missing, downloaded, require
 from tests.services.rocketmq import QUICK, RocketMQCluster
 from tests.unit.testing.inner_pytest import run_python
 
@@ -430,6 +433,34 @@ def real_broker(page: str, world: World) -> None:
     assert not (world.folder / "tutorial").exists()
 
 
+#: It asks ten times as often as brokers do, and gives nothing up before a slow machine comes to the end of the page.
+ASKING_ON = {"transactionCheckInterval": "3000", "transactionTimeOut": "6000", "transactionCheckMax": "1000"}
+
+
+def java_shop(page: str, world: World) -> None:
+    cluster = world.real_cluster()
+    jars = [downloaded(lambda: client_jars(REAL)), downloaded(jdbc_jars)]
+    repository = world.repository("/tmp/java-shop", broker_port=cluster.name_server.port)
+    folder = world.folder / "tutorial"
+    folder.mkdir()
+    variables = {
+        "PATH": f"{repository.folder}/.venv/bin:{os.environ['PATH']}",
+        "CLASSPATH": os.pathsep.join(f"{folder}/*" for folder in jars),
+        "JDK_JAVA_OPTIONS": f"-Duser.home={folder} -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "OLDPWD": str(world.folder),
+        "COLUMNS": "120",
+    }
+    #: Other tests have their own in the cluster.
+    names = {"ORDERS": "SHOP", "order-service": "shop-orders", "billing": "shop-billing"}
+    broker = cluster.broker()
+    broker.update_config(**ASKING_ON)
+    try:
+        run_page(page, replace(repository, folder=folder, here={**repository.here, **names}, variables=variables))
+    finally:
+        broker.update_config(**QUICK)
+    assert not folder.exists()
+
+
 def first_loss(page: str, world: World) -> None:
     run_page(page, as_narrow_as_a_page(world.repository("/tmp/tutorial", broker_port=free_port(neighbours=(-2,)))))
     assert not (world.folder / "tutorial").exists()
@@ -474,5 +505,6 @@ CASES: dict[str, Case] = {
     "how-to/upgrade.md": upgraded,
     "tutorial/data-engineer.md": lake,
     "tutorial/first-loss.md": first_loss,
+    "tutorial/java-shop.md": java_shop,
     "tutorial/real-broker.md": real_broker,
 }

@@ -1,4 +1,4 @@
-"""Brings the jars of brokers, Java clients and an S3 server, by Maven from the poms beside this file, into a cache."""
+"""Brings the jars of brokers, Java clients and what stands beside them, by Maven from the poms here, into a cache."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ def client_jars(version: str) -> Path:
 def grpc_jars(version: str) -> Path:
     """Folder with the class path of the gRPC client for Java."""
     return _jars(f"grpc-{version}", "grpcs", version)
+
+
+def jdbc_jars() -> Path:
+    """Folder with SQLite's driver for Java."""
+    return _jars("jdbc-3.50.3.0", "drivers", "3.50.3.0")
 
 
 def s3proxy_jars() -> Path:
