@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.announcing.port import AnnouncementLog, EventKind, StepKind
+from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, RedisAway
@@ -99,7 +100,8 @@ def test_a_loss_is_not_forgotten_while_the_ledger_is_away() -> None:
     assert world.rows.outages.current("test") is not None
 
 
-def test_a_redis_that_fell_back_is_followed() -> None:
+def fallen_back() -> tuple[World, AnnouncementStep, list[str]]:
+    """A Redis that has the first two of six keys that were read."""
     world = World()
     keys = [new_key() for _ in range(6)]
     world.topic.send(announcement(*keys[:2]))
@@ -109,6 +111,11 @@ def test_a_redis_that_fell_back_is_followed() -> None:
     world.topic.send(announcement(*keys[2:]))
     world.run(step)
     world.memory.restore(saved)
+    return world, step, keys
+
+
+def test_a_redis_that_fell_back_is_followed() -> None:
+    world, step, keys = fallen_back()
     assert world.half() == set(keys[:2])
     world.run_seconds(step, 3.0)
     assert world.half() == set(keys)
@@ -117,15 +124,7 @@ def test_a_redis_that_fell_back_is_followed() -> None:
 
 def test_a_redis_that_fell_back_and_does_not_answer_the_next_question_is_followed() -> None:
     """The offset is another one, and what was remembered beside the old one must not be taken for its own."""
-    world = World()
-    keys = [new_key() for _ in range(6)]
-    world.topic.send(announcement(*keys[:2]))
-    step = world.step()
-    world.run(step)
-    saved = world.memory.save()
-    world.topic.send(announcement(*keys[2:]))
-    world.run(step)
-    world.memory.restore(saved)
+    world, step, keys = fallen_back()
     known_records, failures = world.memory.known_records, [RedisAway("no answer"), RedisAway("no answer")]
 
     def answers_later(shard: Shard, queue: AnnouncementQueue) -> KnownRecords:

@@ -27,6 +27,26 @@ def send(world: World, count: int, *, queue: AnnouncementQueue = QUEUE, tag: str
     return keys
 
 
+def read(count: int) -> tuple[World, AnnouncementStep]:
+    """A queue with that many announcements, and the process that has read them."""
+    world = World()
+    send(world, count)
+    step = world.step()
+    world.run(step)
+    return world, step
+
+
+def read_by_the_minute(minutes: int, count: int) -> tuple[World, AnnouncementStep]:
+    """The same, with that many announcements in each of these minutes."""
+    world = World()
+    step = world.step()
+    for _ in range(minutes):
+        world.topic.now_ms += 60_000
+        send(world, count)
+        world.run(step)
+    return world, step
+
+
 def reused(world: World) -> list[AnnouncementEvent]:
     return [event for event in world.events if event.kind is EventKind.OFFSETS_REUSED]
 
@@ -39,10 +59,7 @@ def notice(world: World, step: AnnouncementStep) -> None:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_announcements_that_took_the_offsets_of_a_lost_tail_are_read(is_restarted: bool) -> None:
-    world = World()
-    send(world, 10)
-    step = world.step()
-    world.run(step)
+    world, step = read(10)
     world.topic.lose_tail(3)
     keys = send(world, 5)
     if is_restarted:
@@ -56,10 +73,7 @@ def test_announcements_that_took_the_offsets_of_a_lost_tail_are_read(is_restarte
 
 
 def test_a_topic_that_was_created_again_and_has_grown_further_is_read_from_its_beginning() -> None:
-    world = World()
-    send(world, 5)
-    step = world.step()
-    world.run(step)
+    world, step = read(5)
     world.topic.create_again()
     keys = send(world, 9)
     world.run(step)
@@ -70,25 +84,13 @@ def test_a_topic_that_was_created_again_and_has_grown_further_is_read_from_its_b
     assert len(reused(world)) == 1
 
 
-def test_a_topic_that_was_created_again_and_has_just_as_many_announcements_is_read_though_no_more_come() -> None:
-    world = World()
-    send(world, 5)
-    step = world.step()
-    world.run(step)
+@pytest.mark.parametrize(("count", "seconds"), [(5, 20.0), (2, 0.0)], ids=["just as many", "fewer"])
+def test_a_topic_that_was_created_again_is_read_though_no_more_announcements_come(count: int, seconds: float) -> None:
+    world, step = read(5)
     world.topic.create_again()
-    keys = send(world, 5)
-    world.run_seconds(step, 20.0)
-    assert set(keys) <= world.half()
-
-
-def test_a_queue_that_ends_before_what_was_read_is_read_again() -> None:
-    world = World()
-    send(world, 5)
-    step = world.step()
+    keys = send(world, count)
     world.run(step)
-    world.topic.create_again()
-    keys = send(world, 2)
-    world.run(step)
+    world.run_seconds(step, seconds)
     assert set(keys) <= world.half()
 
 
@@ -121,12 +123,7 @@ def test_among_thousands_of_other_topics_announcements_a_lost_tail_is_noticed() 
 
 
 def test_the_rewind_goes_to_the_newest_record_that_is_left() -> None:
-    world = World()
-    step = world.step()
-    for _minute in range(20):
-        world.topic.now_ms += 60_000
-        send(world, 10)
-        world.run(step)
+    world, step = read_by_the_minute(20, 10)
     world.topic.lose_tail(25)
     keys, looks = send(world, 40), world.topic.looks
     world.run(step)
@@ -138,12 +135,7 @@ def test_the_rewind_goes_to_the_newest_record_that_is_left() -> None:
 
 def test_what_is_kept_after_a_rewind_names_no_record_of_the_lost_tail() -> None:
     """A restart would take them for what was seen behind the record that is left."""
-    world = World()
-    step = world.step()
-    for _minute in range(20):
-        world.topic.now_ms += 60_000
-        send(world, 10)
-        world.run(step)
+    world, step = read_by_the_minute(20, 10)
     world.topic.lose_tail(25)
     send(world, 1)
     notice(world, step)
@@ -151,10 +143,7 @@ def test_what_is_kept_after_a_rewind_names_no_record_of_the_lost_tail() -> None:
 
 
 def test_records_deleted_by_age_are_no_difference() -> None:
-    world = World()
-    send(world, 10)
-    step = world.step()
-    world.run(step)
+    world, step = read(10)
     world.topic.minimum[QUEUE] = 10
     keys = send(world, 2)
     world.run_seconds(step, 20.0)
@@ -186,10 +175,7 @@ def test_a_topic_that_was_created_again_after_its_proof_was_deleted_by_age_is_re
 
 
 def test_a_queue_that_is_created_again_while_the_age_of_its_proof_is_found_out_skips_nothing() -> None:
-    world = World()
-    send(world, 5)
-    step = world.step()
-    world.run(step)
+    world, step = read(5)
     world.topic.minimum[QUEUE] = 5
     world.clock.advance(20.0)
     keys: list[str] = []
@@ -209,10 +195,7 @@ def test_a_queue_that_is_created_again_while_the_age_of_its_proof_is_found_out_s
 
 
 def test_an_offset_that_an_older_release_moved_has_no_proof_yet_and_gets_one() -> None:
-    world = World()
-    send(world, 6)
-    step = world.step()
-    world.run(step)
+    world, step = read(6)
     step.release(QUEUE)
     # An older release goes on: it moves the offset and leaves the proof, which now is of another offset.
     older = send(world, 4)
@@ -318,10 +301,7 @@ def test_a_broker_that_says_two_beginnings_is_believed_and_the_queue_is_read() -
 
 
 def test_a_broker_that_refuses_an_offset_and_then_takes_it_back_is_believed_and_the_queue_is_read() -> None:
-    world = World()
-    send(world, 2)
-    step = world.step()
-    world.run(step)
+    world, step = read(2)
     keys = send(world, 9)
     world.topic.minimum[QUEUE] = 4
     pull = world.topic.pull
@@ -397,12 +377,7 @@ def test_a_second_accident_before_anything_is_read_after_a_rewind_to_the_beginni
     accident: str, is_restarted: bool
 ) -> None:
     """What is kept of the queue before the first accident stays until the next record: it proves nothing."""
-    world = World()
-    step = world.step()
-    for _minute in range(5):
-        world.topic.now_ms += 60_000
-        send(world, 4)
-        world.run(step)
+    world, step = read_by_the_minute(5, 4)
     former = list(world.topic.stored[QUEUE])
     world.topic.create_again()
     keys = send(world, 30)
