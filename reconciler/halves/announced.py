@@ -14,22 +14,26 @@ from functools import partial
 from zlib import crc32
 
 from reconciler.announcing.port import AnnouncementSource, PulledBatch, PullUnderWay, SeenRecord
+from reconciler.announcing.reader import PULL_MESSAGES_MAX
 from reconciler.announcing.rules import PulledAnnouncement, half_tag
 from reconciler.announcing.source import RemotingPull, batch_of, seen_at
+from reconciler.contract.facts import Fact
 from reconciler.contract.keyspace import broker_of, half_queue
 from reconciler.contract.queue_proof import record_of
+from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerError, TopicNotFound
+from reconciler.errors import BrokerUnavailable, ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.business_key import business_key
 from reconciler.halves.half_topic import TOOLS_GROUP
-from reconciler.policy.commit_query import CommitQuery, digest_of
-from reconciler.policy.ports.announcing import AnnouncementQueue
+from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left, halves_silent
+from reconciler.policy.evidence import as_foreign
+from reconciler.policy.ports.announcing import AnnouncementQueue, HalfSets
 from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.rocketmq.client.demands import explained
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.client.routes import MessageQueue, Routes, Whereabouts
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, pull, submit_pull
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
@@ -119,6 +123,63 @@ class HalfTopicSource:
         if address is None:
             raise BrokerUnavailable(f"broker {name} has no master in the route of {', '.join(sorted(self._topics))}")
         return address
+
+    def end(self, queue: AnnouncementQueue) -> int:
+        """GET_MAX_OFFSET: that of the next half."""
+        return self._offsets.maximum(self._master(queue), half_message_queue(queue))
+
+    def note_until(self, queue: AnnouncementQueue, end: int, *, offset: int) -> int:
+        """Notes what lies between two offsets. How many halves could not be read."""
+        while offset < end:
+            result = self._pulled(queue, offset, PULL_MESSAGES_MAX)
+            if result.next_offset <= offset:
+                break
+            self._noted(result)
+            offset = result.next_offset
+        return max(0, end - offset)
+
+
+class StoredHalves:
+    """Adapter of HalfReading for verdicts: reads on from where announcement consumers are, and moves no offset. As
+    thread-safe as what it is made of."""
+
+    def __init__(
+        self, source: HalfTopicSource, routes: Routes, half_sets: HalfSets, shards: Mapping[str, Sequence[Shard]]
+    ) -> None:
+        """`shards`: of each topic whose halves are announcements, by all its groups."""
+        self._source = source
+        self._routes = routes
+        self._half_sets = half_sets
+        self._shards = shards
+
+    def read_to_end(self, topic: str) -> Fact | None:
+        """One GET_MAX_OFFSET a broker, and pulls of what announcement consumers have left, up to WAITING_READ_MAX."""
+        shards = self._shards.get(topic)
+        if shards is None:
+            return UNREAD
+        try:
+            whys = (self._left(place, shards) for place in self._routes.whereabouts(topic))
+            return next((why for why in whys if why is not None), None)
+        except TopicNotFound as error:
+            return as_foreign(str(error))
+
+    def _left(self, place: Whereabouts, shards: Sequence[Shard]) -> Fact | None:
+        """Below the offset of any group all is noted. It is read first: a queue that ends before it has begun anew."""
+        broker, silent = place.broker_name, place.doubt or place.detail
+        if place.master is not None and not place.doubt:
+            queue = AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=half_queue(broker), queue_id=0)
+            places = [(shard, replace(queue, queue_id=shard.number)) for shard in shards]
+            taken = max((at for at in self._half_sets.positions(places).values() if at is not None), default=None)
+            try:
+                end = self._source.end(queue)
+                if taken is None or not taken <= end <= taken + WAITING_READ_MAX:
+                    return halves_left(broker, max(1, end if taken is None else abs(end - taken)))
+                return halves_left(broker, self._source.note_until(queue, end, offset=taken))
+            except DatabaseAway:
+                raise
+            except ReconcilerError as error:
+                silent = explained(error, place.master)
+        return halves_silent(broker, silent)
 
 
 class SourceByTopic:

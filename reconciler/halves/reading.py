@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 
-from reconciler.contract.answers import HALVES_LEFT, HALVES_SILENT
 from reconciler.contract.facts import Fact
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.announced import noted_half
 from reconciler.halves.half_topic import MasterQueues, ReadingRate
-from reconciler.policy.commit_query import UNREAD, CommitQuery
+from reconciler.policy.commit_query import UNREAD, CommitQuery, halves_left, halves_silent
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -103,7 +102,7 @@ class RemotingHalfReading:
                 raise
             except ReconcilerError as error:
                 silent = explained(error, master)
-        return HALVES_SILENT(broker=broker, why=silent)
+        return halves_silent(broker, silent)
 
     def _read_queue(self, of: tuple[str, str, str], master: str, pace: ReadingRate) -> Fact | None:
         topic, broker, half_topic = of
@@ -126,7 +125,7 @@ class RemotingHalfReading:
                 keyed, known = [half for half in halves if half.key_digest is not None], self._places.get(of)
                 newest = keyed[-1] if keyed else known.noted if known is not None else None
                 self._places[of] = _Place(following=at, last=record_of(read[-1]), noted=newest)
-        return HALVES_LEFT(broker=broker, number=end - at) if at < end else None
+        return halves_left(broker, end - at)
 
     def _still(self, queues: MasterQueues, of: tuple[str, str, str], begin: int, end: int) -> _Place | None:
         """How far the queue was read, unless queue or ledger are others since: then all is read again."""

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TypeAlias
 from uuid import UUID
 
-from reconciler.contract.answers import HALVES_UNREAD
+from reconciler.contract.answers import HALVES_LEFT, HALVES_SILENT, HALVES_UNREAD
 from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import (
     COLUMNS,
@@ -114,6 +114,16 @@ def is_committed(answer: BusinessAnswer | None) -> bool:
 
 #: What is said of siblings that no half queue was read for.
 UNREAD = HALVES_UNREAD()
+
+
+def halves_left(broker: str, number: int) -> Fact | None:
+    """That so many halves of a broker are still to be read; None: all are."""
+    return HALVES_LEFT(broker=broker, number=number) if number > 0 else None
+
+
+def halves_silent(broker: str, why: str) -> Fact:
+    """That halves of a broker cannot be read."""
+    return HALVES_SILENT(broker=broker, why=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

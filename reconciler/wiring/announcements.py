@@ -12,9 +12,10 @@ from reconciler.announcing.port import AnnouncementLog
 from reconciler.announcing.rules import AnnouncementRules, HalfRules
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
-from reconciler.contract.subscription import Subscription
-from reconciler.halves.announced import HalfTopicSource, SourceByTopic
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.halves.announced import HalfTopicSource, SourceByTopic, StoredHalves
 from reconciler.policy.commit_evidence import CommitEvidence
+from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.schema import Settings, SubscriptionSettings
 from reconciler.shards.sets import RedisHalfSets
 from reconciler.wiring.commit_queries import configured_queries
@@ -34,13 +35,7 @@ def build_announcement_consumer(
     doubt."""
     settings, evidence = connections.settings, commit_evidence(connections.settings)
     shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
-    of_halves = {one.topic for one in settings.subscriptions if one.reads_halves}
-    queries = {topic: one.query for topic, one in configured_queries(settings).items() if topic in of_halves}
-    note = partial(connections.ledger.halves.note, settings.environment)
-    source = SourceByTopic(
-        RemotingAnnouncementSource(client, routes),
-        HalfTopicSource(client, routes, queries=queries, shards=shards, note=note),
-    )
+    source = SourceByTopic(RemotingAnnouncementSource(client, routes), _half_source(connections, client))
     half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
     token = process_token()
     ledger = connections.ledger.announcements
@@ -68,6 +63,31 @@ def build_announcement_consumer(
     ]
     look = AnnouncementLook(steps, half_sets, outages, clock=connections.clock)
     return AnnouncementConsumer(steps, source, look, clock=connections.clock)
+
+
+def _half_source(connections: Connections, client: RemotingClient) -> HalfTopicSource:
+    settings = connections.settings
+    of_halves = {one.topic for one in settings.subscriptions if one.reads_halves}
+    queries = {topic: one.query for topic, one in configured_queries(settings).items() if topic in of_halves}
+    note = partial(connections.ledger.halves.note, settings.environment)
+    shards = settings.unique_key_topic.queues
+    return HalfTopicSource(client, connections.rocketmq.routes, queries=queries, shards=shards, note=note)
+
+
+def stored_halves(connections: Connections) -> StoredHalves | None:
+    """What verdicts read of half topics, over connections of their own; None: no topic's halves are announcements."""
+    settings = connections.settings
+    shards: dict[str, list[Shard]] = {}
+    for configured in settings.subscriptions:
+        if configured.reads_halves:
+            numbers, subscription = range(settings.unique_key_topic.queues), subscription_of(settings, configured)
+            of_group = [Shard(subscription=subscription, number=number) for number in numbers]
+            shards.setdefault(configured.topic, []).extend(of_group)
+    if not shards:
+        return None
+    half_sets = RedisHalfSets(connections.redis, clock=connections.clock)
+    source = _half_source(connections, connections.new_client())
+    return StoredHalves(source, connections.rocketmq.routes, half_sets, shards)
 
 
 def _rules(

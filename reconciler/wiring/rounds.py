@@ -36,6 +36,7 @@ from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.shards.sharers import RedisSharers
+from reconciler.wiring.announcements import stored_halves
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
 from reconciler.wiring.evidence import build_witnesses, half_reading, inbox_evidence, reused_offsets
@@ -243,6 +244,7 @@ class RoundAssembly:
                 english=said,
                 queries=witnesses.queries,
                 halves=ledger.halves,
+                reading=self._connections.shared(stored_halves),
                 rules=JudgingRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,

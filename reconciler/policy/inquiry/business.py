@@ -35,7 +35,8 @@ class BusinessWitness:
     def __init__(
         self, queries: CommitQueries | None, halves: NotedHalves | None, reading: HalfReading | None = None
     ) -> None:
-        """None where no topic's commits are proved by a query. `reading`: for what is to be sent."""
+        """None where no topic's commits are proved by a query. `reading`: for what is to be sent,
+        and where halves announce."""
         self._queries = queries
         self._halves = halves
         self._reading = reading
@@ -82,17 +83,17 @@ class BusinessWitness:
         )
 
 
-def sibling_doubt(siblings: Siblings | None, *, before_a_send: bool = False) -> Fact | None:
+def sibling_doubt(siblings: Siblings | None, *, may_be_unread: bool) -> Fact | None:
     """Why a committed row may be another message's: a try that failed leaves a half, too. None: it is this one's.
 
-    `before_a_send`: also one that nobody has read yet.
+    `may_be_unread`: False: also where one may be there that nobody has read yet.
     """
     if siblings is None or not siblings.are_known:
         return SIBLINGS_UNKNOWN()
     if siblings.unique_keys:
         names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
         return SIBLINGS(number=len(siblings.unique_keys), unique_keys=names)
-    return SIBLINGS_UNREAD(why=siblings.unread) if before_a_send and siblings.unread is not None else None
+    return SIBLINGS_UNREAD(why=siblings.unread) if siblings.unread is not None and not may_be_unread else None
 
 
 def why_not_committed(business: BusinessAnswer) -> Fact:

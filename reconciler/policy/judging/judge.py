@@ -22,7 +22,13 @@ from reconciler.policy.judging.judgement import (
 )
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import (
+    BrokerEvidence,
+    CommitQueries,
+    HalfReading,
+    InboxEvidence,
+    OutboxEvidence,
+)
 from reconciler.policy.ports.ledger import Candidate, KnownBrokers, NotedHalves, Repair, Repairs, VerdictEntry
 
 
@@ -96,6 +102,7 @@ class Judge:
         english: Callable[[Fact], str],
         queries: CommitQueries | None = None,
         halves: NotedHalves | None = None,
+        reading: HalfReading | None = None,
     ) -> None:
         """`english` says what releases read that know no codes."""
         self._witnesses = Witnesses(
@@ -105,6 +112,7 @@ class Judge:
             repairs=repairs,
             queries=queries,
             halves=halves,
+            reading=reading,
             check_back_wait_seconds=rules.check_back_wait_seconds,
         )
         self._brokers = brokers

@@ -52,6 +52,7 @@ from reconciler.contract.reasons import (
     ROLLED_BACK,
     ROLLED_BACK_WRONGLY,
     SEEN_LATE,
+    SIBLINGS_UNREAD,
     UNDER_REPAIR,
     UNPROVED,
     WITHOUT_INBOX,
@@ -346,8 +347,11 @@ def _row_of_business(suspect: Suspect) -> Answer:
     if suspect.business is None:
         return Question.COMMIT_QUERY
     if is_committed(suspect.business):
-        doubt = sibling_doubt(suspect.siblings)
-        return None if doubt is None else _unknown(doubt, Undecided.SET_UP)
+        # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
+        doubt = sibling_doubt(suspect.siblings, may_be_unread=not suspect.plan.reads_halves)
+        if doubt is None:
+            return None
+        return _unknown(doubt, Undecided.WITNESS if doubt.code is SIBLINGS_UNREAD else Undecided.SET_UP)
     return _not_committed(suspect.business, suspect.plan)
 
 

@@ -168,7 +168,7 @@ class CommitQueries(Protocol):
 
 
 class HalfReading(Protocol):
-    """The half queues of all brokers that have a topic, read for what is to be sent by a row of the business."""
+    """The half queues of all brokers that have a topic, read for what a row of the business is to prove."""
 
     def read_to_end(self, topic: str) -> Fact | None:
         """Notes each half in the ledger that a broker had stored before the call, under the key that the topic's query

@@ -224,7 +224,7 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
-    doubt = sibling_doubt(case.siblings, before_a_send=True) if committed else why_not_committed(case.business)
+    doubt = sibling_doubt(case.siblings, may_be_unread=False) if committed else why_not_committed(case.business)
     if doubt is not None:
         return _wait(case, doubt)
     return _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))

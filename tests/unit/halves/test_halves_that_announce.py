@@ -22,7 +22,7 @@ from reconciler.commands.status.accounting import Accounting
 from reconciler.contract.keyspace import half_queue
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
-from reconciler.halves.announced import HalfQueues, HalfTopicSource
+from reconciler.halves.announced import HalfQueues, HalfTopicSource, StoredHalves
 from reconciler.policy.commit_query import CommitQuery, KeyType, digest_of
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.ledger import NotedHalf
@@ -167,6 +167,33 @@ def test_each_half_is_noted_before_its_key_is_admitted(play: Stage) -> None:
     assert {noted[key(0)].tag_digest, noted[key(5)].tag_digest} == {digest_of("shipped"), None}
     assert {half.broker for half in noted.values()} == {BROKER}
     assert sent[0]["log"] < late["log"]
+
+
+def test_what_brokers_have_is_noted_to_its_end_without_a_move_of_any_offset(play: Stage) -> None:
+    with patient_instance(play.broker.address) as instance:
+        read = Readings(instance)
+        shards = [Shard(subscription=one, number=number) for one in (read.all, read.paid) for number in range(SHARDS)]
+        rest = StoredHalves(read.source, instance.routes, read.memory, {TOPIC: shards})
+
+        def why() -> str | None:
+            told = rest.read_to_end(TOPIC)
+            return None if told is None else told.code.name
+
+        play.half(key(0), KEYS="1")
+        assert why() == "answer.halves-left"  # no announcement consumer has begun
+        read.consumer.start()
+        eventually(lambda: key(0) in read.announced(read.all), within_seconds=60)
+        assert read.consumer.stop()
+        for number in range(1, 41):  # more than one pull
+            play.half(key(number), KEYS=str(number))
+        places = [(shard, replace(PLACE, queue_id=shard.number)) for shard in shards]
+        before = read.memory.positions(places)
+        assert why() is None
+        assert read.noted.keys() == {(TOPIC, key(number)) for number in range(41)}
+        assert read.memory.positions(places) == before
+        read.can_note = False
+        assert why() == "answer.halves-silent"
+        assert rest.read_to_end("OTHER") is not None  # its announcements are no halves
 
 
 def test_reading_leaves_no_group_and_no_offset_at_the_broker(play: Stage) -> None:

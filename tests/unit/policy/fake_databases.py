@@ -105,6 +105,20 @@ class FakeReading:
         return self.unread
 
 
+class FakeRest:
+    """HalfReading of what announcement consumers have left: nothing, unless it is set."""
+
+    def __init__(self) -> None:
+        self.unread: Fact | None = None
+        self.on_read: Callable[[], object] = lambda: None
+
+    def read_to_end(self, topic: str) -> Fact | None:
+        """As it is set."""
+        del topic
+        self.on_read()
+        return self.unread
+
+
 class FakeInbox:
     """InboxEvidence over all groups."""
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.answers import HALVES_LEFT
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.policy.commit_query import BusinessAnswer, unknown
+from reconciler.policy.commit_query import BusinessAnswer, digest_of, unknown
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.repairing.repair import RepairRules
-from tests.unit.policy.test_commits_by_query import COMMITTED, NO_ROW, ROLLED_BACK, UNPROVED, sent
+from tests.unit.policy.test_commits_by_query import COMMITTED, NO_ROW, ROLLED_BACK, UNPROVED, reason, sent
 from tests.unit.policy.world import World, key
 
 OVER = (CandidateState.SETTLED, "DELIVERED")
@@ -85,6 +86,25 @@ def test_a_half_whose_row_says_committed_is_lost_and_a_delivery_by_the_broker_en
     after = world.repair(lost)
     assert after is not None
     assert (row(world, lost), after.state, after.attempts, sent(world)) == (OVER, RepairState.DONE, 0, 0)
+
+
+def test_a_half_that_nobody_has_read_yet_may_be_whose_row_it_is(world: World) -> None:
+    """A first try was given up. The half of the second one is stored before its transaction commits, and read later."""
+    first, second = half(world), key(2)
+    for one in (first, second):
+        world.queries.answers[one], world.queries.keys[one] = COMMITTED, "order-7"
+    world.behind_consumers.unread = HALVES_LEFT(broker="broker-a", number=1)
+    process = world.process()
+    world.rounds(process, 20, consume=False)
+    assert (row(world, first)[1], reason(world, first)) == ("UNKNOWN", "reason.siblings-unread")
+    digest = digest_of("order-7")
+    noted = world.ledger.halves.of_keys("test", "ORDERS", [digest])
+    assert noted is not None
+    of_second = replace(noted[digest][0], unique_key=second)
+    world.behind_consumers.unread = None
+    world.behind_consumers.on_read = lambda: world.ledger.halves.note("test", "ORDERS", [of_second])
+    world.rounds(process, 40, consume=False)
+    assert (row(world, first)[1], reason(world, first)) == ("UNKNOWN", "reason.siblings")
 
 
 @pytest.mark.parametrize("answer", [answer for answer, _ in UNPROVED])

@@ -28,7 +28,7 @@ from reconciler.testing.memory_shards import MemoryShards
 from reconciler.words import said
 from tests.simulation.outbox_table import TableRow
 from tests.unit.policy.fake_broker import FakeBroker
-from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox, FakeQueries, FakeReading
+from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox, FakeQueries, FakeReading, FakeRest
 
 ENVIRONMENT = "test"
 TOPIC = "ORDERS"
@@ -156,6 +156,7 @@ class World:
         self.queries = FakeQueries()
         self.ledger_clock = WrongClock(self.clock)
         self.ledger = MemoryLedger(self.ledger_clock, english=said)
+        self.behind_consumers = FakeRest()
         self.reading = FakeReading(self.broker.halves, self.queries, self.ledger.halves, ENVIRONMENT)
         self.redis_clock = WrongClock(self.clock)
         self.shards = MemoryShards(self.redis_clock)
@@ -320,6 +321,7 @@ class World:
                 rules=self.judging_rules,
                 queries=m.wrap(self.queries),
                 halves=m.wrap(self.ledger.halves),
+                reading=m.wrap(self.behind_consumers),
             ),
             repairer=Repairer(
                 english=said,
