@@ -19,9 +19,7 @@ pytestmark = [
 
 
 def _marked(page: str) -> object:
-    if page == "tutorial/java-shop.md":
-        return pytest.param(page, marks=marks(REAL))
-    if page == "tutorial/real-broker.md":
+    if page in ("tutorial/java-shop.md", "tutorial/real-broker.md"):
         return pytest.param(page, marks=[*marks(REAL), pytest.mark.nightly])
     if page == "tutorial/data-engineer.md":
         return pytest.param(page, marks=pytest.mark.spark)
