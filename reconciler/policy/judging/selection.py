@@ -32,6 +32,9 @@ PAGE_KEYS_MIN = 50
 SCAN_MAX = 20_000
 #: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
 HALVES_MAX = 10
+#: Of the keys that a round may judge, one in so many is kept for those that the ledger follows; new ones may take the
+#: others. Losses that wait for their repair are due every few seconds and would keep half of a flood from being proved.
+KNOWN_SHARE = 8
 #: Its member sorts behind that of every other key.
 _LAST_KEY = "F" * UNIQUE_KEY_CHARACTERS_MAX
 
@@ -178,7 +181,7 @@ class SuspectSelector:
         `going_on`: keys that are suspects although they may be set apart again.
         """
         known = self._open_rows(topic, plan, shards, gate, limit=max(1, keys_max // 2))
-        room = keys_max - len(known)
+        room = keys_max - min(len(known), max(1, keys_max // KNOWN_SHARE))
         walk = _Walk(
             topic,
             plan,
@@ -193,6 +196,7 @@ class SuspectSelector:
         for number in range(len(shards)):
             walk.share(len(shards) - number)
             self._walk_shard(plan, shards[(self._turn + number) % len(shards)], gate, walk)
+        known = known[: max(0, keys_max - len(walk.found))]
         chosen = [*behind, *(s for s in known if not s.gate_open)][:trickle]
         trickled = {s.unique_key for s in chosen}
         return SuspectSelection(

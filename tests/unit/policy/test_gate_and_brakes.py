@@ -261,6 +261,21 @@ def test_more_due_keys_than_a_round_may_verify_are_all_verified_in_turn() -> Non
     assert {world.verdict(k) for k in lost} == {"LOST_CONFIRM"}
 
 
+def test_losses_that_are_followed_leave_most_of_a_round_to_new_keys() -> None:
+    world = World(shards=1, selection=SelectionRules(skew_margin_seconds=0.5, candidates_max=40),
+                  repair=RepairRules(enabled=False))  # fmt: skip
+    process, proved = world.process(), []
+    for turn in range(12):
+        for number in range(40):
+            world.lose(40 * turn + number)
+        before = len(world.ledger.rows.candidates)
+        world.rounds(process, 1)
+        proved.append(len(world.ledger.rows.candidates) - before)
+    assert proved[-4:] == [35] * 4
+    followed = [world.candidate(key(number)) for number in range(40)]
+    assert all(row is not None and row.attempts > 1 for row in followed)
+
+
 @pytest.mark.unmeasured
 def test_walk_over_many_known_keys_is_bounded_and_reaches_the_new_ones() -> None:
     world = World(
