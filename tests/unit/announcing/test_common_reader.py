@@ -111,6 +111,20 @@ def test_the_offset_of_a_subscription_that_got_no_key_is_moved_once_a_minute(mon
     assert (kept.following, kept.record) == (300, world.topic.stored[QUEUE][299].record)
 
 
+def test_the_offset_of_a_subscription_that_got_no_key_does_not_pass_one_that_was_not_read_yet() -> None:
+    world = World()
+    process, shard = Process(world, subscription("ORDERS")), Shard(subscription=subscription("ORDERS"), number=3)
+    process.run_seconds(MOVE_SECONDS + 5)
+    for _ in range(readers.PULL_MESSAGES_MAX):
+        send(world, "OTHERS")
+    key = send(world, "ORDERS")
+    assert process.reader.run_once() == 0.0, "there is more than one pull brings"
+    process.turn(process.steps[0])
+    assert (world.memory.position(shard, QUEUE), process.half(0)) == (readers.PULL_MESSAGES_MAX, set())
+    process.run_seconds(2)
+    assert process.half(0) == {key}
+
+
 def test_a_key_that_comes_while_others_are_admitted_is_admitted_next() -> None:
     world = World()
     process = Process(world, subscription("ORDERS"))

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.unique_key import shard_of
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.events import RoundFinished, RoundsVoided
+from reconciler.policy.evidence import Watermark
 from reconciler.policy.ports.rounds import NextRound, RoundDone
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.policy.shard_rounds import REST_SECONDS_MAX, SMALL_ROUND_MEMBERS
@@ -216,3 +217,26 @@ def test_keys_of_a_lease_that_was_lost_in_the_middle_of_a_turn_are_left_to_its_n
     assert world.shards.take(shard, token="reconciler-2", lease_seconds=60)
     process.run(world.subscriptions[0])
     assert world.verdict(lost) is None
+
+
+def test_keys_of_a_shard_that_another_owner_took_after_its_round_are_left_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, process = resting()
+    lost, shard = world.lose(1), Shard(subscription=world.subscriptions[0], number=0)
+    watermark = world.broker.watermark
+
+    def taken_meanwhile(subscription: Subscription) -> Watermark:
+        """The gate is asked between the rounds of the shards and the first page of keys."""
+        world.shards.release(shard, token="reconciler-1")
+        assert world.shards.take(shard, token="reconciler-2", lease_seconds=60)
+        return watermark(subscription)
+
+    world.rounds(process, 1)
+    monkeypatch.setattr(world.broker, "watermark", taken_meanwhile)
+    world.rounds(process, 1, every=31.0)
+    assert world.verdict(lost) is None
+    assert world.shards.take(shard, token="reconciler-2", lease_seconds=60), "the gate was asked"
+    monkeypatch.undo()
+    world.rounds(world.process(owner="reconciler-2"), 1)
+    assert world.verdict(lost) == "LOST_CONFIRM"
