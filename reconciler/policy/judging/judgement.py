@@ -576,12 +576,16 @@ def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None
 
 
-def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float) -> float:
-    """How long an OPEN key is left alone: doubling from a fraction of the grace period, bounded."""
+def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float, was_lost: bool = False) -> float:
+    """How long an OPEN key is left alone: doubling from a fraction of the grace period, bounded.
+
+    `was_lost`: a loss was proved earlier. Its copy is young, however often the key was looked at before.
+    """
     if judgement.wait_seconds is not None:
         return judgement.wait_seconds
     if judgement.verdict in LOSSES:
         return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
     if judgement.verdict is Verdict.UNKNOWN:
         return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
-    return Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)
+    lagging = Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)
+    return min(lagging, LOSS_WAIT_SECONDS_MAX) if was_lost else lagging

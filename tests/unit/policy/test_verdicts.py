@@ -327,11 +327,13 @@ def test_every_verdict_has_a_state() -> None:
 def test_waits_double_and_stay_bounded() -> None:
     from reconciler.policy.judging.judgement import Judgement
 
-    def wait(verdict: Verdict, attempts: int) -> float:
-        return wait_seconds(Judgement(verdict=verdict, reason=YOUNG()), attempts=attempts, grace_period_seconds=30.0)
+    def wait(verdict: Verdict, attempts: int, *, was_lost: bool = False) -> float:
+        judgement = Judgement(verdict=verdict, reason=YOUNG())
+        return wait_seconds(judgement, attempts=attempts, grace_period_seconds=30.0, was_lost=was_lost)
 
     assert [wait(Verdict.UNKNOWN, n) for n in (0, 1, 2, 9, 500)] == [5.0, 10.0, 20.0, 60.0, 60.0]
     assert [wait(Verdict.LAGGING, n) for n in (0, 1, 9)] == [30.0, 60.0, 300.0]
+    assert [wait(Verdict.LAGGING, n, was_lost=True) for n in (0, 1, 9)] == [30.0, 30.0, 30.0]
     assert wait(Verdict.LOST_CONFIRM, 0) == wait(Verdict.LOST_CONFIRM, 9) == 7.5
 
 

@@ -36,7 +36,7 @@ def test_every_page_and_section_that_a_message_names_is_shown() -> None:
         ("runbooks/BreakerOpen", "# BreakerOpen\n\n**page**"),
         ("docs/zh/runbooks/BreakerOpen.md", "# BreakerOpen：熔断，修复停止\n\n**page**"),  # noqa: RUF001  (Chinese punctuation)
         ("how-to/install.md#Extras", "## Extras\n"),
-        ("zh", "# 文档"),
+        ("zh", "# 回查对账器"),
         ("docs/", "# "),
     ],
 )
