@@ -47,6 +47,11 @@ def settings_page() -> str:
         "# Settings",
         "",
         NOTE,
+        "The file is the one of `--config`, or else of `RECONCILER_CONFIG`, or else `reconciler.toml` in",
+        "`$CONFIGURATION_DIRECTORY` or `/etc/reconciler` ([where each installation has it](../how-to/on-call.md#where-a-setting-is)).",
+        "After a change run `reconciler config check`, then [restart](../how-to/install.md#start-stop-restart) the processes that read",
+        "the setting.",
+        "",
         "Flag beats environment beats file beats default. `RECONCILER_REDIS__URL` overrides `redis.url`;",
         "`RECONCILER_REDIS__URL_FILE` names a file that holds the value. Unknown settings and variables are errors,",
         "all reported at once with exit code 2. [config/reconciler.toml](../../config/reconciler.toml) tells what breaks",
@@ -185,7 +190,8 @@ def exit_codes_page() -> str:
         "1": "differences, violations or failed checks: `status` that needs a person, `doctor` with a failed check, a "
         "`demo` whose counts do not hold",
         "2": "no answer: usage, configuration (all problems at once), a missing extra, evidence missing",
-        "3": "a dependency is away, or `status`: commits are not accounted for (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
+        "3": "a dependency is away, or `status`: commits are not accounted for: "
+        "[AccountedUntilStale](../runbooks/AccountedUntilStale.md); where 1 holds, too, `status` ends with 3 (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
         "4": "partly done: some repairs failed, were held or are not due yet, a key of `repair` waits for a person, or `repair --dry-run` found something to do; `jobs show`: keys did not end well; `uninstall` left out outboxes and inboxes that are still needed",
         "5": "what a person acts on has changed since it was looked at: nothing of it was done; the output says what is there now",
         "70": "a bug, with its traceback",

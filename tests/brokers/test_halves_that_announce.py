@@ -101,6 +101,7 @@ def place(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> It
         yield address
 
 
+@pytest.mark.set_up("commit queries in place of an outbox, and half messages as announcements")
 def test_run_names_exactly_what_a_shop_without_our_code_has_lost(
     place: Address, redis_server: RedisServer, folder: Path, services: list[Service]
 ) -> None:

@@ -136,6 +136,7 @@ class Shop:
         return {self.keys[key]: verdict for key, verdict in rows}
 
 
+@pytest.mark.set_up("commit queries in place of an outbox, and half messages as announcements")
 def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_broker(
     place: Address, redis_server: RedisServer, tmp_path: Path, services: list[Service]
 ) -> None:
