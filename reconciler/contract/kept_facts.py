@@ -31,6 +31,7 @@ NO_OUTBOX = Code("repair.no-outbox")
 PRODUCER_CONNECTED = Code("repair.producer-connected", group=Field.NAME, broker=Field.NAME)
 PRODUCERS_BEHIND_PROXY = Code("repair.producers-behind-proxy", topic=Field.NAME, broker=Field.NAME)
 PRODUCERS_UNKNOWN = Code("repair.producers-unknown", group=Field.NAME, broker=Field.NAME)
+ROLLED_BACK_BY_PRODUCER = Code("repair.rolled-back-by-producer")
 PRODUCERS_AWAY = Code("repair.producers-away", group=Field.NAME, broker=Field.NAME)
 UNREAD_VERDICT = Code("repair.unread-verdict", group=Field.NAME, damage=Field.TEXT)
 #: Where each group is that lacks the effect.

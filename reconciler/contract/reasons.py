@@ -58,6 +58,7 @@ BUSINESS_ROLLED_BACK = Code("reason.business-rolled-back")
 NO_BUSINESS_ROW = Code("reason.no-business-row")
 NO_KEY_COPY = Code("reason.no-key-copy")
 SIBLINGS = Code("reason.siblings", number=Field.NUMBER, unique_keys=Field.NAMES)
+SIBLINGS_OF_OTHER_TAGS = Code("reason.siblings-of-other-tags", number=Field.NUMBER, unique_keys=Field.NAMES)
 SIBLINGS_UNKNOWN = Code("reason.siblings-unknown")
 SIBLINGS_UNREAD = Code("reason.siblings-unread", **_WITNESS)
 _HALF: Mapping[str, Field] = {"producer_group": Field.NAME, "half_at": Field.NAME}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
+from uuid import uuid4
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.queue_proof import QueueRecord, record_of
@@ -18,7 +19,7 @@ from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.announced import noted_half
 from reconciler.halves.half_topic import MasterQueues, ReadingRate
-from reconciler.policy.commit_query import UNREAD, CommitQuery, halves_left, halves_silent
+from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left, halves_silent
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -38,11 +39,11 @@ _NOTED_AT_ONCE = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """How far a half queue was read. Offsets are names that a broker may give again, and a ledger may be put back: the
-    last half that was read, and the last one that was noted with a key of the business, are still where they were."""
+    last half that was read, and the mark that was noted with the last halves, are still where they were."""
 
     following: int
     last: QueueRecord
-    noted: NotedHalf | None
+    mark: NotedHalf | None
 
 
 class RemotingHalfReading:
@@ -72,6 +73,8 @@ class RemotingHalfReading:
         #: Halves that the call may still read.
         self._left = read_max
         self._lock = Lock()
+        #: Nobody else notes a half of that name: judges note those of messages, in a ledger that was put back, too.
+        self._name = f"read-by-{uuid4().hex}"
         #: By topic, broker and half topic.
         self._places: dict[tuple[str, str, str], _Place] = {}
 
@@ -117,14 +120,16 @@ class RemotingHalfReading:
             at_once = min(_NOTED_AT_ONCE, self._left)
             read = list(islice(records, at_once))
             halves = [noted_half(one, self._queries[topic]) for one in read if real_topic(one) == topic]
-            if halves and not self._noted.note(self._environment, topic, halves, replaces=True):
-                return UNREAD
+            known = self._places.get(of)
+            mark = known.mark if known is not None else None
+            if halves:
+                mark = self._mark(of, halves[-1].stored_at_ms, read[-1].queue_offset)
+                if not self._noted.note(self._environment, topic, [*halves, mark], replaces=True):
+                    return UNREAD
             self._left -= len(read)
             at = read[-1].queue_offset + 1 if len(read) == at_once else end
             if read:
-                keyed, known = [half for half in halves if half.key_digest is not None], self._places.get(of)
-                newest = keyed[-1] if keyed else known.noted if known is not None else None
-                self._places[of] = _Place(following=at, last=record_of(read[-1]), noted=newest)
+                self._places[of] = _Place(following=at, last=record_of(read[-1]), mark=mark)
         return halves_left(broker, end - at)
 
     def _still(self, queues: MasterQueues, of: tuple[str, str, str], begin: int, end: int) -> _Place | None:
@@ -134,15 +139,27 @@ class RemotingHalfReading:
             return None
         last = known.last.queue_offset
         here = next(queues.records(of[2], last, last + 1), None) if begin <= last < known.following <= end else None
-        if here is not None and record_of(here) == known.last and self._is_noted(of[0], known.noted):
+        if here is not None and record_of(here) == known.last and self._is_noted(of[0], known.mark):
             return known
         del self._places[of]
         return None
 
-    def _is_noted(self, topic: str, half: NotedHalf | None) -> bool:
-        if half is None or half.key_digest is None:
+    def _mark(self, of: tuple[str, str, str], stored_at_ms: int, queue_offset: int) -> NotedHalf:
+        """Noted with the halves up to an offset: it has another digest each time, and lives as long as the halves."""
+        _, broker, half_topic = of
+        name = f"{self._name}-{half_topic}"
+        return NotedHalf(
+            unique_key=name,
+            broker=broker,
+            key_digest=digest_of(f"{name} {queue_offset}"),
+            tag_digest=None,
+            stored_at_ms=stored_at_ms,
+        )
+
+    def _is_noted(self, topic: str, mark: NotedHalf | None) -> bool:
+        if mark is None or mark.key_digest is None:
             return True
-        found = self._noted.of_keys(self._environment, topic, [half.key_digest]) or {}
+        found = self._noted.of_keys(self._environment, topic, [mark.key_digest]) or {}
         return any(
-            (one.unique_key, one.broker) == (half.unique_key, half.broker) for one in found.get(half.key_digest, ())
+            (one.unique_key, one.broker) == (mark.unique_key, mark.broker) for one in found.get(mark.key_digest, ())
         )

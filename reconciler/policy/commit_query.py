@@ -131,6 +131,8 @@ class Siblings:
     """Other messages with the business's key and the tag of a half: a row of that key may be of any of them."""
 
     unique_keys: tuple[str, ...] = ()
+    #: Those of the key whose tag is another one. A query sees no tag: a row proves none of them.
+    of_other_tags: tuple[str, ...] = ()
     #: False: the ledger cannot tell.
     are_known: bool = True
     #: Why there may be more: a half queue was not read to its end since the row was read. None: there are no more.

@@ -15,6 +15,7 @@ from reconciler.contract.reasons import (
     BUSINESS_UNKNOWN,
     NO_BUSINESS_ROW,
     SIBLINGS,
+    SIBLINGS_OF_OTHER_TAGS,
     SIBLINGS_UNKNOWN,
     SIBLINGS_UNREAD,
 )
@@ -62,7 +63,11 @@ class BusinessWitness:
             if known is not None and copy is not None and digest is not None and digest in known:
                 others = [one for one in known[digest] if one.unique_key != file.unique_key]
                 alike = {one.unique_key for one in others if one.tag_digest == _tag_digest(copy)}
-                siblings = Siblings(unique_keys=tuple(sorted(alike)), unread=unread)
+                siblings = Siblings(
+                    unique_keys=tuple(sorted(alike)),
+                    of_other_tags=tuple(sorted({one.unique_key for one in others} - alike)),
+                    unread=unread,
+                )
             answered.append(replace(file, business=read[file.unique_key], siblings=siblings))
         return answered
 
@@ -94,6 +99,12 @@ def sibling_doubt(siblings: Siblings | None, *, may_be_unread: bool) -> Fact | N
         names = siblings.unique_keys[:SIBLINGS_NAMED_MAX]
         return SIBLINGS(number=len(siblings.unique_keys), unique_keys=names)
     return SIBLINGS_UNREAD(why=siblings.unread) if siblings.unread is not None and not may_be_unread else None
+
+
+def other_tags_doubt(siblings: Siblings) -> Fact | None:
+    """Why a committed row is not enough for a send: it may be of a message with another tag. None: there is none."""
+    names = siblings.of_other_tags
+    return SIBLINGS_OF_OTHER_TAGS(number=len(names), unique_keys=names[:SIBLINGS_NAMED_MAX]) if names else None
 
 
 def why_not_committed(business: BusinessAnswer) -> Fact:

@@ -129,8 +129,8 @@ class RepairCase(CaseFile):
         """The file of a repair that is SENDING now: what brokers answered may change by the send and is asked again."""
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
         return replace(
-            self, repair=repair, copies=None, halves=None, parked=None, business=None, siblings=None, producers=None,
-            of_group=of_group,
+            self, repair=repair, copies=None, copies_again=None, halves=None, parked=None, business=None, siblings=None,
+            producers=None, of_group=of_group,
         )  # fmt: skip
 
     @cached_property

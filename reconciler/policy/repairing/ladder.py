@@ -32,6 +32,7 @@ from reconciler.contract.kept_facts import (
     PRODUCERS_AWAY,
     PRODUCERS_BEHIND_PROXY,
     PRODUCERS_UNKNOWN,
+    ROLLED_BACK_BY_PRODUCER,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
     SENT_LATE,
@@ -51,7 +52,7 @@ from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.commit_query import is_committed
 from reconciler.policy.evidence import EndOutcome, Lookup, SendAnswer, StoredMessage
-from reconciler.policy.inquiry.business import sibling_doubt, why_not_committed
+from reconciler.policy.inquiry.business import other_tags_doubt, sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -221,13 +222,27 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
         return Question.PARKED_COPIES
     if case.own_parked.is_unknown:
         return _unreadable(case, case.own_parked)
+    if answer.act is Act.REPUBLISH and case.own_parked.is_absent:
+        return _failed(case, ROLLED_BACK_BY_PRODUCER())  # a row says that the key was committed, not that this half was
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
     doubt = sibling_doubt(case.siblings, may_be_unread=False) if committed else why_not_committed(case.business)
+    if doubt is None and case.siblings is not None:
+        doubt = other_tags_doubt(case.siblings)
     if doubt is not None:
         return _wait(case, doubt)
-    return _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
+    send = _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
+    return send if isinstance(send, Question) or send.act is not answer.act else _not_delivered_since(case, send)
+
+
+def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | RepairStep:
+    """Rows, half queues and producers took their time: a producer that has answered and left meanwhile left a copy."""
+    if case.copies_again is None:
+        return Question.COPIES_AGAIN
+    if case.copies_again.is_unknown:
+        return _wait(case, copies_unknown(case.copies_again))
+    return _wait(case, _COPY_THERE) if case.copies_again.is_found else send
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:

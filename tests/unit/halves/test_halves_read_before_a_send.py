@@ -99,6 +99,21 @@ def test_a_ledger_that_has_lost_what_was_noted_is_told_again(play: Stage, instan
     assert len(reading.of_key("7")) == 3
 
 
+def test_a_half_that_a_judge_notes_anew_hides_no_other_that_a_ledger_has_lost(
+    play: Stage, instance: ClientInstance
+) -> None:
+    reading = Reading(instance)
+    for number in (1, 2):
+        play.half(key(number), KEYS="7")
+    assert reading.read() is None
+    noted = reading.noted.of_keys("test", TOPIC, [digest_of("7")]) or {}
+    newest = next(one for one in noted[digest_of("7")] if one.unique_key == key(2))
+    reading.noted._noted.clear()
+    reading.noted.note("test", TOPIC, [newest])
+    assert reading.read() is None
+    assert reading.of_key("7") == [key(1), key(2)]
+
+
 def test_another_half_at_the_place_of_the_last_one_begins_it_all_again(play: Stage, instance: ClientInstance) -> None:
     """A broker that lost its tail gives offsets again."""
     reading = Reading(instance)
