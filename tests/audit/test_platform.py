@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit import platform
 from reconciler.audit.command import main
 from reconciler.audit.cut_copies import CutCopies
+from reconciler.audit.engines.spark import mapped
 from reconciler.audit.errors import AuditError
 from reconciler.audit.platform import Inputs, WindowAnswer, audit, copied_rows, exit_code
 from reconciler.audit.result.times import time_text
@@ -423,29 +425,42 @@ def interrupted_when(happens: Callable[[], bool]) -> Iterator[None]:
         watching.join()
 
 
-@pytest.mark.parametrize("place", ["staging", "judging"])
-def test_an_interrupted_audit_ends_its_jobs_and_leaves_the_session_as_it_was(
-    spark: SparkSession, lake: Lake, tmp_path: Path, place: str
-) -> None:
+def audit_interrupted(spark: SparkSession, lake: Lake, folder: Path, place: str) -> None:
+    """An audit gets SIGINT while it is at this place; nothing of it is left in its folders and threads."""
     outbox = lake.frames["outbox"]
-    if place == "staging":  # for as long as nobody ends the job
-        outbox = outbox.where("reflect('java.lang.Thread', 'sleep', 300000L) IS NOT NULL")
+    held = folder / "held"
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held.touch()
+        time.sleep(300)  # for as long as nobody ends the job
+        yield from batches
+
+    if place == "staging":
+        outbox = mapped(outbox, hold, outbox.schema.simpleString())
     begun = {
-        "staging": lambda: any((tmp_path / "staging").glob("audit-*/*/*/_temporary")),
-        "judging": lambda: any((tmp_path / "out").glob(".*partial-evidence-*/outbox/*")),
+        "staging": held.exists,
+        "judging": lambda: any((folder / "out").glob(".*partial-evidence-*/outbox/*")),
     }[place]
-    with unchanged(spark), interrupted_when(begun):
+    with interrupted_when(begun):
         audit(
             spark,
             inputs=lake.inputs(outbox=dict.fromkeys(lake.asked["outboxes"], outbox)),
             windows=[str(lake.window)],
-            out=tmp_path / "out",
-            staging=tmp_path / "staging",
+            out=folder / "out",
+            staging=folder / "staging",
             settings=lake.settings,
         )
-    assert list((tmp_path / "staging").iterdir()) == []
-    assert [path.name for path in (tmp_path / "out").glob("*") if path.suffix != ".lock"] == []
+    assert list((folder / "staging").iterdir()) == []
+    assert [path.name for path in (folder / "out").glob("*") if path.suffix != ".lock"] == []
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("reconciler-audit")] == []
+
+
+@pytest.mark.parametrize("place", ["staging", "judging"])
+def test_an_interrupted_audit_ends_its_jobs_and_leaves_the_session_as_it_was(
+    spark: SparkSession, lake: Lake, tmp_path: Path, place: str
+) -> None:
+    with unchanged(spark):
+        audit_interrupted(spark, lake, tmp_path, place)
 
 
 def test_the_worst_answer_is_the_exit_code() -> None:

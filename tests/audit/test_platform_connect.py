@@ -25,7 +25,7 @@ from reconciler.audit.result.times import time_text
 from tests.audit.audited_databases import Databases
 from tests.audit.judged_tables import rows_of as rows_of_tables
 from tests.audit.spark_connect import connect_server, connected
-from tests.audit.test_platform import Lake
+from tests.audit.test_platform import Lake, audit_interrupted
 from tests.services.requirements import connect_missing, require, spark_missing
 
 if TYPE_CHECKING:
@@ -135,6 +135,16 @@ def test_a_connect_session_is_as_it_was_after_an_error(session: SparkSession, la
         )
     assert refused.value.reason == "inputs"
     assert list((tmp_path / "staging").glob("*")) == []
+
+
+@pytest.mark.parametrize("place", ["staging", pytest.param("judging", marks=pytest.mark.nightly)])
+def test_an_interrupted_audit_over_connect_ends_its_operations_and_leaves_the_session_as_it_was(
+    session: SparkSession, lake: Lake, tmp_path: Path, place: str
+) -> None:
+    with unchanged(session):
+        audit_interrupted(session, lake, tmp_path, place)
+    # Once the streaming query, an operation too, has ended.
+    assert session.interruptAll() == [], "an operation of the audit was still running"
 
 
 @pytest.mark.nightly
