@@ -71,6 +71,7 @@ TAGS_DIFFER = Code("reason.tags-differ", tags=Field.NAMES)
 # ---- of copies
 COPIES_UNKNOWN = Code("reason.copies-unknown", **_WITNESS)
 COPY_GONE = Code("reason.copy-gone")
+COPY_MAY_BE_GONE = Code("reason.copy-may-be-gone")
 HALF_UNKNOWN = Code("reason.half-unknown", **_WITNESS)
 CHECK_BACK = Code("reason.check-back")
 NOT_CHECKED = Code("reason.not-checked")

@@ -37,7 +37,8 @@ class Undecided(StrEnum):
     WITNESS = "witness"
     #: What is configured cannot decide it: no outbox, no inbox, a filter by SQL92.
     SET_UP = "set-up"
-    #: A half names the outbox that has its row, and the row is not shown.
+    #: A half names the outbox that has its row, and the row is not shown; or what would show that a half was delivered
+    #: may have been deleted by age.
     CONTRADICTION = "contradiction"
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import COPY_MAY_BE_GONE
 from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
@@ -210,8 +211,29 @@ class CaseFile(ABC):
 
         An older message may have had a copy that was deleted by age, and with it went the name of its effect.
         """
-        kept_seconds = min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX)
-        return is_digits(self.unique_key) or now_ms - written_ms <= kept_seconds * 1000
+        return is_digits(self.unique_key) or self._is_kept(written_ms, now_ms=now_ms)
+
+    def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
+        """Says that a copy may have been deleted by age that nothing else would tell of: a row of the business proves
+        the commit, and a group that takes the message has no inbox. None: there never was one.
+
+        `seen_ms`: it was known by then, whatever its producer's clock says. `sent_ms`: it was sent again then, perhaps
+        to a broker that has no half of it.
+        """
+        if not self.topic.evidence.asks_business or all(self.of_group[p.group].has_inbox for p in self._lacking):
+            return None
+        halves = self.own_halves.records if self.own_halves is not None else ()
+        parked = self.own_parked.records if self.own_parked is not None else ()
+        # A retried send leaves halves at two brokers: either may have been ended.
+        first = {half.broker for half in halves if half.check_times is None}
+        later = [copy for copy in (*halves, *parked) if copy.broker not in first]
+        made_ms = [min(copy.born_timestamp_ms, copy.store_timestamp_ms, seen_ms) for copy in later]
+        made_ms += [] if sent_ms is None else [sent_ms]
+        return None if all(self._is_kept(at_ms, now_ms=now_ms) for at_ms in made_ms) else COPY_MAY_BE_GONE()
+
+    def _is_kept(self, at_ms: int, *, now_ms: int) -> bool:
+        """Whether brokers are sure to have what they stored since then."""
+        return now_ms - at_ms <= min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX) * 1000
 
     @cached_property
     def given_ms(self) -> int | None:

@@ -131,7 +131,7 @@ def judge(suspect: Suspect) -> Judgement | Question:
             break
     else:
         answer = _everything_absent(suspect)
-    answer = _unless_filtered(_unless_given_before(answer, suspect), suspect)
+    answer = _unless_filtered(_unless_given_before(_unless_deleted(answer, suspect), suspect), suspect)
     return _after_repair(_beyond_inbox(_damaged(answer, suspect), suspect), suspect)
 
 
@@ -500,6 +500,15 @@ def _no_later_ms(suspect: Suspect, written_at_ms: int) -> int:
 
 def _was_proved(suspect: Suspect) -> bool:
     return suspect.known is not None and suspect.known.loss_verdict is not None
+
+
+def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
+    """A half that was put back, or parked, outlives a copy of its message. A repair that is under way sees to it."""
+    at_ms = suspect.now_ms if suspect.repair is None else None
+    if at_ms is None or not isinstance(answer, Judgement) or answer.verdict not in _OF_HALVES:
+        return answer
+    doubt = suspect.given_perhaps(suspect.first_seen_ms or at_ms, now_ms=at_ms)
+    return answer if doubt is None else _unknown(doubt, Undecided.CONTRADICTION)
 
 
 def _unless_given_before(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:

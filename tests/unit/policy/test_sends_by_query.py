@@ -9,10 +9,13 @@ import pytest
 from reconciler.contract.answers import HALVES_LEFT
 from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.verdicts import Undecided
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
 from reconciler.policy.evidence import EndOutcome, ProducerLook, SendAnswer, StoredMessage
+from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.ledger import NotedHalf, Repair
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -64,12 +67,140 @@ def test_a_loss_is_sent_once_and_its_half_is_not_rolled_back(world: World) -> No
 
 
 def test_without_an_inbox_a_repair_ends_with_the_offset_that_passes_its_copy(world: World) -> None:
-    world.inbox.configured = False
-    plans = tuple(replace(plan, reads_halves=True) for plan in world.topic.subscriptions)
-    world.topic = replace(world.topic, subscriptions=plans)
+    without_inbox(world)
     one = lost(world)
     world.rounds(world.process(), 40)
     assert (sent(world), world.verdict(one), the_repair(world, one).state) == ([one], "DELIVERED", RepairState.DONE)
+
+
+def without_inbox(world: World) -> None:
+    world.inbox.configured = False
+    plans = tuple(replace(plan, reads_halves=True) for plan in world.topic.subscriptions)
+    world.topic = replace(world.topic, subscriptions=plans)
+
+
+DAYS_3 = 3 * 86_400
+
+
+def deleted_but(world: World, half: StoredMessage, *, parks: bool) -> None:
+    """Brokers delete by age all but the newest copy of the half; `parks`: they have given it up."""
+    world.broker.halves[:] = [] if parks else [half]
+    if parks:
+        world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.broker.copies.clear()
+    world.broker.offsets.clear()
+
+
+@pytest.mark.parametrize("parks", [False, True])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_half_that_outlived_its_delivered_copy_is_never_sent_without_an_inbox(
+    world: World, parks: bool, is_new: bool
+) -> None:
+    """END came for an older copy of the half; days later only a younger one is left. `is_new`: the group answers for
+    messages since later."""
+    without_inbox(world)
+    if is_new:
+        since_ms = world.clock.now_ms() + DAYS_3 * 1000
+        plans = tuple(replace(p, since_ms=since_ms, is_since_noted=True) for p in world.topic.subscriptions)
+        world.topic = replace(world.topic, subscriptions=plans)
+    first = world.broker.send_half(key(1))
+    world.queries.answers[key(1)] = COMMITTED
+    world.clock.advance(60)
+    again = world.broker.put_back(first)
+    world.broker.commit(first)
+    world.clock.advance(60)
+    again = world.broker.put_back(again)
+    world.consume(effects=False)
+    world.clock.advance(DAYS_3)
+    deleted_but(world, again, parks=parks)
+    world.announce(key(1))
+    world.rounds(world.process(), 60)
+    assert (world.verdict(key(1)), sent(world), world.repair(key(1))) == ("UNKNOWN", [], None)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert reason_in(row.evidence).code.name == "reason.copy-may-be-gone"
+    assert undecided_by(row.evidence)[0] is Undecided.CONTRADICTION
+    assert len(world.deliveries) == 1
+
+
+def send_once(world: World) -> None:
+    """Rounds up to the first send that a broker has executed; its copy is not consumed yet."""
+    process = world.process()
+    for _ in range(40):
+        if world.broker.copies:
+            return
+        world.rounds(process, 1, consume=False)
+    raise AssertionError("nothing was sent")
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_what_was_sent_is_not_sent_again_once_its_copy_may_have_been_deleted(world: World, parks: bool) -> None:
+    """No process ran between the send and the end of retention."""
+    without_inbox(world)
+    one = lost(world)
+    world.clock.advance(40)
+    again = world.broker.put_back(world.broker.halves[0])
+    send_once(world)
+    younger = world.broker.put_back(again)
+    world.consume(effects=False)
+    world.clock.advance(4 * 86_400)
+    deleted_but(world, younger, parks=parks)
+    world.rounds(world.process(owner="reconciler-2"), 60)
+    assert (sent(world), world.deliveries) == ([one], [("billing", one)])
+    assert (the_repair(world, one).state, why(world, one)) == (RepairState.FAILED, "reason.copy-may-be-gone")
+    assert world.verdict(one) == "QUARANTINED"
+
+
+def test_what_was_republished_may_lie_where_its_half_does_not(world: World) -> None:
+    """The first half copy is still there, at a broker that keeps more."""
+    without_inbox(world)
+    world.broker.scripted = [SendAnswer(outcome=EndOutcome.HALF_GONE, code=1)]
+    one = lost(world)
+    (half,) = world.broker.halves
+    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    send_once(world)
+    assert len(world.broker.republished) == 1
+    world.consume(effects=False)
+    world.clock.advance(4 * 86_400)
+    world.broker.copies.clear()
+    world.broker.offsets.clear()
+    world.rounds(world.process(owner="reconciler-2"), 60)
+    assert world.deliveries == [("billing", one)]
+    assert (the_repair(world, one).state, why(world, one)) == (RepairState.FAILED, "reason.copy-may-be-gone")
+
+
+@pytest.mark.parametrize(("hours", "sends"), [(17, True), (19, False)])
+@pytest.mark.parametrize("parks", [False, True])
+def test_a_half_that_was_put_back_is_sent_while_brokers_are_sure_to_have_its_copy(
+    world: World, parks: bool, hours: int, sends: bool
+) -> None:
+    without_inbox(world)
+    first = world.broker.send_half(key(1))
+    world.queries.answers[key(1)] = COMMITTED
+    world.clock.advance(hours * 3_600)
+    deleted_but(world, world.broker.put_back(first), parks=parks)
+    world.announce(key(1))
+    world.rounds(world.process(), 60)
+    assert sent(world) == ([key(1)] if sends else [])
+
+
+def test_an_old_half_is_sent_while_its_first_copy_is_there(world: World) -> None:
+    without_inbox(world)
+    one = lost(world)
+    world.clock.advance(DAYS_3)
+    world.broker.put_back(world.broker.halves[0])
+    world.rounds(world.process(), 60)
+    assert sent(world) == [one]
+
+
+def test_the_first_copy_at_one_broker_tells_nothing_of_a_half_at_another(world: World) -> None:
+    without_inbox(world)
+    lost(world)
+    again = world.broker.put_back(world.broker.send_half(key(1), broker="broker-b"))
+    world.clock.advance(DAYS_3)
+    world.broker.halves[:] = [world.broker.halves[0], again]
+    world.rounds(world.process(), 60)
+    assert (world.verdict(key(1)), sent(world)) == ("UNKNOWN", [])
 
 
 def test_a_message_that_was_given_up_is_republished_once(world: World) -> None:
