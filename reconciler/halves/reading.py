@@ -74,7 +74,7 @@ class RemotingHalfReading:
         self._left = read_max
         self._lock = Lock()
         #: Nobody else notes a half of that name: judges note those of messages, in a ledger that was put back, too.
-        self._name = f"read-by-{uuid4().hex}"
+        self._name = f"read-{uuid4().hex}"
         #: By topic, broker and half topic.
         self._places: dict[tuple[str, str, str], _Place] = {}
 
@@ -147,7 +147,7 @@ class RemotingHalfReading:
     def _mark(self, of: tuple[str, str, str], stored_at_ms: int, queue_offset: int) -> NotedHalf:
         """Noted with the halves up to an offset: it has another digest each time, and lives as long as the halves."""
         _, broker, half_topic = of
-        name = f"{self._name}-{half_topic}"
+        name = f"{self._name}-{'rocksdb' if half_topic == ROCKSDB_HALF_TOPIC else 'log'}"
         return NotedHalf(
             unique_key=name,
             broker=broker,

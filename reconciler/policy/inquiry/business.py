@@ -101,9 +101,9 @@ def sibling_doubt(siblings: Siblings | None, *, may_be_unread: bool) -> Fact | N
     return SIBLINGS_UNREAD(why=siblings.unread) if siblings.unread is not None and not may_be_unread else None
 
 
-def other_tags_doubt(siblings: Siblings) -> Fact | None:
+def other_tags_doubt(siblings: Siblings | None) -> Fact | None:
     """Why a committed row is not enough for a send: it may be of a message with another tag. None: there is none."""
-    names = siblings.of_other_tags
+    names = siblings.of_other_tags if siblings is not None else ()
     return SIBLINGS_OF_OTHER_TAGS(number=len(names), unique_keys=names[:SIBLINGS_NAMED_MAX]) if names else None
 
 

@@ -16,6 +16,7 @@ from reconciler.contract.kept_facts import (
     COPY_THERE,
     DEAD_LETTERED_BY,
     EFFECT_SEEN,
+    ENDED_OR_ASKED,
     HALVES_CLOSED,
     HAND_OVER_FAILED,
     HEALED,
@@ -25,6 +26,7 @@ from reconciler.contract.kept_facts import (
     NO_RUNG,
     NOT_COMMITTED,
     NOT_EXECUTED,
+    NOT_PUT_BACK,
     NOTHING_TO_SEND,
     POSITION,
     POSITIONS,
@@ -32,7 +34,6 @@ from reconciler.contract.kept_facts import (
     PRODUCERS_AWAY,
     PRODUCERS_BEHIND_PROXY,
     PRODUCERS_UNKNOWN,
-    ROLLED_BACK_BY_PRODUCER,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
     SENT_LATE,
@@ -227,14 +228,12 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
     if case.own_parked.is_unknown:
         return _unreadable(case, case.own_parked)
     if answer.act is Act.REPUBLISH and case.own_parked.is_absent:
-        return _failed(case, ROLLED_BACK_BY_PRODUCER())  # a row says that the key was committed, not that this half was
+        return _wait(case, ENDED_OR_ASKED())  # a row says that the key was committed, not that this half was
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
     doubt = sibling_doubt(case.siblings, may_be_unread=False) if committed else why_not_committed(case.business)
-    if doubt is None and case.siblings is not None:
-        doubt = other_tags_doubt(case.siblings)
-    if doubt is not None:
+    if (doubt := doubt or other_tags_doubt(case.siblings)) is not None:
         return _wait(case, doubt)
     send = _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
     return send if isinstance(send, Question) or send.act is not answer.act else _not_delivered_since(case, send)
@@ -242,16 +241,14 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
 
 def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | RepairStep:
     """Rows, half queues and producers took their time: a producer that has answered and left meanwhile left a copy."""
-    if case.copies_again is None:
+    if (again := case.copies_again) is None:
         return Question.COPIES_AGAIN
-    if case.copies_again.is_unknown:
-        return _wait(case, copies_unknown(case.copies_again))
-    return _wait(case, _COPY_THERE) if case.copies_again.is_found else send
+    return send if again.is_absent else _wait(case, copies_unknown(again) if again.is_unknown else _COPY_THERE)
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
-    """No producer may be there that could answer a broker's question about a half: its answer delivers, too, and
-    nothing would tell that one of the two is one too many. None is asked about a half that was given up."""
+    """No producer may be there that could answer a broker's question about a half, nor may one have rolled it back: an
+    answer delivers, too. None is asked about a half that was given up."""
     parked = newest_per_broker(case.own_parked.records if case.own_parked is not None else ())
     asked = {
         broker: half
@@ -272,6 +269,10 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
         left_seconds = look.interval_seconds - min(look.away_seconds, case.waited_seconds)
         if left_seconds > 0:
             return _wait(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
+        # An END, of a rollback too, leaves the half where it is; only one that is open is put back by its broker.
+        away_ms = case.now_ms - 1000 * (min(look.away_seconds, case.waited_seconds) - case.skew_margin_seconds)
+        if half.check_times is None or half.store_timestamp_ms < away_ms:
+            return _wait(case, NOT_PUT_BACK(group=half.producer_group, broker=broker))
     return replace(send, halves=tuple(asked.values()))
 
 

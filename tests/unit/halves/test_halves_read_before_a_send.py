@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.pool import StaticPool
 
-from reconciler.clock import SystemClock
 from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
 from reconciler.halves.reading import RemotingHalfReading
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.noted_halves import SqlNotedHalves
 from reconciler.policy.commit_query import digest_of
 from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.testing.memory import MemoryLedger
+from reconciler.sql.tables import ledger_metadata
 from tests.services.patient_instance import patient_instance
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import TOPIC
@@ -39,7 +42,10 @@ class Reading:
     """One process that reads, and a ledger."""
 
     def __init__(self, instance: ClientInstance, *, read_max: int = 100) -> None:
-        self.noted = MemoryLedger(SystemClock()).halves
+        # A database bounds the length of names, and calls a longer one damaged.
+        self._engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+        ledger_metadata.create_all(self._engine)
+        self.noted = SqlNotedHalves(LedgerDatabase(self._engine))
         self.is_accepted = True
         self._reading = RemotingHalfReading(
             instance, client=instance.client, environment="test", queries={TOPIC: QUERY}, noted=self.noted,
@@ -49,6 +55,13 @@ class Reading:
     def read(self) -> str | None:
         why = self._reading.read_to_end(TOPIC)
         return None if why is None else f"{why.code.name} {dict(why.fields)}"
+
+    def lose_the_ledger(self, *unique_keys: str) -> None:
+        """Of these alone, if any is given."""
+        half = ledger_metadata.tables["reconciler_half"]
+        rows = half.c.unique_key.in_(unique_keys) if unique_keys else sa.true()
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(half).where(rows))
 
     def of_key(self, text: str) -> list[str]:
         found = self.noted.of_keys("test", TOPIC, [digest_of(text)])
@@ -94,7 +107,7 @@ def test_a_ledger_that_has_lost_what_was_noted_is_told_again(play: Stage, instan
     for number in range(3):
         play.half(key(number), KEYS="7")
     assert reading.read() is None
-    reading.noted._noted.clear()
+    reading.lose_the_ledger()
     assert reading.read() is None
     assert len(reading.of_key("7")) == 3
 
@@ -108,7 +121,7 @@ def test_a_half_that_a_judge_notes_anew_hides_no_other_that_a_ledger_has_lost(
     assert reading.read() is None
     noted = reading.noted.of_keys("test", TOPIC, [digest_of("7")]) or {}
     newest = next(one for one in noted[digest_of("7")] if one.unique_key == key(2))
-    reading.noted._noted.clear()
+    reading.lose_the_ledger()
     reading.noted.note("test", TOPIC, [newest])
     assert reading.read() is None
     assert reading.of_key("7") == [key(1), key(2)]
@@ -123,7 +136,7 @@ def test_another_half_at_the_place_of_the_last_one_begins_it_all_again(play: Sta
     places = reading._reading._places
     for of, place in places.items():
         places[of] = replace(place, last=replace(place.last, commit_log_offset=1))
-    reading.noted._noted.pop(("test", TOPIC, key(0), BROKER))
+    reading.lose_the_ledger(key(0))
     assert reading.read() is None
     assert len(reading.of_key("7")) == 3
 

@@ -62,6 +62,8 @@ class FakeBroker:
         #: Whether producers are connected; None: it does not tell.
         self.producers: bool | None = False
         self.producers_left_ms = 0
+        #: An open half that is asked for is put back once it is so old, as a check round does. None: none is.
+        self.put_back_after_seconds: float | None = None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
         self.scripted: list[SendAnswer] = []
         self.executes_unanswered = True
@@ -230,8 +232,20 @@ class FakeBroker:
         """Copies under the half topic."""
         del topic, outbox
         found = [h for h in self.halves if h.unique_key == unique_key]
+        found += self._put_back_of(found)
         answer = self._answer("halves", unique_key, found, not_before_ms, horizon)
         return known(answer)
+
+    def _put_back_of(self, halves: Sequence[StoredMessage]) -> list[StoredMessage]:
+        """What a check round has put back since, of halves that were not committed."""
+        after_seconds = self.put_back_after_seconds
+        ended = {copy.unique_key for copy in self.copies}
+        newest = {half.broker: half for half in halves if half.unique_key not in ended}
+        return [
+            self.put_back(half)
+            for half in newest.values()
+            if after_seconds is not None and self.clock.now_ms() - half.store_timestamp_ms >= 1000 * after_seconds
+        ]
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int

@@ -27,6 +27,7 @@ def world() -> World:
     made = World()
     made.with_query()
     made.topic = replace(made.topic, sends_by_query=True)
+    made.broker.put_back_after_seconds = 30.0
     return made
 
 
@@ -324,15 +325,33 @@ def test_another_message_of_its_key_that_came_since_keeps_it_from_being_sent(wor
     assert (sent(world), why(world, one)) == ([], f"reason.{told}")
 
 
-def test_a_half_that_its_producer_rolled_back_is_left_to_a_person(world: World) -> None:
-    """The row of its key may have come without any half: by an import, or by a request that found the order paid."""
+def rolled_back_and_passed(world: World) -> None:
     world.broker.rollback_evident_after = 60.0
     world.broker.past_check = True
+
+
+@pytest.mark.parametrize("told", ["ended-or-asked", "not-put-back"])
+def test_a_half_that_its_producer_rolled_back_is_not_sent(world: World, told: str) -> None:
+    """The row of its key may have come without any half: by an import, or by a request that found the order paid."""
+    world.broker.put_back_after_seconds = None
+    if told == "ended-or-asked":
+        rolled_back_and_passed(world)
     one = lost(world)
-    world.clock.advance(120)
-    world.rounds(world.process(), 30)
-    assert (sent(world), why(world, one)) == ([], "repair.rolled-back-by-producer")
-    assert the_repair(world, one).state is RepairState.FAILED
+    world.clock.advance(120 if told == "ended-or-asked" else 0)
+    world.rounds(world.process(), 60)
+    assert (sent(world), why(world, one)) == ([], f"repair.{told}")
+
+
+def test_a_half_that_was_put_back_before_its_producers_left_is_not_sent(world: World) -> None:
+    """A broker puts a half back before it asks: the answer may have been a rollback."""
+    world.broker.producers = True
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 20)
+    world.broker.put_back_after_seconds = None
+    world.broker.producers, world.broker.producers_left_ms = False, world.clock.now_ms()
+    world.rounds(process, 40)
+    assert (sent(world), why(world, one)) == ([], "repair.not-put-back")
 
 
 @pytest.mark.parametrize("is_parked", [False, True])
@@ -416,6 +435,7 @@ def test_workers_are_handed_nothing_over_by_a_row_of_the_business() -> None:
     world = World(repair_order=(Rung.END, Rung.HAND_OVER))
     world.with_query()
     world.topic = replace(world.topic, sends_by_query=True)
+    world.broker.put_back_after_seconds = 30.0
     world.broker.scripted = [SendAnswer(outcome=EndOutcome.HALF_GONE, code=1)]
     one = lost(world)
     world.rounds(world.process(), 40)
