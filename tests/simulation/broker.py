@@ -67,6 +67,8 @@ class Broker:
         self.producers: dict[str, int] = {}
         self.finished: set[int] = set()
         self.check_position = 0
+        #: Its check service begins no round before.
+        self.checks_stand_until = 0.0
         #: Retry topic and key of what waits for its next try, as often as it waits.
         self.delayed: Counter[tuple[str, str]] = Counter()
         #: Grows when the broker loses its tail: offsets of before may mean other records now.
@@ -255,7 +257,7 @@ class Broker:
     def check_round(self) -> None:
         """TransactionalMessageServiceImpl.check, one round; plans the next one."""
         self.kernel.after(self.settings.check_interval, self.check_round)
-        if self.kernel.now < self.link.down_until:
+        if self.kernel.now < max(self.link.down_until, self.checks_stand_until):
             return
         now_ms = self.clock.now_ms()
         halves = self.queues.get((HALF_TOPIC, 0), [])

@@ -128,6 +128,13 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "groups removed": ("row of a group that was removed",),
     "since moved": ("group answers for every message from now on",),
     "blocks cancelled": ("block cancelled behind its commit", "block cancelled before its commit"),
+    # stock services, whose halves announce, and whose own tables prove commits
+    "halves announce": ("half read as an announcement", "check service stood still"),
+    "two tries": ("second try of an order",),
+    "several tags": ("order with messages of two tags",),
+    "older copies ended": ("half ended on an older copy",),
+    "query replica": ("commit query read a replica",),
+    "moving group": ("half with an outbox's mark",),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
 ASKED_FOR = frozenset(
@@ -137,7 +144,25 @@ ASKED_FOR = frozenset(
         "no outbox known", "outboxes contradict", "long troubles", "connections break", "long holds",
         "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short", "filters by SQL92",
         "no sign of popping", "dry run", "groups removed", "since moved",
-        "blocks cancelled",
+        "blocks cancelled", "halves announce", "two tries", "several tags", "older copies ended", "query replica",
+        "moving group",
+    }
+)  # fmt: skip
+#: Faults that histories have by lot in which halves announce.
+OF_HALVES = (
+    "two tries", "several tags", "older copies ended", "query replica", "moving group", "late rows", "no inbox known",
+)  # fmt: skip
+#: Of these the ones that no other history has.
+BY_LOT = frozenset(OF_HALVES) - {"late rows", "no inbox known"}
+#: Others that such histories may have: the rest is about outboxes, sweepers, announcements and what people do.
+BESIDE_HALVES = frozenset(
+    {
+        "redis network", "redis away", "redis exec replies", "redis wipe", "redis suffix",
+        "redis suffix across a round", "redis back and forth", "redis full", "redis scripts", "retries on",
+        "end lost", "end busy", "broker network", "broker away", "broker disk", "index lag", "checks lost",
+        "outbox away", "outbox commits", "inbox away", "inbox commits", "ledger away", "producers die",
+        "consumers die", "announcers die", "reconcilers die", "pauses", "group stopped", "producers gone",
+        "rollbacks", "long transactions", "flaky handlers", "long troubles", "connections break",
     }
 )  # fmt: skip
 

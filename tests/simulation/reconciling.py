@@ -10,7 +10,7 @@ from reconciler.announcing.looking import AnnouncementLook
 from reconciler.announcing.outage_watch import OutageWatch
 from reconciler.announcing.port import PulledBatch, SeenRecord, StepKind
 from reconciler.announcing.reader import QueueReader
-from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
+from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.contract.queue_proof import record_of
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
@@ -35,8 +35,7 @@ from reconciler.words import said
 from tests.simulation.bounds import bounds_of
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
-from tests.simulation.outbox_database import TOPIC
-from tests.simulation.producing import ENVIRONMENT, UNIQUE_KEY_TOPIC
+from tests.simulation.producing import ENVIRONMENT
 from tests.simulation.redis_client import SimulatedRedis
 from tests.simulation.repairs_seen import SimulatedRepairs
 from tests.simulation.tables_seen import InboxSeen, OutboxSeen
@@ -78,6 +77,7 @@ class LedgerSeen:
         self.rounds = port(ledger.rounds)
         self.holds = port(ledger.holds)
         self.brokers = port(ledger.brokers)
+        self.halves = port(ledger.halves)
         self.outages = port(ledger.outages)
         self.announcements = port(ledger.announcements)
         self.hand_over_queue = port(ledger.repairs, ledger.hand_overs, ledger.holds)
@@ -171,6 +171,8 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             english=said,
             brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
             rules=JudgingRules(skew_margin_seconds=swarm.skew_margin),
+            queries=world.commit_queries(process), halves=ledger.halves,
+            reading=world.half_reading(process, client),
         ),
         repairer=Repairer(
             english=said,
@@ -343,24 +345,24 @@ class Announcing:
         half_sets = RedisHalfSets(SimulatedRedis(world.redis, process), clock=process.clock)  # type: ignore[arg-type]
         ledger, dice = world.ledger_of(process).announcements, world.kernel.dice
         outages = OutageWatch(ledger, ENVIRONMENT, clock=process.clock)
-        common = AnnouncementsSeen(world, process)
+        common, topic = world.announcements_of(process), world.announcement_topic
         #: Queue -> when the reader asked last, of what it has handed out.
         self._handed_out_at: dict[AnnouncementQueue, float] = {}
         readers = {
             queue: QueueReader(queue, source=common, clock=process.clock, wake=lambda: None)
-            for queue in common.queues(UNIQUE_KEY_TOPIC)
+            for queue in common.queues(topic)
         }
         steps = []
         for plan in world.plan.subscriptions:
-            source = AnnouncementsSeen(world, process)
+            source = world.announcements_of(process)
             step = AnnouncementStep(
                 plan.subscription,
-                unique_key_topic=UNIQUE_KEY_TOPIC,
+                unique_key_topic=topic,
                 shards=world.swarm.shards,
                 half_sets=half_sets,
                 ledger=ledger,
                 source=source,
-                rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC, tags=plan.tags),
+                rules=world.announcement_rules(plan),
                 token=process.name,
                 clock=process.clock,
                 on_event=lambda event: world.kernel.tell(f"{process.name} {event.kind} {event.detail}"),

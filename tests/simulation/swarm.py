@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from reconciler.policy.pace import RoundPace
-from tests.simulation.faults import ASKED_FOR, FAULTS
+from tests.simulation.faults import ASKED_FOR, BESIDE_HALVES, FAULTS, OF_HALVES
 
 #: Releases of the broker.
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.3.3")
@@ -40,6 +40,7 @@ LEFT_OUT = {
     "inboxes kept short": ("database clocks",),
     # What was settled before its group came is announced to nobody again.
     "since moved": ("queues anew", "retention", "broker tail", "database clocks"),
+    "halves announce": tuple(sorted(FAULTS.keys() - BESIDE_HALVES - {"halves announce", *OF_HALVES})),
 }
 
 #: Fault -> one that it cannot be without.
@@ -50,6 +51,11 @@ BROUGHT = {
     "no sign of popping": "groups that pop",
     "since moved": "groups added",
     "groups removed": "operators",
+    "two tries": "halves announce",
+    "several tags": "halves announce",
+    "older copies ended": "halves announce",
+    "query replica": "halves announce",
+    "moving group": "halves announce",
 }
 
 #: Settings that few have: half of the histories with one of them have workers of their own, too.
@@ -161,8 +167,7 @@ def draw(
         swarm.producers = 2
     if any(fault in always for fault in ("groups that pop", "lag beside pops", "no sign of popping")):
         swarm.version = "5.3.3"
-    if swarm.of("filters by SQL92") and swarm.version == "3.2.6":
-        swarm.version = "4.2.0"  # the first ones know tags only
+    swarm.version = _release(swarm)
     if swarm.of("groups added"):
         swarm.groups = 1  # and one more
     if any(map(swarm.of, ("keys of text", "lag beside pops", "groups removed"))):
@@ -179,6 +184,15 @@ def draw(
         if dice.random() < OFTEN:
             swarm.round_interval = pick((1.0, 2.0))
     return swarm
+
+
+def _release(swarm: Swarm) -> str:
+    """One that knows what the history needs."""
+    if swarm.of("filters by SQL92") and swarm.version == "3.2.6":
+        return "4.2.0"  # the first ones know tags only
+    if swarm.of("halves announce") and swarm.version in ("3.2.6", "4.2.0"):
+        return "4.4.0"  # the older ones have no half topic
+    return swarm.version
 
 
 def _troubles(
@@ -201,5 +215,8 @@ def _troubles(
     for fault, other in BROUGHT.items():
         if fault in found:
             found[other] = 1.0
+    if "halves announce" in found:
+        drawn = [one for one in OF_HALVES if dice.random() < 0.5]
+        found |= {one: 1.0 for one in drawn if one not in never and (only is None or one in only)}
     left_out = {other for fault in found for other in LEFT_OUT.get(fault, ())}
     return {fault: strength for fault, strength in found.items() if fault not in left_out}

@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.ablation import try_all
 from tests.simulation.checkers import Judgement
 from tests.simulation.economies import in_turn, undisturbed
-from tests.simulation.faults import ASKED_FOR
+from tests.simulation.faults import ASKED_FOR, BY_LOT
 from tests.simulation.mutants import Mutant, mutants, patched
 from tests.simulation.run import add_up, judge_classic, judged
 from tests.simulation.swarm import SET_UPS, TROUBLES, draw
@@ -45,7 +45,7 @@ def test_no_history_loses_doubles_invents_or_changes_a_message(number: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("trouble", sorted(ASKED_FOR))
+@pytest.mark.parametrize("trouble", sorted(ASKED_FOR - BY_LOT))
 def test_no_history_of_a_fault_that_is_asked_for_loses_doubles_invents_or_changes_a_message(trouble: str) -> None:
     lines: list[str] = []
     always, count = (LOSING | {trouble}, 6) if trouble in SHOWN_BY_LOSSES else (frozenset({trouble}), 16)

@@ -14,7 +14,7 @@ from tests.simulation import probes
 from tests.simulation.checkers import Judgement
 from tests.simulation.conditions import all_probed
 from tests.simulation.economies import in_turn, undisturbed
-from tests.simulation.faults import ASKED_FOR
+from tests.simulation.faults import ASKED_FOR, BY_LOT
 from tests.simulation.planting import plant
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
@@ -34,7 +34,7 @@ Part = tuple[range, str | None]
 def watched(seed: int, histories: int, *, jobs: int) -> Iterator[tuple[list[Judgement], Counter[int]]]:
     """All histories in parts, in no particular order, with how often each outcome was seen."""
     parts, count = _parts(seed, histories, None), histories // DRAWN_TO_ONE_ASKED_FOR
-    for number, fault in enumerate(sorted(ASKED_FOR)):
+    for number, fault in enumerate(sorted(ASKED_FOR - BY_LOT)):
         parts += _parts(seed + histories + number * count, count, fault)
     with multiprocessing.get_context("fork").Pool(jobs, initializer=_begin) as pool:
         yield from pool.imap_unordered(judge_part, parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,11 +11,14 @@ from typing import Any
 from checkback_consumers.effect import Inbox, SqlInbox
 from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
+from reconciler.announcing.rules import AnnouncementRules, HalfRules
 from reconciler.contract.queue_proof import QueueProof
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import Rung
 from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
+from reconciler.policy.ports.evidence import CommitQueries, HalfReading
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
@@ -35,8 +38,8 @@ from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, S
 from tests.simulation.key_shapes import KeyShapes
 from tests.simulation.operators import Operator
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
-from tests.simulation.producing import ENVIRONMENT, Order, ProducingService, Sweeping
-from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
+from tests.simulation.producing import ENVIRONMENT, UNIQUE_KEY_TOPIC, Order, ProducingService, Sweeping
+from tests.simulation.reconciling import AnnouncementsSeen, Announcing, LedgerSeen, Reconciling
 from tests.simulation.redis_client import RedisServer, SimulatedRedis
 from tests.simulation.redis_data import RedisData
 from tests.simulation.renamed_groups import RenamesGroup, Renaming
@@ -101,7 +104,7 @@ class World:
         #: By how much Redis' clock has been wrong.
         self.redis_skews_ms = [self.redis_clock.skew_ms]
         self.redis = RedisServer(RedisData(self.redis_clock.now_ms), redis_link)
-        names = ["outbox of orders", "second outbox of orders"][: 2 if swarm.of("several outboxes") else 1]
+        names = self.outbox_names()
         self.outboxes = [OutboxDatabase(kernel, name, link=self._link("outbox"), skew_ms=0) for name in names]
         #: Commits of strangers in the producer group, by key: no outbox that is known here has their rows.
         self.strangers_commits: dict[str, float] = {}
@@ -128,7 +131,7 @@ class World:
             environment=ENVIRONMENT,
             topic=TOPIC,
             subscriptions=tuple(self.subscription(group) for group in groups),
-            evidence=commit_evidence([] if swarm.of("no outbox known") else names),
+            evidence=self.commit_evidence(),
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
         )
@@ -145,7 +148,7 @@ class World:
         self.cluster.filters_by_sql92 = self.set_ups.filters_by_sql92
         self.business_queues = BusinessQueues(self)
         self.excuses = Excuses(self)
-        self.checkers = Checkers(self)
+        self.checkers = self.new_checkers()
         self.since_judged = SinceJudged(self, self.checkers.judgement.other)
         self._watch()
         self.on_round: Callable[[str], None] = lambda _root: None
@@ -163,6 +166,51 @@ class World:
         self._services: dict[Process, Any] = {}
         self.processes: list[Process] = []
         self._start()
+
+    # ---- what a history's services and evidence are
+
+    def outbox_names(self) -> Sequence[str]:
+        """Outboxes of the producer group."""
+        return ("outbox of orders", "second outbox of orders")[: 2 if self.swarm.of("several outboxes") else 1]
+
+    def commit_evidence(self) -> CommitEvidence:
+        """What rounds know of commits."""
+        return commit_evidence([] if self.swarm.of("no outbox known") else self.outbox_names())
+
+    def commit_queries(self, process: Process) -> CommitQueries | None:
+        """What a process asks the business's own tables by; None: nobody asks them."""
+        del process
+        return None
+
+    def half_reading(self, process: Process, client: SimulatedRedis) -> HalfReading | None:
+        """What a process reads half topics by for verdicts; None: nobody does."""
+        del process, client
+        return None
+
+    def announcements_of(self, process: Process) -> AnnouncementsSeen:
+        """What a process reads announcements from."""
+        return AnnouncementsSeen(self, process)
+
+    def announcement_rules(self, plan: SubscriptionPlan) -> AnnouncementRules | HalfRules:
+        """Which announcements a group takes."""
+        return AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC, tags=plan.tags)
+
+    @property
+    def announcement_topic(self) -> str:
+        """Where announcements are."""
+        return UNIQUE_KEY_TOPIC
+
+    def new_checkers(self) -> Checkers:
+        """Who judges the history."""
+        return Checkers(self)
+
+    def heal(self) -> None:
+        """All troubles end."""
+        self.troubles.heal()
+
+    def unrest(self) -> str:
+        """Why the world is not quiet yet; empty when it is."""
+        return unrest(self)
 
     def _watch(self) -> None:
         """The checkers see repairs, ENDs, rounds, floors and keys as they happen."""
@@ -511,14 +559,14 @@ class World:
         kernel = self.kernel
         heal_at = self.swarm.load_seconds + 15.0 + 30 * kernel.dice.random()
         kernel.run(heal_at + self.troubles.longer_seconds)
-        self.troubles.heal()
+        self.heal()
         self.is_healed, self.healed_at = True, kernel.now
         self.set_ups.end_dry_run()
         kernel.tell("---- all troubles end")
         until, why_not = kernel.now + LIVENESS_SECONDS, "not looked"
         while kernel.now < until:
             kernel.run(kernel.now + 5.0)
-            why_not = unrest(self)
+            why_not = self.unrest()
             if not why_not:
                 break
         saw_at_rest(self)
@@ -539,11 +587,20 @@ def _renamed(plan: TopicPlan, old: str, new: str) -> TopicPlan:
     return replace(plan, subscriptions=tuple(plans))
 
 
+def world_of(swarm: Swarm) -> type[World]:
+    """Services and evidence as the history has them."""
+    if not swarm.of("halves announce"):
+        return World
+    from tests.simulation.halves_world import HalvesWorld  # which is one of these
+
+    return HalvesWorld
+
+
 def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
     """One history from its parameters."""
     world: World | None = None
     try:
-        world = World(swarm, story=story)
+        world = world_of(swarm)(swarm, story=story)
         return world.run()
     except SimulationBug:
         raise

@@ -1,0 +1,180 @@
+"""Judges a history in which halves announce: by the transactions of services and by brokers' queues, never by what the
+reconciler believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reconciler.contract.reasons import SIBLINGS
+from reconciler.contract.stored_facts import reason_in
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.unique_key import key_of
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.policy.ports.ledger import Candidate, VerdictEntry
+from tests.simulation.business_table import CANCELLED
+from tests.simulation.checkers import Checkers, Judgement
+from tests.simulation.kernel import Process
+from tests.simulation.outbox_database import TOPIC
+
+if TYPE_CHECKING:
+    from tests.simulation.halves_world import HalvesWorld
+    from tests.simulation.reconciling import LedgerSeen
+
+
+class HalvesJudged(Checkers):
+    """Sees every verdict as it is written, and the state of each order when it was asked for."""
+
+    _world: HalvesWorld
+
+    def __init__(self, world: HalvesWorld) -> None:
+        super().__init__(world)
+        #: Process and order -> the primary's state when the process asked for the order last.
+        self._states: dict[tuple[Process, str], str | None] = {}
+
+    # ---- while it runs
+
+    def watch(self, process: Process, ledger: LedgerSeen) -> None:
+        """Verdicts that the process writes."""
+        record = ledger.candidates.record
+
+        def watched(shard: Any, entries: Sequence[VerdictEntry], *arguments: Any, **named: Any) -> Any:
+            for entry in entries:
+                self._judged(process, shard.subscription, entry)
+            return record(shard, entries, *arguments, **named)
+
+        ledger.candidates.__dict__["record"] = watched
+
+    def asked(self, process: Process, orders: Sequence[str]) -> None:
+        """A process asks for the states of orders."""
+        self._states.update({(process, order): self._world.table.state(order) for order in orders})
+
+    def committed_at(self, key: str) -> float:
+        """A half announces when it is sent."""
+        return self._world.sent_at.get(key, -1e9)
+
+    def repaired(self, process: Process, unique_key: str, kind: str) -> None:
+        """Nothing is sent yet on the word of a query."""
+        self.judgement.other.append(f"{unique_key} was sent by {kind} of {process.name}: no row alone may bring that")
+
+    def floor_raised(self, subscription: Subscription) -> None:
+        """What lies below a floor is judged at the end: whoever never read a half names no loss of it."""
+
+    def ended(self, process: Process, broker: Any, half: Any) -> None:
+        """As `repaired`."""
+
+    def _judged(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
+        if entry.verdict in LOSSES:
+            self._world.kernel.saw("loss proved by a row", f"{entry.unique_key[-4:]} {entry.verdict}")
+            self._called_lost(process, subscription, entry)
+        elif entry.verdict is Verdict.DELIVERED:
+            self._world.kernel.saw("message delivered, effect unknown", entry.unique_key[-4:])
+            if not self._has_passed(subscription.group, entry.unique_key):
+                self.judgement.other.append(
+                    f"{entry.unique_key} is called DELIVERED: {subscription.group} passed no copy"
+                )
+
+    def _called_lost(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
+        world, key = self._world, entry.unique_key
+        said = f"{key} is called {entry.verdict} in {subscription.group}"
+        if not world.is_committed(key):
+            self.judgement.phantom.append(f"{said}, but its business never committed")
+            return
+        row = world.candidate(subscription.group, key)
+        if row is not None and row.loss_verdict is not None and subscription.group not in world.inboxes.unknown:
+            return  # until its effect is there it stays what it was
+        state = self._states.get((process, world.orders[key].keys[0]))
+        if state in (None, CANCELLED):
+            self.judgement.other.append(f"{said}, but the primary said {state} when it was asked")
+        if self._had_copy(process, key):
+            self.judgement.other.append(f"{said}, but a broker has its copy")
+
+    def _had_copy(self, process: Process, key: str) -> bool:
+        """A copy that lies before the probe which proved the index to the process."""
+        return any(
+            record.physical_offset <= process.proved.get(broker.name, (0, 0.0))[0]
+            for broker in self._world.cluster.brokers.values()
+            for record in broker.index.get((TOPIC, key), ())
+        )
+
+    def _has_passed(self, group: str, key: str) -> bool:
+        return any(
+            broker.offsets.get((group, TOPIC, record.queue_id), 0) > record.queue_offset
+            for broker in self._world.cluster.brokers.values()
+            for record in broker.index.get((TOPIC, key), ())
+        )
+
+    # ---- at the end
+
+    def judge(self, *, is_quiet: bool, why_not: str) -> Judgement:
+        world, judgement = self._world, self.judgement
+        judgement.messages = len(world.orders)
+        judgement.seen = world.kernel.seen
+        judgement.virtual_seconds = world.kernel.now
+        for group, inbox in world.inboxes.items():
+            for effect in inbox.effects:
+                if not world.is_committed(effect.unique_key):
+                    judgement.phantom.append(f"{effect.unique_key} had an effect in {group}, but was never committed")
+            for key in world.orders:
+                if why := untold(world, group, key):
+                    judgement.lost.append(why)
+        self._budgets()
+        if not is_quiet and not judgement.lost:
+            judgement.unaccounted.append(f"not quiet at the end: {why_not}")
+        return judgement
+
+
+def untold(world: HalvesWorld, group: str, key: str) -> str:
+    """A committed message has no effect, and no loss is named; empty: neither, or nobody could know."""
+    if not world.is_committed(key) or world.inboxes[group].has_row(key):
+        return ""
+    row = world.candidate(group, key)
+    if world.copies[key]:
+        return f"{key} was delivered, and has no effect in {group}"
+    if world.is_cancelled(key) or _is_told(world, row, key):
+        return ""
+    said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
+    return f"{key} has no effect in {group}; the ledger says {said}"
+
+
+def _is_told(world: HalvesWorld, row: Candidate | None, key: str) -> bool:
+    """Of one of several tries nobody can say which of them committed."""
+    if row is None or row.state is not CandidateState.OPEN:
+        return False
+    return row.verdict in LOSSES or (_is_of_siblings(row) and world.has_siblings(key))
+
+
+def _is_of_siblings(row: Candidate) -> bool:
+    return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code is SIBLINGS
+
+
+def unrest_of_halves(world: HalvesWorld) -> str:
+    """Why the world is not quiet yet; empty when it is."""
+    if world.is_producing():
+        return "messages are still sent"
+    if world.table.open and not world.producers_stay_away:
+        return "a local transaction is open"
+    for group in world.inboxes:
+        for key in world.orders:
+            if why := untold(world, group, key):
+                return why
+            row = world.candidate(group, key)
+            if row is not None and row.state is CandidateState.OPEN:
+                if world.copies[key]:
+                    return f"{key} was delivered, and is {row.verdict} in {group}"
+                if row.verdict not in LOSSES and not (_is_of_siblings(row) and world.has_siblings(key)):
+                    return f"{key} is {row.verdict} in {group}: {row.evidence.get('reason')}"
+    if world.has_open_outage():
+        return "an outage is open"
+    return _still_pending(world)
+
+
+def _still_pending(world: HalvesWorld) -> str:
+    for name, members in world.redis.data.values.items():
+        for member in members if name.endswith((":pending", ":half")) else ():
+            row = world.candidate(name.split(":")[4], key_of(member))
+            if row is None or row.state is not CandidateState.OPEN:
+                return f"{key_of(member)} is still in {name}"
+    return ""
