@@ -6,7 +6,9 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +21,10 @@ from benchmarks.generate_history import OPTIONS
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import CLASSES, Plan
 from reconciler.audit.command import main
-from reconciler.audit.engines.job import judge_on_spark
+from reconciler.audit.engines.job import judge_here, judge_on_spark
 from reconciler.audit.engines.lake_tables import load_run
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.folder import read_document
 from reconciler.audit.judge.judged_keys import key_texts, timestamps
 from reconciler.audit.judge.keys import KeyLayout
 from reconciler.audit.judged_tables.schema import COLUMNS, KEYS, RUNS, SCHEMAS
@@ -104,6 +107,31 @@ def test_a_table_of_keys_has_every_key_as_the_docs_judge_says_of_it(tmp_path: Pa
     assert differing == []
     assert agreeing.total() == keys
     assert set(agreeing) == set(CLASSES)
+
+
+@pytest.mark.nightly
+def test_writing_judged_keys_takes_at_most_half_of_judging_them(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """In processor time of the one process that does all of it."""
+    generate(Plan(rows=1_000_000, seed=42, accidents=dict.fromkeys(OPTIONS, 200), shards=4), tmp_path / "evidence")
+    of = read_document(tmp_path / "evidence")
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for is_written in [False, True] * 3:
+        tables, out = tmp_path / "tables", tmp_path / "out"
+        with claim_tables(tables, out, environment=of.environment, window=of.window, now_ms=0) as claimed:
+            began = time.process_time()
+            judged = judge_here(tmp_path / "evidence", keys=claimed.target if is_written else None)
+            took = time.process_time() - began
+            if is_written:
+                write_output(judged, out)
+                began = time.process_time()
+                claimed.replace(judged, out, release="x", now_ms=0)
+                took += time.process_time() - began
+            seconds[is_written].append(took)
+    judging, written = min(seconds[False]), min(seconds[True])
+    record_property("seconds", (judging, written))
+    assert written <= 1.5 * judging, seconds
 
 
 def test_rows_that_contradict_each_other_are_in_the_table_as_the_docs_judge_says_of_them(tmp_path: Path) -> None:

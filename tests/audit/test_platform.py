@@ -403,6 +403,53 @@ def test_windows_beside_each_other_over_cut_copies_have_the_answers_of_windows_o
         assert {one["sequence"] for one in said} == {number}
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_ninety_windows_in_one_job_some_again_and_a_back_fill_over_all_leave_each_key_once(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """As ninety days; the lake has ninety parts of one window."""
+    start_ms, end_ms = (lake.asked["window"][name] for name in ("start_ms", "end_ms"))
+    cuts = [start_ms + (end_ms - start_ms) * number // 90 for number in range(91)]
+    windows = ["/".join(map(time_text, span)) for span in pairwise(cuts)]
+
+    def audited(some: list[str]) -> list[WindowAnswer]:
+        return audit(
+            spark,
+            inputs=lake.inputs(),
+            windows=some,
+            out=tmp_path / "out",
+            staging=tmp_path / "staging",
+            settings=lake.settings,
+            tables=tmp_path / "tables",
+        )
+
+    def shown() -> dict[str, list[dict[str, Any]]]:
+        found = rows_of_tables(tmp_path / "tables")
+        for row in found["audit_runs"]:  # when and from what it was read
+            row.update(collected_at=None, evidence_sha256=None)
+        return found
+
+    answers = audited(windows)
+    assert [one.whole_copies_because for one in answers] == [None] * 90
+    once = shown()
+    of_keys = [(row["topic"], row["consumer_group"], row["key"]) for row in once["audit_keys"]]
+    assert len(of_keys) == len(set(of_keys)) == sum(sum(one.classes.values()) for one in answers)
+    (whole,) = audit(
+        spark,
+        inputs=lake.inputs(),
+        windows=[str(lake.window)],
+        out=tmp_path / "whole",
+        staging=tmp_path / "staging",
+        settings=lake.settings,
+    )
+    assert sum(whole.classes.values()) == len(of_keys)
+    audited(windows[7:10])
+    assert shown() == once
+    audited(windows)
+    assert shown() == once
+
+
 @contextmanager
 def interrupted_when(happens: Callable[[], bool]) -> Iterator[None]:
     """SIGINT to this process, once."""
