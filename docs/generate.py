@@ -38,6 +38,8 @@ from reconciler.words import said
 
 FOLDER = Path(__file__).parent / "reference"
 DASHBOARD = FOLDER.parents[1] / "deploy/grafana/reconciler.json"
+_PYTHON_API = runpy.run_path(str(FOLDER.parent / "python_api.py"))
+PYTHON_API, cell = _PYTHON_API["PAGES"], _PYTHON_API["cell"]
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"
 
 
@@ -61,13 +63,8 @@ def settings_page() -> str:
         "| setting | default | meaning |",
         "|---|---|---|",
     ]
-    lines += [f"| `{name}` | {default} | {_cell(doc)} |" for name, default, doc in _settings(Settings, "")]
+    lines += [f"| `{name}` | {default} | {cell(doc)} |" for name, default, doc in _settings(Settings, "")]
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    """A text in a row of a table, where a bar would end the cell."""
-    return text.replace("|", "\\|")
 
 
 def _settings(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -511,7 +508,6 @@ def webhook_page() -> str:
     return "\n".join([*lines, "```"]) + "\n"
 
 
-PYTHON_API = runpy.run_path(str(FOLDER.parent / "python_api.py"))["PAGES"]
 PAGES = {
     "commands.md": partial(written_beside, "Commands", "commands.py"),
     **{name: partial(written_beside, page.title, "python_api.py", name) for name, page in PYTHON_API.items()},

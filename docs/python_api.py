@@ -182,7 +182,7 @@ def _described(member: Any) -> Iterator[str]:
         yield from _argument_table(made, source)
     if issubclass(member, Enum):
         yield from ("", "| member | meaning |", "|---|---|")
-        yield from (f"| `{one.name}` | {_cell(comments.get(one.name, ''))} |" for one in member)
+        yield from (f"| `{one.name}` | {cell(comments.get(one.name, ''))} |" for one in member)
     elif fields:
         yield from ("", "| field | type | default | meaning |", "|---|---|---|---|")
         yield from (_field(one, comments) for one in fields)
@@ -249,12 +249,12 @@ def _argument_table(one: Function, source: str) -> Iterator[str]:
     plain = [*found.posonlyargs, *found.args]
     defaults = [*[None] * (len(plain) - len(found.defaults)), *found.defaults, *found.kw_defaults]
     rows = [
-        f"| `{argument.arg}` | {'required' if default is None else f'`{ast.unparse(default)}`'} | {_cell(meanings[argument.arg])} |"
+        f"| `{argument.arg}` | {'required' if default is None else f'`{ast.unparse(default)}`'} | {cell(meanings[argument.arg])} |"
         for argument, default in zip((*plain, *found.kwonlyargs), defaults, strict=True)
         if argument.arg in meanings
     ]
     if found.vararg and found.vararg.arg in meanings:
-        rows.insert(len(plain), f"| `*{found.vararg.arg}` | none | {_cell(meanings[found.vararg.arg])} |")
+        rows.insert(len(plain), f"| `*{found.vararg.arg}` | none | {cell(meanings[found.vararg.arg])} |")
     if rows:
         yield from ("", "| argument | default | meaning |", "|---|---|---|", *rows)
 
@@ -279,7 +279,7 @@ def _argument(one: ast.arg, default: ast.expr | None) -> str:
 def _field(one: ast.AnnAssign, comments: dict[str, str]) -> str:
     name = ast.unparse(one.target)
     default = "required" if one.value is None else f"`{ast.unparse(one.value)}`"
-    return f"| `{name}` | `{_cell(ast.unparse(one.annotation))}` | {_cell(default)} | {_cell(comments.get(name, ''))} |"
+    return f"| `{name}` | `{cell(ast.unparse(one.annotation))}` | {cell(default)} | {cell(comments.get(name, ''))} |"
 
 
 def _comments(source: str) -> dict[str, str]:
@@ -307,7 +307,8 @@ def _text(doc: str) -> Iterator[str]:
             yield from paragraph.split("\n")
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text in a row of a table, where a bar would end the cell."""
     return text.replace("|", "\\|")
 
 

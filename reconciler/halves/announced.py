@@ -22,11 +22,11 @@ from reconciler.contract.keyspace import broker_of, half_queue
 from reconciler.contract.queue_proof import record_of
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import BrokerUnavailable, ConfigurationError, DatabaseAway, ReconcilerError, TopicNotFound
+from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerError, TopicNotFound
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.business_key import business_key
-from reconciler.halves.half_topic import TOOLS_GROUP
-from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left, halves_silent
+from reconciler.halves.half_topic import TOOLS_GROUP, why_unread
+from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports.announcing import AnnouncementQueue, HalfSets
 from reconciler.policy.ports.ledger import NotedHalf
@@ -96,6 +96,20 @@ class HalfTopicSource:
         """GET_MIN_OFFSET: a pull below it makes some brokers write an OffsetMovedEvent."""
         return max(0, self._offsets.minimum(self._master(queue), half_message_queue(queue)))
 
+    def end(self, queue: AnnouncementQueue) -> int:
+        """GET_MAX_OFFSET: that of the next half."""
+        return self._offsets.maximum(self._master(queue), half_message_queue(queue))
+
+    def note_until(self, queue: AnnouncementQueue, end: int, *, offset: int) -> int:
+        """Notes what lies between two offsets. How many halves could not be read."""
+        while offset < end:
+            result = self._pulled(queue, offset, PULL_MESSAGES_MAX)
+            if result.next_offset <= offset:
+                break
+            self._noted(result)
+            offset = result.next_offset
+        return max(0, end - offset)
+
     def _pulled(self, queue: AnnouncementQueue, offset: int, maximum: int) -> PullResult:
         return pull(self._client, self._master(queue), _request(queue, offset, maximum))
 
@@ -124,20 +138,6 @@ class HalfTopicSource:
             raise BrokerUnavailable(f"broker {name} has no master in the route of {', '.join(sorted(self._topics))}")
         return address
 
-    def end(self, queue: AnnouncementQueue) -> int:
-        """GET_MAX_OFFSET: that of the next half."""
-        return self._offsets.maximum(self._master(queue), half_message_queue(queue))
-
-    def note_until(self, queue: AnnouncementQueue, end: int, *, offset: int) -> int:
-        """Notes what lies between two offsets. How many halves could not be read."""
-        while offset < end:
-            result = self._pulled(queue, offset, PULL_MESSAGES_MAX)
-            if result.next_offset <= offset:
-                break
-            self._noted(result)
-            offset = result.next_offset
-        return max(0, end - offset)
-
 
 class StoredHalves:
     """Adapter of HalfReading for verdicts: reads on from where announcement consumers are, and moves no offset. As
@@ -165,21 +165,16 @@ class StoredHalves:
 
     def _left(self, place: Whereabouts, shards: Sequence[Shard]) -> Fact | None:
         """Below the offset of any group all is noted. It is read first: a queue that ends before it has begun anew."""
-        broker, silent = place.broker_name, place.doubt or place.detail
-        if place.master is not None and not place.doubt:
-            queue = AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=half_queue(broker), queue_id=0)
-            places = [(shard, replace(queue, queue_id=shard.number)) for shard in shards]
-            taken = max((at for at in self._half_sets.positions(places).values() if at is not None), default=None)
-            try:
-                end = self._source.end(queue)
-                if taken is None or not taken <= end <= taken + WAITING_READ_MAX:
-                    return halves_left(broker, max(1, end if taken is None else abs(end - taken)))
-                return halves_left(broker, self._source.note_until(queue, end, offset=taken))
-            except DatabaseAway:
-                raise
-            except ReconcilerError as error:
-                silent = explained(error, place.master)
-        return halves_silent(broker, silent)
+        queue = AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=half_queue(place.broker_name), queue_id=0)
+        places = [(shard, replace(queue, queue_id=shard.number)) for shard in shards]
+        taken = max((at for at in self._half_sets.positions(places).values() if at is not None), default=None)
+        return why_unread(place, lambda _master: self._read_on(place.broker_name, queue, taken))
+
+    def _read_on(self, broker: str, queue: AnnouncementQueue, taken: int | None) -> Fact | None:
+        end = self._source.end(queue)
+        if taken is None or not taken <= end <= taken + WAITING_READ_MAX:
+            return halves_left(broker, max(1, end if taken is None else abs(end - taken)))
+        return halves_left(broker, self._source.note_until(queue, end, offset=taken))
 
 
 class SourceByTopic:

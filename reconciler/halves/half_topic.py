@@ -8,13 +8,14 @@ as if there were nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
 
 from reconciler.clock import Clock
-from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, ReconcilerError
+from reconciler.contract.facts import Fact
+from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, DatabaseAway, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds
 from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.stored_message import real_topic
@@ -22,9 +23,11 @@ from reconciler.halves.business_key import business_key
 from reconciler.halves.classify import Identity
 from reconciler.halves.ended import ended_offsets
 from reconciler.halves.values import HalfCopy
+from reconciler.policy.commit_query import halves_silent
+from reconciler.rocketmq.client.demands import explained
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.client.routes import MessageQueue, Whereabouts
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
 from reconciler.rocketmq.wire.answers import number_field, refusal, require_success
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
@@ -209,6 +212,20 @@ class MasterQueues:
     def _pull(self, topic: str, offset: int, maximum: int, *, queue_id: int = 0) -> PullResult:
         request = PullRequest(queue=self.queue(topic, queue_id), offset=offset, group=TOOLS_GROUP, maximum=maximum)
         return pull(self._client, self._address, request)
+
+
+def why_unread(place: Whereabouts, read: Callable[[str], Fact | None]) -> Fact | None:
+    """What `read` says of the halves of a broker, given its master's address; a broker that does not answer says why
+    they are not read. Raises DatabaseAway."""
+    silent = place.doubt or place.detail
+    if place.master is not None and not place.doubt:
+        try:
+            return read(place.master)
+        except DatabaseAway:
+            raise
+        except ReconcilerError as error:
+            silent = explained(error, place.master)
+    return halves_silent(place.broker_name, silent)
 
 
 def _pull_of(queue: MessageQueue, offset: int, end: int) -> Command:

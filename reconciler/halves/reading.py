@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from threading import Lock
 from uuid import uuid4
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.queue_proof import QueueRecord, record_of
-from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.errors import ReconcilerError
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.announced import noted_half
-from reconciler.halves.half_topic import MasterQueues, ReadingRate
-from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left, halves_silent
+from reconciler.halves.half_topic import MasterQueues, ReadingRate, why_unread
+from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.demands import explained
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.client.routes import MessageQueue, Whereabouts
+from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 
 #: Halves that one call reads at most: rounds wait for it.
@@ -88,24 +88,16 @@ class RemotingHalfReading:
                 places = self._instance.routes.whereabouts(topic)
             except ReconcilerError as error:
                 return as_foreign(str(error))
-            whys = (self._read_broker(topic, place, pace) for place in places)
+            whys = (why_unread(place, partial(self._read_broker, topic, place.broker_name, pace)) for place in places)
             return next((why for why in whys if why is not None), None)
 
-    def _read_broker(self, topic: str, place: Whereabouts, pace: ReadingRate) -> Fact | None:
-        broker, master, silent = place.broker_name, place.master, place.doubt or place.detail
-        if master is not None and not place.doubt:
-            try:
-                facts = self._instance.families.facts(master)
-                if not facts.has_half_topic:
-                    return UNREAD
-                of = [HALF_TOPIC, *([ROCKSDB_HALF_TOPIC] if facts.may_keep_halves_in_rocksdb else [])]
-                whys = (self._read_queue((topic, broker, half_topic), master, pace) for half_topic in of)
-                return next((why for why in whys if why is not None), None)
-            except DatabaseAway:
-                raise
-            except ReconcilerError as error:
-                silent = explained(error, master)
-        return halves_silent(broker, silent)
+    def _read_broker(self, topic: str, broker: str, pace: ReadingRate, master: str) -> Fact | None:
+        facts = self._instance.families.facts(master)
+        if not facts.has_half_topic:
+            return UNREAD
+        of = [HALF_TOPIC, *([ROCKSDB_HALF_TOPIC] if facts.may_keep_halves_in_rocksdb else [])]
+        whys = (self._read_queue((topic, broker, half_topic), master, pace) for half_topic in of)
+        return next((why for why in whys if why is not None), None)
 
     def _read_queue(self, of: tuple[str, str, str], master: str, pace: ReadingRate) -> Fact | None:
         topic, broker, half_topic = of

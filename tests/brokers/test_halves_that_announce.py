@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -14,18 +13,16 @@ from pathlib import Path
 import pytest
 
 from reconciler.rocketmq.client.offsets import Offsets
-from reconciler.sql import schema
 from tests.acceptance.deployment import Service
 from tests.brokers import java_client
-from tests.brokers.addresses import REAL, Address, address_of
+from tests.brokers.addresses import Address
 from tests.brokers.jars import client_jars
 from tests.brokers.java_client import Event
+from tests.brokers.query_shop import make_orders, settings
 from tests.polling import eventually
-from tests.services.fixtures import SharedClusters
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import downloaded
-from tests.services.rocketmq import marks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -44,61 +41,8 @@ def folder(tmp_path: Path) -> Path:
     orders += [(f"lost-{number}", "PAID") for number in range(5)]
     orders += [(f"twice-{number}", "PAID") for number in range(2)]
     orders += [(f"cancelled-{number}", "CANCELLED") for number in range(5)]
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
-        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
-        shop.executemany("INSERT INTO orders VALUES (?, ?)", orders)
+    make_orders(tmp_path, orders)
     return tmp_path
-
-
-def settings(folder: Path, *, name_servers: str, topic: str, redis_url: str) -> Path:
-    (folder / "queries.toml").write_text(f"""
-[[commit_queries]]
-topic = "{topic}"
-database_url = "sqlite:///{folder}/shop.db"
-sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
-key = "KEYS"
-committed = ["PAID"]
-rolled_back = ["CANCELLED"]
-longest_transaction_seconds = 1
-""")
-    file = folder / "reconciler.toml"
-    file.write_text(f"""
-environment = "{topic}"
-unique_key_topic.queues = 2
-rocketmq.name_servers = "{name_servers}"
-redis.url = "{redis_url}"
-ledger.url = "sqlite:///{folder}/ledger.db"
-repairs.enabled = false
-repairs.check_back_wait_seconds = 1
-rounds.interval_seconds = 0.5
-rounds.skew_margin_seconds = 0.2
-[[producers]]
-group = "producer_{topic}"
-topics = ["{topic}"]
-commit_queries = "{folder}/queries.toml"
-[[subscriptions]]
-topic = "{topic}"
-group = "group_{topic}"
-announcements = "half_topic"
-grace_period_seconds = 2.0
-""")
-    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
-    return file
-
-
-@pytest.fixture
-def services() -> Iterator[list[Service]]:
-    started: list[Service] = []
-    yield started
-    for service in started:
-        service.process.kill()
-        service.process.wait(60)
-
-
-@pytest.fixture(params=["embedded", pytest.param(REAL, marks=marks(REAL))])
-def place(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
-    with address_of(request.param, shared_clusters) as address:
-        yield address
 
 
 @pytest.mark.set_up("commit queries in place of an outbox, and half messages as announcements")
@@ -107,7 +51,13 @@ def test_run_names_exactly_what_a_shop_without_our_code_has_lost(
 ) -> None:
     downloaded(lambda: client_jars(CLIENT))
     topic = place.new_topic("shop")
-    config = settings(folder, name_servers=place.name_servers, topic=topic, redis_url=redis_server.url)
+    config = settings(
+        folder,
+        name_servers=place.name_servers,
+        topic=topic,
+        redis_url=redis_server.url,
+        repairs="repairs.enabled = false",
+    )
     with ThreadPoolExecutor(1) as pool, patient_instance(place.name_servers) as instance:
         # Until the test is over: of a group that nobody is connected to nothing tells whether it pops.
         shop = pool.submit(

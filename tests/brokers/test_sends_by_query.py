@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,67 +20,17 @@ from reconciler.rocketmq.producer.transaction_producer import (
 )
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
-from reconciler.sql import schema
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import Service
-from tests.brokers.addresses import REAL, Address, address_of
+from tests.brokers.addresses import Address
+from tests.brokers.query_shop import make_orders, settings
 from tests.polling import eventually
-from tests.services.fixtures import SharedClusters
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
-from tests.services.rocketmq import marks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 State = LocalTransactionState
-
-
-@pytest.fixture(params=["embedded", pytest.param(REAL, marks=marks(REAL))])
-def place(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
-    with address_of(request.param, shared_clusters) as address:
-        yield address
-
-
-def settings(folder: Path, *, name_servers: str, topic: str, redis_url: str) -> Path:
-    with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
-        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
-        orders = ["dead-0", "dead-1", "twice", "alive-0", "alive-1"]
-        shop.executemany("INSERT INTO orders VALUES (?, 'PAID')", [(one,) for one in orders])
-        shop.execute("INSERT INTO orders VALUES ('cancelled', 'CANCELLED')")
-    (folder / "queries.toml").write_text(f"""
-[[commit_queries]]
-topic = "{topic}"
-database_url = "sqlite:///{folder}/shop.db"
-sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
-key = "KEYS"
-committed = ["PAID"]
-rolled_back = ["CANCELLED"]
-longest_transaction_seconds = 1
-""")
-    file = folder / "reconciler.toml"
-    file.write_text(f"""
-environment = "{topic}"
-unique_key_topic.queues = 2
-rocketmq.name_servers = "{name_servers}"
-redis.url = "{redis_url}"
-ledger.url = "sqlite:///{folder}/ledger.db"
-repairs.topics."{topic}" = true
-repairs.check_back_wait_seconds = 1
-rounds.interval_seconds = 0.5
-rounds.skew_margin_seconds = 0.2
-[[producers]]
-group = "producer_{topic}"
-topics = ["{topic}"]
-commit_queries = "{folder}/queries.toml"
-[[subscriptions]]
-topic = "{topic}"
-group = "group_{topic}"
-announcements = "half_topic"
-consumers_are_idempotent = true
-grace_period_seconds = 2.0
-""")
-    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
-    return file
 
 
 class Answers(TransactionListener):
@@ -93,15 +43,6 @@ class Answers(TransactionListener):
     def check_local_transaction(self, message: ReceivedMessage) -> State:
         del message
         return State.COMMIT
-
-
-@pytest.fixture
-def services() -> Iterator[list[Service]]:
-    started: list[Service] = []
-    yield started
-    for service in started:
-        service.process.kill()
-        service.process.wait(60)
 
 
 class Shop:
@@ -141,7 +82,16 @@ def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_
     place: Address, redis_server: RedisServer, tmp_path: Path, services: list[Service]
 ) -> None:
     topic = place.new_topic("sends")
-    config = settings(tmp_path, name_servers=place.name_servers, topic=topic, redis_url=redis_server.url)
+    orders = [(one, "PAID") for one in ("dead-0", "dead-1", "twice", "alive-0", "alive-1")]
+    make_orders(tmp_path, [*orders, ("cancelled", "CANCELLED")])
+    config = settings(
+        tmp_path,
+        name_servers=place.name_servers,
+        topic=topic,
+        redis_url=redis_server.url,
+        repairs=f'repairs.topics."{topic}" = true',
+        of_subscription="consumers_are_idempotent = true",
+    )
     with patient_instance(place.name_servers) as instance:
         shop = Shop(instance, topic, tmp_path)
         with shop.consumer.register_listener(shop.bill):

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.simulation.faults import FAULTS
+from tests.simulation.history import run_history
 from tests.simulation.mutants import Mutant, mutants
 from tests.simulation.planting import Found, Search, find_all
 from tests.simulation.swarm import draw
-from tests.simulation.world import run_history
 
 ON, OFF = 1_000, 40
 HISTORIES_MAX = 2_000

@@ -59,6 +59,10 @@ class Judgement:
     virtual_seconds: float = 0.0
     settled_seconds: float = 0.0
 
+    def count(self, world: World) -> None:
+        """What the history was."""
+        self.messages, self.seen, self.virtual_seconds = len(world.orders), world.kernel.seen, world.kernel.now
+
     @property
     def accidents(self) -> list[str]:
         """Every accident, in words; repairs in vain are counted apart."""
@@ -344,9 +348,7 @@ class Checkers:
     def judge(self, *, is_quiet: bool, why_not: str) -> Judgement:
         """The verdict on the whole history."""
         world, judgement = self._world, self.judgement
-        judgement.messages = len(world.orders)
-        judgement.seen = world.kernel.seen
-        judgement.virtual_seconds = world.kernel.now
+        judgement.count(world)
         for group, inbox in world.inboxes.items():
             effects = Counter(effect.unique_key for effect in inbox.effects)
             # Instances that are bound to different databases double effects: that must be told, no more.

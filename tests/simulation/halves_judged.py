@@ -110,9 +110,7 @@ class HalvesJudged(Checkers):
 
     def judge(self, *, is_quiet: bool, why_not: str) -> Judgement:
         world, judgement = self._world, self.judgement
-        judgement.messages = len(world.orders)
-        judgement.seen = world.kernel.seen
-        judgement.virtual_seconds = world.kernel.now
+        judgement.count(world)
         for group, inbox in world.inboxes.items():
             for effect in inbox.effects:
                 if not world.is_committed(effect.unique_key):

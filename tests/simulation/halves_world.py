@@ -30,7 +30,7 @@ from tests.simulation.halves_judged import HalvesJudged, unrest_of_halves
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC
 from tests.simulation.producing import ENVIRONMENT, Order
-from tests.simulation.reconciling import Announcing, LedgerSeen, PulledAtOnce, Reconciling
+from tests.simulation.reconciling import LedgerSeen, PulledAtOnce
 from tests.simulation.redis_client import SimulatedRedis
 from tests.simulation.stock_service import StockService
 from tests.simulation.witnesses import ClientSeen, RoutesSeen, ask
@@ -165,10 +165,7 @@ class HalvesWorld(World):
             self._begin("producer", f"producer-{number}", self._service)
         for group in self.inboxes:
             self.start_consumers(group)
-        for number in range(swarm.announcers):
-            self._begin("announcer", f"announcer-{number}", lambda process: Announcing(self, process))
-        for number in range(swarm.reconcilers):
-            self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
+        self._start_ours()
         self._plan_accidents()
 
     def _service(self, process: Process) -> StockService:

@@ -6,7 +6,7 @@ Each process builds the product's own objects over simulated ports, as the produ
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -219,6 +219,16 @@ def announcer_of(world: World, process: Process) -> Announcer:
     return Announcer(Announcements(world, process), route)
 
 
+def orders_in_time(world: World, process: Process) -> Iterator[Order]:
+    """What a process is to send, each order when its time has come."""
+    while (order := world.next_order()) is not None:
+        wait = order.at - world.kernel.now
+        if wait > 0:
+            process.sleep(wait)
+        yield order
+    world.done_producing(process)
+
+
 class ProducingService:
     """One process that sends orders."""
 
@@ -240,13 +250,8 @@ class ProducingService:
         process.spawn(self._run)
 
     def _run(self) -> None:
-        world, process = self._world, self._process
-        while (order := world.next_order()) is not None:
-            wait = order.at - world.kernel.now
-            if wait > 0:
-                process.sleep(wait)
+        for order in orders_in_time(self._world, self._process):
             self._send(order)
-        world.done_producing(process)
 
     def _send(self, order: Order) -> None:
         message = Message(

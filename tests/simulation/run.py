@@ -28,11 +28,11 @@ from tests.simulation.classic import run_classic
 from tests.simulation.conditions import all_probed, is_explained, table
 from tests.simulation.economies import in_turn, undisturbed
 from tests.simulation.faults import fired, too_rare
+from tests.simulation.history import run_history
 from tests.simulation.mutants import mutants
 from tests.simulation.shrinking import Variant, shrink, troubles_of
 from tests.simulation.swarm import draw
 from tests.simulation.watching import watched
-from tests.simulation.world import run_history
 
 CHUNK = 20
 #: Histories of the original algorithm: enough to know its rate.

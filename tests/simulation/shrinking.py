@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tests.simulation.checkers import Judgement
+from tests.simulation.history import run_history
 from tests.simulation.swarm import TROUBLES, Swarm, draw
-from tests.simulation.world import run_history
 
 #: Histories that one search may run: a few seconds.
 RUNS_MAX = 120

@@ -19,20 +19,17 @@ from tests.simulation.broker import Broker
 from tests.simulation.business_table import LONGEST_TRANSACTION_SECONDS
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import TOPIC
-from tests.simulation.producing import Halves, Order
+from tests.simulation.producing import Order, orders_in_time
+from tests.simulation.strangers import JavaHalves
 
 if TYPE_CHECKING:
     from tests.simulation.halves_world import HalvesWorld
 
 
-class StockHalves(Halves):
+class StockHalves(JavaHalves):
     """Its transport, and its listener."""
 
     _world: HalvesWorld
-
-    def __init__(self, world: HalvesWorld, process: Process) -> None:
-        super().__init__(world, process, outbox="")
-        self.start(lambda _half: Outcome.UNKNOWN)
 
     def checked(self, broker: Broker, record: MessageRecord) -> None:
         """Now and then so late that the broker has put the half back once more: an END on an older copy delivers, and
@@ -49,11 +46,6 @@ class StockHalves(Halves):
             world.kernel.saw("half ended on an older copy", record.unique_key[-4:])
         self.tell(broker, record, outcome)
 
-    def tell(self, broker: Broker, record: MessageRecord, outcome: Outcome) -> None:
-        """One-way, as Java clients end transactions."""
-        is_commit = outcome is Outcome.COMMIT
-        self._world.send_end(self._process, broker, record, self._group, is_commit=is_commit, is_oneway=True)
-
 
 class StockService:
     """One instance."""
@@ -67,13 +59,8 @@ class StockService:
         process.spawn(self._run)
 
     def _run(self) -> None:
-        world, process = self._world, self._process
-        while (order := world.next_order()) is not None:
-            wait = order.at - world.kernel.now
-            if wait > 0:
-                process.sleep(wait)
-            process.spawn(lambda order=order: self._sell(order))  # type: ignore[misc]
-        world.done_producing(process)
+        for order in orders_in_time(self._world, self._process):
+            self._process.spawn(lambda order=order: self._sell(order))  # type: ignore[misc]
 
     def _sell(self, order: Order) -> None:
         """One try, or two, of which the first is given up; some orders are cancelled later."""

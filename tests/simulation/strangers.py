@@ -24,12 +24,24 @@ if TYPE_CHECKING:
 ONE_TO = 8
 
 
-class StrangersHalves(Halves):
-    """Its transport, and its listener."""
+class JavaHalves(Halves):
+    """The transport of a service that holds none of our code."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(world, process, outbox="")
         self.start(lambda _half: Outcome.UNKNOWN)
+
+    def tell(self, broker: Broker, record: MessageRecord, outcome: Outcome) -> None:
+        """One-way, as Java clients end transactions."""
+        is_commit = outcome is Outcome.COMMIT
+        self._world.send_end(self._process, broker, record, self._group, is_commit=is_commit, is_oneway=True)
+
+
+class StrangersHalves(JavaHalves):
+    """Its transport, and its listener."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(world, process)
         #: Key -> what its own database says.
         self.outcomes: dict[str, Outcome] = {}
 
@@ -37,11 +49,6 @@ class StrangersHalves(Halves):
         outcome = self.outcomes.get(record.unique_key, Outcome.UNKNOWN)
         if outcome is not Outcome.UNKNOWN and self._world.kernel.dice.random() < 0.5:
             self.tell(broker, record, outcome)
-
-    def tell(self, broker: Broker, record: MessageRecord, outcome: Outcome) -> None:
-        """One-way, as Java clients end transactions."""
-        is_commit = outcome is Outcome.COMMIT
-        self._world.send_end(self._process, broker, record, self._group, is_commit=is_commit, is_oneway=True)
 
 
 class Stranger:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.simulation import probes
 from tests.simulation.conditions import Probed, all_probed, entries, probed, reasons
+from tests.simulation.history import run_history
 from tests.simulation.planting import plant
 from tests.simulation.swarm import draw
-from tests.simulation.world import run_history
 
 MODULE = '''"""Of no use."""
 from __future__ import annotations

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from tests.simulation.economies import AS_IT_IS_EVERY, in_turn, spared
+from tests.simulation.history import run_history
 from tests.simulation.swarm import draw
-from tests.simulation.world import run_history
 
 
 def _story(seed: int) -> list[str]:

@@ -14,11 +14,11 @@ from tests.simulation.ablation import try_all
 from tests.simulation.checkers import Judgement
 from tests.simulation.economies import in_turn, undisturbed
 from tests.simulation.faults import ASKED_FOR, BY_LOT
+from tests.simulation.history import run_history
 from tests.simulation.mutants import Mutant, mutants, patched
 from tests.simulation.run import add_up, judge_classic, judged
 from tests.simulation.swarm import SET_UPS, TROUBLES, draw
 from tests.simulation.watching import LOSING
-from tests.simulation.world import run_history
 
 ROOT = Path(__file__).parents[2]
 #: So many tests of so many histories: workers share them. The first ones are CI's.

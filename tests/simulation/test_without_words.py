@@ -6,8 +6,8 @@ import pytest
 
 from reconciler.words import ENGLISH, sentences
 from tests.simulation.economies import in_turn, undisturbed
+from tests.simulation.history import run_history
 from tests.simulation.swarm import draw
-from tests.simulation.world import run_history
 from tests.without_words.sitecustomize import without_words
 
 

@@ -6,8 +6,8 @@ import gc
 import logging
 
 from tests.simulation.economies import in_turn
+from tests.simulation.history import run_history
 from tests.simulation.swarm import draw
-from tests.simulation.world import run_history
 
 #: Histories between two looks for garbage.
 COLLECT_EVERY = 10

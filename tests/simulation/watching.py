@@ -15,9 +15,9 @@ from tests.simulation.checkers import Judgement
 from tests.simulation.conditions import all_probed
 from tests.simulation.economies import in_turn, undisturbed
 from tests.simulation.faults import ASKED_FOR, BY_LOT
+from tests.simulation.history import run_history
 from tests.simulation.planting import plant
 from tests.simulation.swarm import draw
-from tests.simulation.world import run_history
 
 CHUNK = 10
 #: For so many histories as they are drawn, one with each fault that none has by chance.

@@ -34,7 +34,7 @@ from tests.simulation.excuses import Excuses
 from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.halfway import EndsHalves
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase, Inboxes
-from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
+from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock
 from tests.simulation.key_shapes import KeyShapes
 from tests.simulation.operators import Operator
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
@@ -285,14 +285,18 @@ class World:
             self.start_consumers(group)
         for number in range(swarm.sweepers):
             self._begin("sweeper", f"sweeper-{number}", lambda process: Sweeping(self, process))
-        for number in range(swarm.announcers):
-            self._begin("announcer", f"announcer-{number}", lambda process: Announcing(self, process))
-        for number in range(swarm.reconcilers):
-            self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
+        self._start_ours()
         if swarm.of("halfway handlers"):
             self._begin("operator", "ender", lambda process: EndsHalves(self, process))
         for number in range(2 if swarm.of("operators") else 0):
             self._begin("operator", f"operator-{number}", lambda process: Operator(self, process))
+
+    def _start_ours(self) -> None:
+        """What reads announcements, and what runs rounds."""
+        for number in range(self.swarm.announcers):
+            self._begin("announcer", f"announcer-{number}", lambda process: Announcing(self, process))
+        for number in range(self.swarm.reconcilers):
+            self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
 
     def start_consumers(self, group: str) -> None:
         """The members of a group."""
@@ -587,34 +591,4 @@ def _renamed(plan: TopicPlan, old: str, new: str) -> TopicPlan:
     return replace(plan, subscriptions=tuple(plans))
 
 
-def world_of(swarm: Swarm) -> type[World]:
-    """Services and evidence as the history has them."""
-    if not swarm.of("halves announce"):
-        return World
-    from tests.simulation.halves_world import HalvesWorld  # which is one of these
-
-    return HalvesWorld
-
-
-def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
-    """One history from its parameters."""
-    world: World | None = None
-    try:
-        world = world_of(swarm)(swarm, story=story)
-        return world.run()
-    except SimulationBug:
-        raise
-    except Exception as error:  # the product must not raise anything else through its procedures
-        judgement = Judgement(seed=swarm.seed)
-        judgement.other.append(f"{type(error).__name__}: {error}")
-        if story is not None:
-            import traceback
-
-            story.append(traceback.format_exc())
-        return judgement
-    finally:
-        if world is not None:
-            world.close()
-
-
-__all__ = ["NEVER", "World", "run_history"]
+__all__ = ["NEVER", "World"]

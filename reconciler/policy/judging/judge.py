@@ -187,7 +187,6 @@ class Judge:
 
     def _judged(self, suspect: Suspect, judgement: Judgement) -> JudgedKey:
         attempts = suspect.known.attempts if suspect.known is not None else 0
-        was_lost = suspect.known is not None and suspect.known.loss_verdict is not None
         grace = suspect.plan.grace_period_seconds
         evidence = evidence_of(suspect, self.english, reason=judgement.reason, undecided_by=judgement.undecided_by)
         by, since_ms = undecided_by(evidence)
@@ -199,7 +198,9 @@ class Judge:
                 evidence=evidence | taken_back(suspect, self.english, judgement.verdict),
                 first_seen_ms=suspect.first_seen_ms,
                 state=state_of(judgement.verdict),
-                wait_seconds=wait_seconds(judgement, attempts=attempts, grace_period_seconds=grace, was_lost=was_lost),
+                wait_seconds=wait_seconds(
+                    judgement, attempts=attempts, grace_period_seconds=grace, was_lost=suspect.was_lost
+                ),
                 ask_again_seconds=ask_again_seconds(judgement, suspect),
                 undecided_by=by,
                 undecided_since_ms=None if by is None else (suspect.first_seen_ms if since_ms is None else since_ms),

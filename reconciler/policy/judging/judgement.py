@@ -447,7 +447,7 @@ def _everything_absent(suspect: Suspect) -> Judgement:
     asked = (("committed", suspect.copies), ("half", suspect.halves), ("parked", suspect.parked))
     others = [(kind, copy) for kind, lookup in asked for copy in (lookup.records if lookup is not None else ())]
     found = [OTHER_COPIES[kind](why=why) for kind, copy in others if (why := _other(suspect, kind, copy)) is not None]
-    if suspect.lies_before(suspect.plan) and not _was_proved(suspect):
+    if suspect.lies_before(suspect.plan) and not suspect.was_lost:
         return _before_since(suspect)
     if not found:
         return Judgement(verdict=Verdict.EXPIRED, reason=NO_COPY())
@@ -498,10 +498,6 @@ def _no_later_ms(suspect: Suspect, written_at_ms: int) -> int:
     return min(written_at_ms, suspect.first_seen_ms) if suspect.first_seen_ms else written_at_ms
 
 
-def _was_proved(suspect: Suspect) -> bool:
-    return suspect.known is not None and suspect.known.loss_verdict is not None
-
-
 def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """A half that was put back, or parked, outlives a copy of its message. A repair that is under way sees to it."""
     at_ms = suspect.now_ms if suspect.repair is None else None
@@ -513,7 +509,7 @@ def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement
 
 def _unless_given_before(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """A half that was put back, or parked, is no proof that nobody was given the message: its copy may be gone."""
-    is_seen_late = isinstance(answer, Judgement) and answer.verdict in _OF_HALVES and not _was_proved(suspect)
+    is_seen_late = isinstance(answer, Judgement) and answer.verdict in _OF_HALVES and not suspect.was_lost
     return _before_since(suspect) if is_seen_late and suspect.lies_before(suspect.plan) else answer
 
 
@@ -524,7 +520,7 @@ def _unless_filtered(answer: Judgement | Question, suspect: Suspect) -> Judgemen
     looks like one that never was. A loss that was proved before stays one.
     """
     explained = _FILTERED_PERHAPS if suspect.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
-    if _was_proved(suspect):
+    if suspect.was_lost:
         explained -= LOSSES
     if not isinstance(answer, Judgement) or answer.verdict not in explained:
         return answer

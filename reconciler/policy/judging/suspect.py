@@ -62,6 +62,11 @@ class Suspect(CaseFile):
         return self.first_seen_ms + round(self.skew_margin_seconds * 1000)
 
     @property
+    def was_lost(self) -> bool:
+        """Its loss was proved earlier."""
+        return self.known is not None and self.known.loss_verdict is not None
+
+    @property
     def redis_now_ms(self) -> int | None:
         """That of the round."""
         return self.now_ms

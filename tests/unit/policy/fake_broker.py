@@ -133,6 +133,12 @@ class FakeBroker:
         self.halves.append(again)
         return again
 
+    def give_up(self, half: StoredMessage) -> StoredMessage:
+        """What a broker does with a half that it asks about no more: a copy that is newer than all halves."""
+        parked = replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000)
+        self.parked.append(parked)
+        return parked
+
     def commit(self, half: StoredMessage, *, topic: str | None = None) -> StoredMessage:
         """A committed copy in the real topic."""
         copy = replace(

@@ -87,7 +87,7 @@ def deleted_but(world: World, half: StoredMessage, *, parks: bool) -> None:
     """Brokers delete by age all but the newest copy of the half; `parks`: they have given it up."""
     world.broker.halves[:] = [] if parks else [half]
     if parks:
-        world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+        world.broker.give_up(half)
     world.broker.copies.clear()
     world.broker.offsets.clear()
 
@@ -158,7 +158,7 @@ def test_what_was_republished_may_lie_where_its_half_does_not(world: World) -> N
     world.broker.scripted = [SendAnswer(outcome=EndOutcome.HALF_GONE, code=1)]
     one = lost(world)
     (half,) = world.broker.halves
-    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.broker.give_up(half)
     send_once(world)
     assert len(world.broker.republished) == 1
     world.consume(effects=False)
@@ -210,7 +210,7 @@ def test_a_message_that_was_given_up_is_republished_once(world: World) -> None:
     one = lost(world)
     (half,) = world.broker.halves
     world.broker.halves.clear()
-    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.broker.give_up(half)
     world.rounds(world.process(), 40)
     assert [copy.unique_key for copy in world.broker.republished] == [one]
     assert (world.broker.ends, the_repair(world, one).state) == ([], RepairState.DONE)
@@ -223,7 +223,7 @@ def test_a_half_is_ended_beside_its_producers_once_its_broker_has_given_it_up(wo
     process = world.process()
     world.rounds(process, 40)
     assert (sent(world), why(world, one)) == ([], "repair.producer-connected")
-    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.broker.give_up(half)
     world.rounds(process, 40)
     assert sent(world) == [one]
 
@@ -362,7 +362,7 @@ def test_a_producer_that_answers_and_leaves_while_half_queues_are_read_leaves_no
     half = world.broker.halves[0]
     if is_parked:
         world.broker.halves.clear()
-        world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+        world.broker.give_up(half)
 
     def answers() -> None:
         repair = world.repair(one)
@@ -421,7 +421,7 @@ def test_nothing_is_republished_by_what_a_row_said_before_an_end(world: World) -
 
     def ends(_half: object) -> None:
         world.broker.halves.clear()
-        world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+        world.broker.give_up(half)
         world.queries.answers[one] = BusinessAnswer(BusinessState.ROLLED_BACK)
 
     world.broker.on_end = ends
@@ -467,7 +467,7 @@ def test_a_query_that_is_withdrawn_after_the_claim_sends_nothing(world: World) -
     one = lost(world)
     (half,) = world.broker.halves
     world.broker.halves.clear()
-    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.broker.give_up(half)
     withdrawn = QUERY_NOT_ACCEPTED(topic=TOPIC)
     world.reading.on_read = lambda: setattr(world.queries, "unaccepted", withdrawn)
     world.rounds(world.process(), 40)
@@ -513,6 +513,6 @@ def test_a_half_whose_group_has_the_name_of_its_topic_is_left_to_its_broker(worl
     process = world.process()
     world.rounds(process, 60)
     assert (sent(world), why(world, one)) == ([], "repair.producers-behind-proxy")
-    world.broker.parked.append(replace(half, topic="TRANS_CHECK_MAX_TIME_TOPIC", commit_log_offset=5_000))
+    world.broker.give_up(half)
     world.rounds(process, 40)
     assert sent(world) == [one]
