@@ -38,14 +38,21 @@ def instance(play: Stage) -> Iterator[ClientInstance]:
         yield made
 
 
-class Reading:
-    """One process that reads, and a ledger."""
+@pytest.fixture
+def ledger() -> Iterator[sa.Engine]:
+    """One that bounds the length of names, and calls a longer one damaged."""
+    engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    ledger_metadata.create_all(engine)
+    yield engine
+    engine.dispose()
 
-    def __init__(self, instance: ClientInstance, *, read_max: int = 100) -> None:
-        # A database bounds the length of names, and calls a longer one damaged.
-        self._engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        ledger_metadata.create_all(self._engine)
-        self.noted = SqlNotedHalves(LedgerDatabase(self._engine))
+
+class Reading:
+    """One process that reads, and its ledger."""
+
+    def __init__(self, instance: ClientInstance, ledger: sa.Engine, *, read_max: int = 100) -> None:
+        self._ledger = ledger
+        self.noted = SqlNotedHalves(LedgerDatabase(ledger))
         self.is_accepted = True
         self._reading = RemotingHalfReading(
             instance, client=instance.client, environment="test", queries={TOPIC: QUERY}, noted=self.noted,
@@ -60,7 +67,7 @@ class Reading:
         """Of these alone, if any is given."""
         half = ledger_metadata.tables["reconciler_half"]
         rows = half.c.unique_key.in_(unique_keys) if unique_keys else sa.true()
-        with self._engine.begin() as connection:
+        with self._ledger.begin() as connection:
             connection.execute(sa.delete(half).where(rows))
 
     def of_key(self, text: str) -> list[str]:
@@ -69,8 +76,10 @@ class Reading:
         return sorted(one.unique_key for one in found[digest_of(text)])
 
 
-def test_each_half_that_a_broker_has_is_noted_and_then_what_is_new(play: Stage, instance: ClientInstance) -> None:
-    reading = Reading(instance)
+def test_each_half_that_a_broker_has_is_noted_and_then_what_is_new(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    reading = Reading(instance, ledger)
     assert reading.read() is None, "an empty queue has nothing more"
     for number in range(4):
         play.half(key(number), KEYS=str(number // 2))
@@ -82,8 +91,8 @@ def test_each_half_that_a_broker_has_is_noted_and_then_what_is_new(play: Stage, 
     assert set(Admin(instance.client).groups(play.broker.address)) == {"TOOLS_CONSUMER"}
 
 
-def test_what_is_left_is_told_and_read_by_later_calls(play: Stage, instance: ClientInstance) -> None:
-    reading = Reading(instance, read_max=2)
+def test_what_is_left_is_told_and_read_by_later_calls(play: Stage, instance: ClientInstance, ledger: sa.Engine) -> None:
+    reading = Reading(instance, ledger, read_max=2)
     for number in range(5):
         play.half(key(number), KEYS="7")
     left = "answer.halves-left {'broker': 'embedded', 'number': %d}"
@@ -91,9 +100,9 @@ def test_what_is_left_is_told_and_read_by_later_calls(play: Stage, instance: Cli
     assert len(reading.of_key("7")) == 5
 
 
-def test_a_key_from_another_place_is_noted_anew(play: Stage, instance: ClientInstance) -> None:
+def test_a_key_from_another_place_is_noted_anew(play: Stage, instance: ClientInstance, ledger: sa.Engine) -> None:
     """That of a query as it was, which an earlier process has noted, and notes again after this one."""
-    reading = Reading(instance)
+    reading = Reading(instance, ledger)
     play.half(key(1), KEYS="7")
     former = NotedHalf(unique_key=key(1), broker=BROKER, key_digest=digest_of("other"), tag_digest=None, stored_at_ms=1)
     reading.noted.note("test", TOPIC, [former])
@@ -102,8 +111,10 @@ def test_a_key_from_another_place_is_noted_anew(play: Stage, instance: ClientIns
     assert [reading.of_key("7"), reading.of_key("other")] == [[key(1)], []]
 
 
-def test_a_ledger_that_has_lost_what_was_noted_is_told_again(play: Stage, instance: ClientInstance) -> None:
-    reading = Reading(instance)
+def test_a_ledger_that_has_lost_what_was_noted_is_told_again(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    reading = Reading(instance, ledger)
     for number in range(3):
         play.half(key(number), KEYS="7")
     assert reading.read() is None
@@ -113,9 +124,9 @@ def test_a_ledger_that_has_lost_what_was_noted_is_told_again(play: Stage, instan
 
 
 def test_a_half_that_a_judge_notes_anew_hides_no_other_that_a_ledger_has_lost(
-    play: Stage, instance: ClientInstance
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
 ) -> None:
-    reading = Reading(instance)
+    reading = Reading(instance, ledger)
     for number in (1, 2):
         play.half(key(number), KEYS="7")
     assert reading.read() is None
@@ -127,9 +138,11 @@ def test_a_half_that_a_judge_notes_anew_hides_no_other_that_a_ledger_has_lost(
     assert reading.of_key("7") == [key(1), key(2)]
 
 
-def test_another_half_at_the_place_of_the_last_one_begins_it_all_again(play: Stage, instance: ClientInstance) -> None:
+def test_another_half_at_the_place_of_the_last_one_begins_it_all_again(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
     """A broker that lost its tail gives offsets again."""
-    reading = Reading(instance)
+    reading = Reading(instance, ledger)
     for number in range(3):
         play.half(key(number), KEYS="7")
     assert reading.read() is None
@@ -141,21 +154,23 @@ def test_another_half_at_the_place_of_the_last_one_begins_it_all_again(play: Sta
     assert len(reading.of_key("7")) == 3
 
 
-def test_nothing_is_noted_under_a_query_that_nobody_stands_by(play: Stage, instance: ClientInstance) -> None:
-    reading = Reading(instance)
+def test_nothing_is_noted_under_a_query_that_nobody_stands_by(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    reading = Reading(instance, ledger)
     reading.is_accepted = False
     play.half(key(1), KEYS="7")
     assert reading.read() == f"repair.query-not-accepted {{'topic': '{TOPIC}'}}"
     assert reading.of_key("7") == []
 
 
-def test_a_broker_whose_halves_lie_in_no_queue_or_that_is_gone_proves_nothing() -> None:
+def test_a_broker_whose_halves_lie_in_no_queue_or_that_is_gone_proves_nothing(ledger: sa.Engine) -> None:
     with stage("4.2") as play, patient_instance(play.broker.address) as instance:
-        reading = Reading(instance)
+        reading = Reading(instance, ledger)
         assert str(reading.read()).startswith("answer.foreign"), "no route"
         Admin(instance.client).create_topic(play.broker.address, TOPIC, queues=4)
         assert reading.read() == "answer.halves-unread {}"
     with stage("5.x") as play, patient_instance(play.broker.address) as instance:
         Admin(instance.client).create_topic(play.broker.address, TOPIC, queues=4)
         instance.routes.expect(TOPIC, ["gone"])
-        assert str(Reading(instance).read()).startswith("answer.halves-silent {'broker': 'gone'")
+        assert str(Reading(instance, ledger).read()).startswith("answer.halves-silent {'broker': 'gone'")
