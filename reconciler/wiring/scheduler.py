@@ -14,7 +14,8 @@ import signal
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import FrameType
@@ -57,7 +58,8 @@ class Tick:
     name: str
     interval_seconds: float
     run: Callable[[], object]
-    #: Another job begins its turns (TickRunner.begin), at most one in an interval.
+    #: Another job begins its turns (TickRunner.begin), at most one per interval. A turn that was to begin while the one
+    #: before still ran begins when that one has done its work: a flood takes each turn longer than its interval.
     is_begun: bool = False
 
 
@@ -209,15 +211,31 @@ class TickRunner:
             threading.Thread(target=self._begun_turn, args=(tick,), name=name, daemon=True).start()
 
     def _begun_turn(self, tick: Tick) -> None:
+        with self._ending(tick):
+            while self._begun_once(tick) and self._overlaps[tick.name] and not self._stop.is_set():
+                pass
+
+    def _begun_once(self, tick: Tick) -> bool:
         with self._room:
-            self._run_turn(tick)
+            return self._run_turn(tick)
 
     def _turn(self, tick: Tick) -> None:
         with self._lock:
             self._running[tick.name] += 1
-        self._run_turn(tick)
+        with self._ending(tick):
+            self._run_turn(tick)
 
-    def _run_turn(self, tick: Tick) -> None:
+    @contextmanager
+    def _ending(self, tick: Tick) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running[tick.name] -= 1
+                self._lock.notify_all()
+
+    def _run_turn(self, tick: Tick) -> bool:
+        """One turn. False if it did not do its work: it waits for its time, for something may be away."""
         try:
             if not self._stop.is_set():
                 self._count_missed(tick)
@@ -236,10 +254,8 @@ class TickRunner:
             skipped, _ = self._away.pop(tick.name, (0, ""))
             if skipped > 1:
                 logger.info("turns_resumed", extra={"job": tick.name, "skipped": skipped})
-        finally:
-            with self._lock:
-                self._running[tick.name] -= 1
-                self._lock.notify_all()
+            return True
+        return False
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
         # Only a person can mend the configuration: stop, so that the supervisor and the alarm notice.

@@ -143,7 +143,7 @@ def test_drain_is_bounded() -> None:
     finish.set()
 
 
-def test_a_begun_job_runs_once_a_beginning_and_never_twice_at_once() -> None:
+def test_a_begun_job_never_runs_twice_at_once_and_what_it_skipped_meanwhile_is_one_turn_when_it_is_done() -> None:
     gate, entered = threading.Event(), threading.Semaphore(0)
     turns: list[int] = []
 
@@ -166,9 +166,32 @@ def test_a_begun_job_runs_once_a_beginning_and_never_twice_at_once() -> None:
     clock.advance(60)
     assert daemon.lateness_seconds()["long"] > 50
     gate.set()
+    assert entered.acquire(timeout=60), "at once, without a beginning"
     eventually(lambda: "long" not in daemon.lateness_seconds(), within_seconds=60, message="nothing waits for it")
+    assert len(turns) == 2
     clock.advance(3600)
     daemon.begin("long")
     assert entered.acquire(timeout=60)
-    assert len(turns) == 2
+    assert len(turns) == 3
     assert daemon.skipped == {("long", "still running"): 2}, "it was not to begin meanwhile: none is missed"
+
+
+def test_a_begun_turn_that_failed_is_followed_by_none_before_its_next_beginning() -> None:
+    gate, entered, turns = threading.Event(), threading.Event(), list[int]()
+
+    def away() -> None:
+        turns.append(1)
+        entered.set()
+        gate.wait(60)
+        raise RedisAway("away")
+
+    daemon = TickRunner(
+        [Tick(name="long", interval_seconds=0.01, run=away, is_begun=True)], stop=threading.Event(), clock=ManualClock()
+    )
+    daemon.begin("long")
+    assert entered.wait(60)
+    daemon.begin("long")
+    gate.set()
+    eventually(lambda: "long" not in daemon.lateness_seconds(), within_seconds=60, message="it has ended")
+    assert len(turns) == 1
+    assert daemon.skipped == {("long", "still running"): 1, ("long", "away"): 1}
