@@ -76,7 +76,7 @@ class Losses:
         self._await_effects(meter)
         took = time.time() - began
         cores = meter.cores(took)
-        until(self._are_all_closed, within_seconds=300, what="every repair is done", every_seconds=2.0)
+        until(self._are_all_closed, within_seconds=PATIENCE_SECONDS, what="every repair is done", every_seconds=2.0)
         self._stop.set()
         browser.join()
         consumer.stop()
