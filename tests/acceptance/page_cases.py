@@ -375,6 +375,10 @@ def receiving(page: str, world: World) -> None:
 
 
 def scanned(page: str, world: World) -> None:
+    run_page(page, world.deployment().beginning())
+
+
+def judged_by_a_query(page: str, world: World) -> None:
     deployed = world.deployment()
 
     def announce_alone() -> None:
@@ -491,6 +495,7 @@ CASES: dict[str, Case] = {
     "how-to/flask.md": whole_service,
     "how-to/frameworks.md": frameworks,
     "how-to/history.md": history,
+    "how-to/judge-by-a-query.md": judged_by_a_query,
     "how-to/notifications.md": notifications,
     "how-to/other-languages.md": other_languages,
     "how-to/purge.md": purged,
