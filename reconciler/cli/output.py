@@ -54,10 +54,12 @@ def print_table(
     *,
     first: Sequence[str] = (),
     to_people: bool = False,
+    as_records: bool = False,
 ) -> None:
     """A table or records on standard output; `first`: the columns that people look for, which also begin a record.
 
-    Plain text where it is no terminal; `to_people`: on standard error, as no data.
+    Plain text where it is no terminal; `to_people`: on standard error, as no data; `as_records`: also where a line has
+    room for a table, which would be wide, and of few rows.
     """
     from rich.text import Text  # slow to load
 
@@ -70,7 +72,7 @@ def print_table(
     names = [columns[number] for number in order]
     cells = [[Text(visible("" if row[n] is None else str(row[n]))) for n in order] for row in rows]
     whole = _columns_kept_whole(cells)
-    if _width_needed(names, cells, whole) <= screen.width:
+    if not as_records and _width_needed(names, cells, whole) <= screen.width:
         screen.print(_table(title, names, cells, whole))
     else:
         lines = _records(screen, names, cells, leading=max(1, len(first)))

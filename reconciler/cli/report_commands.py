@@ -94,7 +94,7 @@ def list_rows(
     topic: TopicOption = None,
     group: GroupOption = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Only this unique key, or business id.", show_default=False)
+        str | None, typer.Option("--key", help="Only this unique key, business id or query key.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most rows.")] = 100,
     config: ConfigOption = None,
@@ -143,11 +143,12 @@ def list_rows(
 
 
 def explain(
-    key: Annotated[str, typer.Argument(help="Unique key, or business id.")],
+    key: Annotated[str, typer.Argument(help="Unique key, business id or query key.")],
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the life of one message in time order, with the evidence; of a business id, of each of its messages.
+    """Tell the life of one message in time order, with the evidence; of a business id or query key, of each of its
+    messages.
 
     Exit code 2: it is unknown; 3: a dependency is away that might know more, or nothing ever ran with the environment
     of the settings.

@@ -265,7 +265,8 @@ def _print_tables(report: ScanReport) -> None:
         )
         for one in report.groups
     ]
-    print_table("By topic and producer group", columns(GROUP_COLUMNS), groups, first=columns(GROUP_COLUMNS[:5]))
+    first = columns(GROUP_COLUMNS[:5])
+    print_table("By topic and producer group", columns(GROUP_COLUMNS), groups, first=first, as_records=True)
     halves = [half.copy for half in report.halves[:_SHOWN_MAX]]
     rows = [
         (

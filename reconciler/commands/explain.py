@@ -158,7 +158,7 @@ def _life_stories(connections: Connections, name: str) -> Explanation:
         for message in business.messages
         if message.topic not in configured
     ]
-    notes += business.left_out
+    notes += (*business.halves, *business.left_out)
     stories = tuple(witnesses.story(message.unique_key) for message in shown)
     return Explanation(stories=stories, notes=tuple(notes), business=business)
 

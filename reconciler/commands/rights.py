@@ -98,6 +98,8 @@ def _is_wanted(settings: Settings, right: SqlRight) -> bool:
             return bool(settings.notifiers)
         case "subscriptions.announcements":
             return any(subscription.reads_halves for subscription in settings.subscriptions)
+        case "producers.commit_queries":
+            return any(producer.commit_queries for producer in settings.producers)
         case "producers.answer_checks":
             return any(producer.answer_checks for producer in settings.producers)
         case _:

@@ -106,6 +106,7 @@ COMPLETE_AT_ONCE = Code("rights.complete-at-once")
 REST_NOT_KEPT = Code("rights.rest-not-kept")
 REST_UNSEEN = Code("rights.rest-unseen")
 HALVES_NOT_KEPT = Code("rights.halves-not-kept")
+HALVES_NOT_NAMED = Code("rights.halves-not-named")
 #: Tables that a role goes on without.
 _WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN(), tables.HALF.name: HALVES_NOT_KEPT()}
 
@@ -319,6 +320,10 @@ CONSOLE = Role(
             for table in tables.LEDGER_TABLES
             if table not in (tables.IDEMPOTENCY_KEY, tables.HALF)
             for right in _on(table, "SELECT")
+        ),
+        *(
+            replace(right, only_with="producers.commit_queries", without_it=HALVES_NOT_NAMED())
+            for right in _on(tables.HALF, "SELECT")
         ),
         *(replace(right, only_with="notifiers") for right in _on(tables.NOTICE, "INSERT", "UPDATE")),
     ),

@@ -81,11 +81,6 @@ class CommitEvidence:
         return any(source.query is not None for source in self.sources)
 
     @property
-    def without_outbox(self) -> tuple[str, ...]:
-        """The producer group of each source that is no outbox."""
-        return tuple(source.producer_group for source in self.sources if source.url is None)
-
-    @property
     def announced_only(self) -> tuple[str, ...]:
         """The producer group of each source that is neither an outbox nor a query."""
         return tuple(source.producer_group for source in self.sources if source.url is None and source.query is None)

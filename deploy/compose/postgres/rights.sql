@@ -56,3 +56,4 @@ GRANT SELECT ON reconciler_quarantine TO reconciler_audit;
 GRANT SELECT ON reconciler_operator_action TO reconciler_audit;
 GRANT SELECT ON reconciler_job TO reconciler_audit;
 GRANT SELECT ON reconciler_notice TO reconciler_audit;
+GRANT SELECT ON reconciler_half TO reconciler_audit;

@@ -205,7 +205,8 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
         raise InvalidValue("KEYS", name, f"its messages are of other topics: {', '.join(map(said, named.notes))}")
     if not dry_run and (len(messages) > 1 or named.business.older or named.business.damaged):
         found = "; ".join(
-            f"{message.unique_key} of {message.topic}, {message.state}, written {utc_text(message.created_at_ms)}"
+            f"{message.unique_key} of {message.topic}, {message.state or 'half'}, "
+            f"written {utc_text(message.created_at_ms)}"
             for message in messages
         )
         rest = "".join(f"; {said(line)}" for line in (*named.business.left_out, *named.business.damaged))

@@ -1,8 +1,9 @@
-"""What people name a message by: its unique key, or the business id that its producer wrote into the outbox."""
+"""What people name a message by: its unique key, the business id that its producer wrote into the outbox, or the query
+key that a commit query finds its row by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -13,7 +14,10 @@ from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX
+from reconciler.policy.commit_query import digest_of
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.ports.ledger import NotedHalf
+from reconciler.wiring.commit_queries import configured_queries
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 from reconciler.wiring.evidence import build_witnesses, inspect_outbox
@@ -27,24 +31,33 @@ OLDER = Code("business.older", older=Field.NUMBER, business_id=Field.NAME)
 MANY_OLDER = Code("business.many-older", older=Field.NUMBER, business_id=Field.NAME)
 CASE_COUNTS = Code("business.case-counts", unique_keys=Field.NAMES)
 MEANING = Code("business.meaning", business_id=Field.NAME, messages=Field.NUMBER, unique_keys=Field.NAMES)
+QUERY_KEY = Code(
+    "business.query-key", business_id=Field.NAME, halves=Field.NUMBER, topic=Field.NAME, unique_keys=Field.NAMES
+)
+HALVES_NOT_KEPT = Code("business.halves-not-kept", topic=Field.NAME)
+HALVES_LOOKED_UP = Code("business.halves-looked-up", topic=Field.NAME)
+#: Halves of one query key that a line names.
+_NAMED_MAX = 10
 #: Keys of one command that nothing knows for which others that differ in case alone are looked for.
 HINTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageOfBusiness:
-    """One outbox row of a business id."""
+    """One outbox row of a business id, or one half of a query key."""
 
     unique_key: str
     topic: str
     producer_group: str
-    state: OutboxState
+    #: None: a half, of which no outbox tells.
+    state: OutboxState | None
+    #: Of a half, when it was stored first.
     created_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusinessMessages:
-    """What the outboxes have under one business id."""
+    """What the outboxes have under one business id, and the ledger under one query key."""
 
     business_id: str
     #: The newest first, each once.
@@ -57,6 +70,8 @@ class BusinessMessages:
     damaged: tuple[Fact, ...] = ()
     #: Why there may be messages that are not seen here.
     silent: tuple[Fact, ...] = ()
+    #: Halves that the ledger has noted with it as their query key, one line a topic.
+    halves: tuple[Fact, ...] = ()
 
     @property
     def unique_keys(self) -> tuple[str, ...]:
@@ -114,15 +129,17 @@ def require_name(text: str) -> str:
 
 
 def messages_of(connections: Connections, business_id: str, *, limit: int) -> BusinessMessages:
-    """The newest messages of all configured outboxes whose business id is exactly this, case and accents included.
+    """The newest messages of all configured outboxes whose business id is exactly this, case and accents included, and
+    halves whose query key it is.
 
-    `limit`: most of them. Raises nothing for an outbox that is away: it is named.
+    `limit`: most of them. Raises nothing for an outbox that is away: it is named. Raises DatabaseAway for the ledger.
     """
     found: dict[str, MessageOfBusiness] = {}
     older = 0
     unanswered: list[Fact] = []
     damaged: list[Fact] = []
-    silent = [WITHOUT_OUTBOX(group=group) for group in commit_evidence(connections.settings).without_outbox]
+    halves: list[Fact] = []
+    silent = [WITHOUT_OUTBOX(group=group) for group in commit_evidence(connections.settings).announced_only]
     for database in _outboxes(connections):
         try:
             rows = inspect_outbox(connections, database.url).newest_of_business(business_id, limit=limit)
@@ -138,6 +155,10 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
             else:
                 row = MessageOfBusiness(**read.values | {"state": OutboxState(read.values["state"])})
                 found.setdefault(row.unique_key, row)
+    for topic, noted in _noted_halves(connections, business_id, silent):
+        found = {one.unique_key: _message(topic, one) for one in noted} | found
+        named = tuple(one.unique_key for one in noted[:_NAMED_MAX])
+        halves.append(QUERY_KEY(business_id=business_id, halves=len(noted), topic=topic, unique_keys=named))
     newest = sorted(found.values(), key=lambda row: (-row.created_at_ms, row.unique_key))
     return BusinessMessages(
         business_id=business_id,
@@ -146,6 +167,35 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         away=tuple(unanswered),
         damaged=tuple(damaged),
         silent=tuple(silent),
+        halves=tuple(halves),
+    )
+
+
+def _noted_halves(
+    connections: Connections, query_key: str, silent: list[Fact]
+) -> Iterator[tuple[str, Sequence[NotedHalf]]]:
+    """By topic, the halves of a query key, the newest first, each once. `silent` gets why there may be more."""
+    settings = connections.settings
+    announcing = {one.topic for one in settings.subscriptions if one.reads_halves}
+    for topic, one in configured_queries(settings).items():
+        value = one.query.key_type.value_of(query_key)
+        if value is None:
+            continue
+        digest = digest_of(str(value))
+        noted = connections.ledger.halves.of_keys(settings.environment, topic, [digest])
+        if noted is None:
+            silent.append(HALVES_NOT_KEPT(topic=topic))
+            continue
+        if topic not in announcing:
+            silent.append(HALVES_LOOKED_UP(topic=topic))
+        first = sorted(noted[digest], key=lambda half: (half.stored_at_ms, half.unique_key), reverse=True)
+        if first:
+            yield topic, tuple({half.unique_key: half for half in first}.values())
+
+
+def _message(topic: str, half: NotedHalf) -> MessageOfBusiness:
+    return MessageOfBusiness(
+        unique_key=half.unique_key, topic=topic, producer_group="", state=None, created_at_ms=half.stored_at_ms
     )
 
 

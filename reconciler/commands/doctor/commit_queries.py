@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck
@@ -103,6 +104,19 @@ def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> I
 def trust_of(findings: Sequence[Diagnosis]) -> Diagnosis:
     """What all that was found of one query comes to."""
     return next(one for one in findings if one.check.code is _ASPECTS[QueryAspect.TRUST])
+
+
+def as_accepted(findings: Sequence[Diagnosis], *, told: Fact) -> list[Diagnosis]:
+    """What is not proved, and a person accepts, fails no more: it is named, and nothing is to be done. `told`: what all
+    comes to now."""
+    trust = trust_of(findings)
+    return [replace(_as_accepted(one), found=told) if one is trust else _as_accepted(one) for one in findings]
+
+
+def _as_accepted(one: Diagnosis) -> Diagnosis:
+    if one.level != "fail":
+        return one
+    return replace(one, level="note", remedy=None, following=tuple(map(_as_accepted, one.following)))
 
 
 def _brokers(sample: ClusterSample) -> Iterator[Diagnosis]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from reconciler.commands.acts.operator_actions import recorded
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.commands.doctor.commit_queries import examine_queries, trust_of
+from reconciler.commands.doctor.commit_queries import as_accepted, examine_queries, trust_of
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED, ACT_QUERY_WITHDRAWN
 from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
@@ -26,6 +26,8 @@ from reconciler.wiring.subscriptions import require_topic
 
 ACCEPTED = Code("query.accepted", topic=Field.NAME, by=Field.NAME, at_ms=Field.TIME)
 ACCEPTED_NOW = Code("query.accepted-now", topic=Field.NAME)
+ACCEPTED_UNPROVED = Code("query.accepted-unproved", topic=Field.NAME, aspects=Field.NAMES)
+BY_PERSON = Code("query.by-person", aspects=Field.NAMES)
 REASON_WANTED = Code("query.reason-wanted", topic=Field.NAME)
 NOT_ACCEPTED = Code("query.not-accepted", topic=Field.NAME)
 WITHDRAWN_NOW = Code("query.withdrawn-now", topic=Field.NAME, by=Field.NAME, at_ms=Field.TIME)
@@ -39,7 +41,7 @@ class QueryAcceptance:
 
     is_accepted: bool
     told: Fact
-    #: Empty: it was accepted before, and was not tried again.
+    #: Empty: it was accepted before, and was not tried again. What a person accepted is none that fails.
     findings: Sequence[Diagnosis] = ()
 
 
@@ -83,7 +85,10 @@ def accept_query(
     fact = ACT_QUERY_ACCEPTED(topic=topic, digest=query.digest, unproved=unproved)
     with recorded(connections, QUERY_ACCEPTANCE, by=by, topic=topic, detail=reason, fact=fact) as outcome:
         outcome.result = "accepted"
-    return QueryAcceptance(is_accepted=True, told=ACCEPTED_NOW(topic=topic), findings=findings)
+    if not is_doubtful:
+        return QueryAcceptance(is_accepted=True, told=ACCEPTED_NOW(topic=topic), findings=findings)
+    findings = as_accepted(findings, told=BY_PERSON(aspects=unproved))
+    return QueryAcceptance(is_accepted=True, told=ACCEPTED_UNPROVED(topic=topic, aspects=unproved), findings=findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

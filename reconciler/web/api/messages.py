@@ -31,7 +31,7 @@ from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 from reconciler.words import said
 
-_NAME = Parameter(name="name", doc="Unique key, or business id.", schema=NAME, where="path", is_required=True)
+_NAME = Parameter(name="name", doc="Unique key, business id or query key.", schema=NAME, where="path", is_required=True)
 _COMMAND = {**TEXT, "description": "A command, with places for the owner's URL and a reason."}
 _EVIDENCE = {"type": "object", "description": "Names and values; below `facts` code and fields of its sentences."}
 _EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "fact": FACT, "evidence": _EVIDENCE})

@@ -118,6 +118,29 @@ def test_what_is_not_proved_needs_the_reason_of_a_person(
     assert act.fact.fields["unproved"] == ("committed-halves", "rolled-back-halves")
 
 
+def test_what_a_person_accepts_is_told_by_name_and_fails_no_more(
+    tmp_path: Path, play: Stage, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop_of(tmp_path, play, halves=19)
+    config = str(tmp_path / "reconciler.toml")
+    given = ["query", "accept", TOPIC, "--commit-query", declared(tmp_path), "--config", config, "--output", "json"]
+
+    def findings(*options: str) -> tuple[dict[str, dict[str, str]], str]:
+        run([*given, *options])
+        document = json.loads(capsys.readouterr().out)
+        return {one["facts"]["check"]["code"]: one for one in document["findings"]}, document["told"]
+
+    unproved = ("doctor.query-trust", "doctor.query-committed-halves", "doctor.query-rolled-back-halves")
+    before, _ = findings()
+    assert [before[code]["level"] for code in unproved] == ["fail"] * 3
+    after, told = findings("--reason", "few orders are cancelled")
+    assert told.endswith("accepted without proof, by a person: committed-halves, rolled-back-halves")
+    assert {one["level"] for one in after.values()} == {"note", "ok"}
+    assert [after[code]["remedy"] for code in unproved] == [""] * 3
+    assert "accepted by a person: committed-halves, rolled-back-halves" in after["doctor.query-trust"]["found"]
+    assert [after[code]["found"] for code in unproved[1:]] == [before[code]["found"] for code in unproved[1:]]
+
+
 def test_what_is_disproved_nobody_accepts(tmp_path: Path, play: Stage, settings: Settings, accept: Accept) -> None:
     shop_of(tmp_path, play, halves=20)
     blind = declared(tmp_path, "SELECT number, status FROM orders WHERE number IN (:keys) AND number > 'x'")

@@ -299,6 +299,23 @@ def test_the_command_prints_a_table_for_people_and_one_object_for_programs(
     assert "no name server answers" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("columns", [80, 100, 120, 240])
+def test_what_is_stuck_and_what_to_do_stand_in_lines_that_a_screen_has_room_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with stage("5.x") as play:
+        play.half(f"{1:032X}", KEYS="order")
+        assert run(["scan", "-n", play.broker.address]) == 1
+    summary, *lines = (line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert "Halves that are open: 1;" in summary
+    of_groups = lines[lines.index("By topic and producer group") + 1 : lines.index("Halves")]
+    assert of_groups[0] == f"{TOPIC}  {GROUP}  open  1"
+    assert all(len(line) <= min(columns, 160) for line in of_groups)
+    (next_step,) = (line for line in of_groups if line.startswith("  next "))
+    assert f"start a producer of {GROUP}" in " ".join(of_groups[of_groups.index(next_step) :]).replace("  ", "")
+
+
 def test_many_small_objects_say_what_each_is(capsys: pytest.CaptureFixture[str]) -> None:
     with stage("5.x") as play:
         play.half("K1")
