@@ -18,7 +18,9 @@ def judged(evidence: SmallEvidence) -> Judgement:
     for asked in evidence.subscriptions:
         keys = {row["key"] for rows in evidence.rows.values() for row in rows if "key" in row}
         named = {key: _KeyStory(evidence, asked, key) for key in keys}
-        answer[asked["topic"], asked["group"]] = {key: story.name() for key, story in named.items() if story.belongs()}
+        answer[asked["topic"], asked["group"]] = {
+            key: story.name() for key, story in named.items() if story.belongs() and not story.is_unproved_half()
+        }
     return answer
 
 
@@ -68,6 +70,12 @@ class _KeyStory:
                 return False
             at_ms = min(times)
         return bool(self.evidence.start_ms <= at_ms < self.evidence.end_ms)
+
+    def is_unproved_half(self) -> bool:
+        """No outbox could tell whether it was committed, and nothing else tells what became of it."""
+        if not self.asked.get("of_halves") or set(self.asked["producer_groups"]) & set(self.evidence.outboxes):
+            return False
+        return not (self.effect or self.effect_incomplete() or self.unaccounted() or self.quarantined())
 
     def name(self) -> str:
         for name in (

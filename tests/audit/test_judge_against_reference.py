@@ -58,6 +58,16 @@ def test_kernel_says_what_the_reference_says(seed: int, keys: int, parts: int) -
     assert_same(found_in(evidence, seed=seed, parts=parts), judged(evidence))
 
 
+@settings(RANDOM, max_examples=examples(5))
+@given(SEEDS, SIZES)
+def test_kernel_says_of_halves_what_the_reference_says(seed: int, keys: int) -> None:
+    evidence = random_evidence(seed, keys)
+    evidence.rows["outbox"].clear()
+    for one in evidence.subscriptions:
+        one |= {"of_halves": True, "producer_groups": ["stock"]}
+    assert_same(found_in(evidence, seed=seed), judged(evidence))
+
+
 @settings(RANDOM, max_examples=examples(3))
 @given(SEEDS, SIZES)
 def test_order_doubled_files_layouts_and_slices_change_no_byte_of_the_answer(seed: int, keys: int) -> None:

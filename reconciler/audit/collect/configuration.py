@@ -27,6 +27,8 @@ SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
 SKEW_SECONDS_DEFAULT = 10.0
 GRACE_SECONDS_DEFAULT = 30.0
+#: What tells of a subscription's messages: announcements of its services, or half messages.
+ANNOUNCING = ("unique_key_topic", "half_topic")
 LATE_SECONDS_DEFAULT = 300.0
 SECONDS_MAX = 7 * 86_400.0
 
@@ -225,6 +227,11 @@ def _subscription(
     if not isinstance(tags, str):
         reader.problems.append(f"{where}.tags = {shown_value(tags)}: expected '*' or 'a || b'")
         tags = "*"
+    announcing = item.get("announcements", ANNOUNCING[0])
+    if announcing not in ANNOUNCING:
+        reader.problems.append(
+            f"{where}.announcements = {shown_value(announcing)}: expected one of {', '.join(ANNOUNCING)}"
+        )
     of_topic = sorted({producer.group for producer in producers if topic in producer.topics})
     if topic and not of_topic:
         reader.problems.append(f"{where}.topic = {topic!r}: no producer sends it; add it to topics of a [[producers]]")
@@ -244,6 +251,7 @@ def _subscription(
         late_after_seconds=late,
         inbox=False,
         effects=False,
+        of_halves=announcing == "half_topic",
     )
 
 

@@ -87,6 +87,7 @@ def evidence_document(
                 "late_after_seconds": s.late_after_seconds,
                 "inbox": s.inbox,
                 "effects": s.effects,
+                **({"of_halves": True} if s.of_halves else {}),
             }
             for s in request.subscriptions
         ],

@@ -136,6 +136,8 @@ def _subscription(item: Any, place: int) -> AuditedSubscription:
         late_after_seconds=_seconds(item, "late_after_seconds", where),
         inbox=_typed(item, "inbox", bool, where),
         effects=_typed(item, "effects", bool, where),
+        # Absent where announcements tell of its messages, and in evidence of earlier releases.
+        of_halves="of_halves" in item and _typed(item, "of_halves", bool, where),
     )
     if not found.producer_groups:
         raise _wrong(f"{where}producer_groups", [], "at least one group: without one nothing says what was committed")

@@ -221,6 +221,14 @@ def _check_given(document: EvidenceDocument) -> None:
     """Raises AuditError where evidence is missing without which nothing can be judged."""
     for asked in document.subscriptions:
         name = f"{asked.topic}/{asked.group}"
+        if _is_of_halves(asked, document):
+            if not (asked.inbox or asked.effects or document.ledger):
+                raise AuditError(
+                    "inputs",
+                    f"{name}: neither the ledger nor its inbox nor its effects were given, so nothing says what became "
+                    "of its halves; collect again with one of them",
+                )
+            continue
         if not document.outboxes & set(asked.producer_groups):
             wanted = ", ".join(asked.producer_groups)
             raise AuditError(
@@ -234,6 +242,11 @@ def _check_given(document: EvidenceDocument) -> None:
                 f"{name}: neither its inbox nor its effects were given, so nothing says what took effect; "
                 "collect again with one of them",
             )
+
+
+def _is_of_halves(asked: AuditedSubscription, document: EvidenceDocument) -> bool:
+    """An outbox that was given all the same says what was committed."""
+    return asked.of_halves and not document.outboxes & set(asked.producer_groups)
 
 
 def _planned(
@@ -253,6 +266,7 @@ def _planned(
         # What happened after the databases were read is not in the evidence: no key is called lost for it.
         as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
         outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
+        of_halves=_is_of_halves(asked, document),
         snapshots={
             shard: tuple(one for one in of if not any(_went_with(one, shard, lost) for lost in reread))
             for shard, of in snapshots.get((asked.topic, asked.group), {}).items()

@@ -39,6 +39,9 @@ class GroupPlan:
     as_of_ms: int
     #: An outbox was given for every producer group.
     outboxes_complete: bool
+    #: Its half messages announce, and no outbox was given: a half without a known effect may be one that was rolled
+    #: back, and is in no class.
+    of_halves: bool = False
     #: By shard, in the order of at_ms.
     snapshots: Mapping[int, tuple[Snapshot, ...]] = field(default_factory=dict)
     #: Times of the first rounds after Redis lost rounds that history has not: what rounds took before is not all known.

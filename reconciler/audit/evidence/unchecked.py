@@ -18,6 +18,14 @@ _ASKED_OF_COLUMNS = (
     (KeyClass.EFFECT_INCOMPLETE, INBOX_EVIDENCE.name, "incomplete"),
     (KeyClass.UNNECESSARY_REPAIR, REPAIR_EVIDENCE.name, "first_sent_at_ms"),
 )
+#: Rules that need every commit, or its time and content.
+_OF_COMMITS = (
+    KeyClass.EFFECT_WITHOUT_COMMIT,
+    KeyClass.REPAIR_DIFFERS,
+    KeyClass.NOT_ANNOUNCED_NOT_FOUND,
+    KeyClass.LOST,
+    KeyClass.EFFECT_LATE,
+)
 
 
 def not_checked(
@@ -61,7 +69,9 @@ def _whys(
 ) -> dict[KeyClass, str]:
     whys = dict(_lacking_columns(asked, document))
     missing = sorted(set(asked.producer_groups) - document.outboxes)
-    if missing:
+    if plan.of_halves:
+        whys |= dict.fromkeys(_OF_COMMITS, sentence("no-commits"))
+    elif missing:
         groups = ", ".join(missing)
         whys[KeyClass.EFFECT_WITHOUT_COMMIT] = sentence("no-outbox", groups=groups)
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.LOST):
@@ -69,12 +79,14 @@ def _whys(
     if not asked.effects:
         whys[KeyClass.DOUBLE_EFFECT] = sentence("effects-not-counted")
     if not asked.inbox:
-        for name in (
+        without = (
             KeyClass.EFFECT_INCOMPLETE,
             KeyClass.REPAIR_DIFFERS,
             KeyClass.UNNECESSARY_REPAIR,
             KeyClass.EFFECT_LATE,
-        ):
+            *(() if asked.effects else (KeyClass.REPAIRED, KeyClass.EFFECT_IN_TIME)),
+        )
+        for name in without:
             whys[name] = sentence("no-inbox")
     if document.history is None:
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.UNACCOUNTED):

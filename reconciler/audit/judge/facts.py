@@ -174,6 +174,8 @@ class GroupFacts:
     late: Flags
     #: Every producer group's outbox was given.
     outboxes_complete: bool
+    #: Halves of the window that are in no class: no outbox tells whether they were committed, and no effect is known.
+    unproved: Flags
 
 
 def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -> Flags:

@@ -64,8 +64,11 @@ def group_facts(
     accepted = accepted_tags(topic, asked, vocabulary)
     suspects &= ~committed | accepted
     lacking, looked_at = unaccounted(suspects, rows.announced, rows.pending, asked, vocabulary)
+    incomplete = flagged(rows.inbox.codes[rows.inbox.rows.names["incomplete"] != NO_NAME], size)
+    quarantined = quarantined | quarantined_by_history(rows.left, plan, size, vocabulary)
+    unproved = present & np.bool_(asked.of_halves) & ~(effect | incomplete | quarantined | lacking)
     return GroupFacts(
-        present=present,
+        present=present & ~unproved,
         key_time=times,
         seen_at=seen_at,
         committed=committed,
@@ -74,7 +77,7 @@ def group_facts(
         accepted=accepted,
         effect=effect,
         applied_at=applied_at,
-        incomplete=flagged(rows.inbox.codes[rows.inbox.rows.names["incomplete"] != NO_NAME], size),
+        incomplete=incomplete,
         effects=effects,
         repair=repair,
         digests_differ=digests_differ(repair.sent & effect & committed, topic.commits, rows.inbox),
@@ -82,12 +85,13 @@ def group_facts(
         announced_at=announced_at,
         consumed_at=consumed_at,
         watched=announced | candidate if plan.ledger and plan.history else np.ones(size, np.bool_),
-        quarantined=quarantined | quarantined_by_history(rows.left, plan, size, vocabulary),
+        quarantined=quarantined,
         unaccounted=lacking,
         looked_at=looked_at,
         old=committed & (asked.as_of_ms - created_at > asked.grace_ms),
         late=committed & (applied_at != NEVER) & (applied_at - created_at > asked.late_after_ms),
         outboxes_complete=asked.outboxes_complete,
+        unproved=unproved,
     )
 
 

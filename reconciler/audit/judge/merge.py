@@ -84,6 +84,7 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
             for name, moved in (("late", counts.late), ("unseen", counts.unseen))
             if moved.count
         ]
+        rows += [(prefix, "unproved", place, "", 0, counts.unproved, b"")] if counts.unproved else []
     rows += [
         (
             prefix,
@@ -157,6 +158,8 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     elif kind == "latency":
         latencies = total.subscriptions[row["place"]].latencies
         latencies.setdefault(name, LatencyCounts()).merge(LatencyCounts.decoded(row["payload"]))
+    elif kind == "unproved":
+        total.subscriptions[row["place"]].unproved += count
     elif kind == "moved":
         counts = total.subscriptions[row["place"]]
         moved = counts.late if name == "late" else counts.unseen
@@ -199,6 +202,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
         notes=(
+            *_of_halves(evidence, total),
             *_without_history(evidence),
             *_verified_before(evidence),
             *_not_asked(evidence),
@@ -238,6 +242,13 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
         volume=tuple(HourlyVolume(hour_start_ms=hour_ms, classes=classes) for hour_ms, classes in by_hour.items()),
         latencies=latencies,
     )
+
+
+def _of_halves(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
+    """What the answer is of, where no outbox tells which halves were committed."""
+    for plan, counts in zip(evidence.plan.subscriptions, total.subscriptions, strict=True):
+        if plan.of_halves:
+            yield sentence("of-halves", subscription=f"{plan.topic}/{plan.group}", count=counts.unproved)
 
 
 def _without_history(evidence: Evidence) -> tuple[str, ...]:

@@ -75,6 +75,8 @@ class SubscriptionCounts:
     late: MovedKeys = field(default_factory=MovedKeys)
     #: Keys with a row of this window that no witness has seen yet: counted in the next window.
     unseen: MovedKeys = field(default_factory=MovedKeys)
+    #: Halves of this window that are in no class: no outbox tells whether they were committed.
+    unproved: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def _judge_topic(
             keys.add(place, judged_keys(found, classes, rows.candidate, index.words, layout, vocabulary))
         _count(result.subscriptions[place], found, classes, asked)
         _count_moved(result.subscriptions[place], found, plan.window, index, layout)
+        result.subscriptions[place].unproved += int(found.unproved.sum())
         codes = listed_codes(classes, index.words, layout, plan.findings_max)
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
         for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):

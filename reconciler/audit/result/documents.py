@@ -90,8 +90,11 @@ def not_judged_document(not_judged: UnjudgedTotals) -> dict[str, Any]:
 def _subscription(judged: JudgedWindow, one: JudgedSubscription) -> dict[str, Any]:
     asked = one.subscription
     mine = (asked.topic, asked.group)
+    fields = asdict(asked)
+    if not asked.of_halves:  # told where it says what the answer is not
+        del fields["of_halves"]
     return {
-        **asdict(asked),
+        **fields,
         "tags": None if asked.tags is None else list(asked.tags),
         "producer_groups": list(asked.producer_groups),
         "watermark_ms": one.watermark_ms,

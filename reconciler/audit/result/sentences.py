@@ -32,6 +32,7 @@ SENTENCES: Mapping[str, str] = {
     "lacking.first_sent_at_ms": f"repairs of the ledger have no column first_sent_at_ms: {_SENT_OFTEN}",
     "no-outbox": "no outbox was given for {groups}",
     "no-outbox-keys": "no outbox was given for {groups}: keys of these producers are not checked",
+    "no-commits": "half messages announce, and no outbox tells which of them were committed",
     "effects-not-counted": "business effects were not counted; a key in two inboxes is found",
     "no-inbox": "the inbox was not given",
     "no-ledger": "the ledger was not given",
@@ -43,6 +44,8 @@ SENTENCES: Mapping[str, str] = {
     "both": "{first}; {second}",
     # Remarks.
     "and-more": "{names} and {more} more",
+    "of-halves": "{subscription}: the answer is of the halves of the window that were read, and not of all commits: no "
+    "outbox tells which of them were committed. {count} halves without a known effect are in no class",
     "unknown-announcements": "there is no history: what was announced is not known, and nothing tells of a message "
     "whose outbox row was deleted for its age",
     "verified-before": "entries 1 to {number} of the history's manifest were not read again: the audit of --previous "

@@ -61,6 +61,8 @@ class AuditedSubscription:
     inbox: bool = True
     #: Whether business effects were counted.
     effects: bool = False
+    #: Its half messages announce, and its topic has no outbox: halves of the window are judged, and no commits.
+    of_halves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

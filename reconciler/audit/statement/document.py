@@ -108,6 +108,8 @@ def statement_document(
         "violations": subscription["violations"],
         "classes": subscription["classes"],
         "not_checked": subscription["not_checked"],
+        # Where half messages announce: the statement is of the window's halves, and not of all commits.
+        **({"of_halves": True} if subscription.get("of_halves") else {}),
         # Counts of the whole audit; absent in results that were written before they were counted.
         **({"not_judged": result["not_judged"]} if "not_judged" in result else {}),
         # Where a platform's tables were copied; absent in results that were written before it was told.
