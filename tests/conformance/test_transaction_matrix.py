@@ -293,6 +293,7 @@ def test_a_broker_that_takes_no_transactions_says_so(steps: Steps, target: Targe
         message = Message(topic=topic, body=b"half")
         with pytest.raises(BrokerRefused) as refused:
             steps.instance.sender(GROUP).send(message, queue=steps.queue(topic), is_half=True)
+        steps.send(topic, b"no half")
     finally:
         steps.configure(rejectTransactionMessage="false")
     assert refused.value.code == ResponseCode.NO_PERMISSION

@@ -34,10 +34,12 @@ class Listener(TransactionListener):
         self._local = local
         self._check = check
         self._lock = threading.Lock()
+        #: Unique key and argument of each message.
+        self.executed: list[tuple[str | None, object]] = []
         self.checked: list[ReceivedMessage] = []
 
     def execute_local_transaction(self, message: Message, arg: object) -> State | None:
-        assert message.unique_key is not None
+        self.executed.append((message.unique_key, arg))
         return self._local()
 
     def check_local_transaction(self, message: ReceivedMessage) -> State | None:
@@ -57,13 +59,16 @@ def producer(steps: Steps, topic: str, listener: Listener) -> TransactionMQProdu
 
 def test_commit_is_delivered_with_the_halfs_key(steps: Steps) -> None:
     topic = steps.target.new_topic("tx_commit", queues=1)
-    with producer(steps, topic, Listener(lambda: State.COMMIT)) as sending:
+    listener = Listener(lambda: State.COMMIT)
+    with producer(steps, topic, listener) as sending:
         message = Message(topic=topic, body=b"paid", tags="T", keys=("order-1",), properties={"a": "b"})
         result = sending.send_message_in_transaction(message, "argument")
     assert (result.local_state, result.end_answer.status) == (State.COMMIT, EndStatus.DONE)
+    assert listener.executed == [(result.unique_key, "argument")]
     (copy,) = steps.until_delivered(topic, 1)
     assert copy.unique_key == result.unique_key == result.transaction_id
     assert (copy.body, copy.tags, copy.properties["a"]) == (b"paid", "T", "b")
+    assert copy.keys == (("order-1",) if steps.expect.indexes_unique_key else (result.unique_key, "order-1"))
     assert copy.prepared_transaction_offset == result.half.commit_log_offset
 
 
@@ -134,4 +139,5 @@ def test_a_broker_that_takes_no_transactions_is_named_as_such(steps: Steps) -> N
     finally:
         steps.configure(rejectTransactionMessage="false")
     assert isinstance(refused.value, BrokerRefused)
-    assert "rejectTransactionMessage" in str(refused.value)
+    assert "rejectTransactionMessage=true" in str(refused.value)
+    assert listener.executed == []

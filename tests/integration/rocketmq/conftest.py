@@ -80,10 +80,10 @@ def has_queues(instance: ClientInstance, topic: str, count: int) -> bool:
         return False
 
 
-def send(instance: ClientInstance, topic: str, bodies: Sequence[str], *, tags: str | None = None) -> list[str]:
+def send(instance: ClientInstance, topic: str, bodies: Sequence[str]) -> list[str]:
     """Sends ordinary messages, one a body, and returns their unique keys."""
     sender = instance.sender("SENDERS")
-    return [sender.send(Message(topic=topic, body=body.encode(), tags=tags)).unique_key for body in bodies]
+    return [sender.send(Message(topic=topic, body=body.encode())).unique_key for body in bodies]
 
 
 def sent(instance: ClientInstance, topic: str, body: str) -> bool:

@@ -39,26 +39,6 @@ def numbered(count: int, *, start: int = 0) -> list[str]:
     return [f"m{number:04}" for number in range(start, start + count)]
 
 
-def test_two_members_share_the_queues_and_the_rest_goes_to_who_stays(
-    instance: ClientInstance, topic: str, consumers: Consumers
-) -> None:
-    first_got, second_got = Collector(), Collector()
-    first = consumers.start("G", topic, first_got)
-    eventually(lambda: held_queues(first, topic) == [0, 1, 2, 3], within_seconds=60)
-    second = consumers.start("G", topic, second_got)
-    eventually(
-        lambda: sorted([held_queues(first, topic), held_queues(second, topic)]) == [[0, 1], [2, 3]],
-        within_seconds=60,
-    )
-    send(instance, topic, numbered(40))
-    eventually(lambda: sorted(first_got.bodies + second_got.bodies) == numbered(40), within_seconds=60)
-    assert len(first_got.messages) == len(second_got.messages) == 20
-    assert second.shutdown()
-    eventually(lambda: held_queues(first, topic) == [0, 1, 2, 3], within_seconds=60)
-    send(instance, topic, numbered(8, start=40))
-    eventually(lambda: sorted(first_got.bodies + second_got.bodies) == numbered(48), within_seconds=60)
-
-
 def test_a_member_that_is_killed_is_replaced_without_loss(
     broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers, tmp_path: Path
 ) -> None:

@@ -24,21 +24,6 @@ def bodies(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{number:03}" for number in range(count)]
 
 
-def test_each_queue_is_consumed_in_its_order_by_many_threads(
-    instance: ClientInstance, topic: str, consumers: Consumers
-) -> None:
-    queues = instance.routes.read_queues(topic)
-    for queue in queues:
-        send_to(instance, queue, bodies(f"q{queue.queue_id}", 50))
-    got = Collector()
-    consumers.start("G", topic, got, orderly=True, threads=8)
-    eventually(lambda: len(got.messages) == 200, within_seconds=60)
-    for queue in queues:
-        of_queue = [m.body.decode() for m in got.messages if m.queue_id == queue.queue_id]
-        assert of_queue == bodies(f"q{queue.queue_id}", 50)
-    eventually(lambda: stored_offsets(instance, "G", topic) == [50] * 4, within_seconds=60)
-
-
 def test_a_failing_message_holds_its_queue_back_and_no_other(
     instance: ClientInstance, topic: str, consumers: Consumers
 ) -> None:

@@ -19,13 +19,11 @@ from reconciler.rocketmq.producer.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
-    TransactionsRejected,
 )
-from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode
+from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
-from tests.integration.rocketmq.conftest import Collector, Consumers, new_topic, quick_settings
 from tests.polling import eventually
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
@@ -88,35 +86,6 @@ def bodies(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 
 def message(topic: str, body: str = "order") -> Message:
     return Message(topic=topic, body=body.encode(), tags="paid", keys=("order-1",), properties={"colour": "red"})
-
-
-def test_a_commit_is_answered_and_delivered_with_everything_that_was_sent(
-    broker: EmbeddedBroker, watched: ClientInstance, topic: str, consumers: Consumers
-) -> None:
-    listener = Listener()
-    with TransactionMQProducer("PG", listener, instance=watched) as producer:
-        sent = producer.send_message_in_transaction(message(topic), arg={"order": 1})
-    assert (sent.local_state, sent.end_answer.status) == (COMMIT, EndStatus.DONE)
-    (executed, arg) = listener.executed[0]
-    assert (executed.unique_key, arg) == (sent.unique_key, {"order": 1})
-    got = Collector()
-    consumers.start("G", topic, got)
-    eventually(lambda: got.messages, within_seconds=60)
-    (received,) = got.messages
-    assert (received.unique_key, received.body, received.tags) == (sent.unique_key, b"order", "paid")
-    assert (received.keys, received.properties["colour"]) == ("order-1", "red")
-    assert received.prepared_transaction_offset == sent.half.commit_log_offset
-    assert sent.transaction_id == sent.unique_key
-
-
-def test_a_rollback_is_answered_and_nothing_is_delivered(
-    broker: EmbeddedBroker, watched: ClientInstance, topic: str
-) -> None:
-    with TransactionMQProducer("PG", Listener(lambda _m: ROLLBACK), instance=watched) as producer:
-        sent = producer.send_message_in_transaction(message(topic))
-        broker.check_now()
-    assert (sent.local_state, sent.end_answer.status) == (ROLLBACK, EndStatus.DONE)
-    assert bodies(broker, topic) == []
 
 
 @pytest.mark.parametrize(("execute", "reason"), [(lambda _m: None, "answered None"), (raising, "business failed")])
@@ -239,18 +208,6 @@ def test_an_unsafe_half_is_rolled_back_and_nothing_is_run(
     assert bodies(broker, topic) == []
 
 
-def test_a_broker_that_takes_no_transactions_is_named_with_its_setting(topic: str) -> None:
-    settings = quick_settings()
-    settings.reject_transaction_message = True
-    with EmbeddedBroker(settings=settings) as broker, ClientInstance(broker.name_servers) as instance:
-        name = new_topic(instance, broker.address)
-        listener = Listener()
-        producer = TransactionMQProducer("PG", listener, instance=instance)
-        with producer, pytest.raises(TransactionsRejected, match="rejectTransactionMessage=true"):
-            producer.send_message_in_transaction(message(name))
-        assert listener.executed == []
-
-
 def test_a_delay_level_on_a_transactional_message_is_refused(watched: ClientInstance, topic: str) -> None:
     listener = Listener()
     producer = TransactionMQProducer("PG", listener, instance=watched)
@@ -295,23 +252,3 @@ def test_checks_above_the_queue_are_dropped_counted_and_asked_again(
         eventually(lambda: watched.shared(CheckBack).counts.dropped >= 2, within_seconds=60)
         go_on.set()
         eventually(lambda: set(bodies(broker, topic)) == {b"m0", b"m1", b"m2", b"m3"}, within_seconds=60)
-
-
-@pytest.mark.parametrize("family", ["3.2.6", "4.2", "4.4", "4.9", "5.x"])
-def test_a_transaction_commits_and_rolls_back_on_every_family(family: str) -> None:
-    with (
-        EmbeddedBroker(family=family, settings=quick_settings()) as broker,
-        ClientInstance(broker.name_servers) as instance,
-    ):
-        topic = new_topic(instance, broker.address, queues=1)
-        decide = Listener(lambda m: COMMIT if m.body == b"yes" else ROLLBACK)
-        with TransactionMQProducer("PG", decide, instance=instance) as producer:
-            yes = producer.send_message_in_transaction(message(topic, "yes"))
-            no = producer.send_message_in_transaction(message(topic, "no"))
-        assert [yes.end_answer.status, no.end_answer.status] == [EndStatus.DONE] * 2
-        (stored,) = broker.stored(topic)
-        assert stored.properties["UNIQ_KEY"] == yes.unique_key
-        first_key = yes.unique_key if family == "3.2.6" else "order-1"
-        assert stored.properties["KEYS"].split()[0] == first_key
-        is_half_topic = family not in ("3.2.6", "4.2")
-        assert bool(broker.stored(HALF_TOPIC)) is is_half_topic

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,17 +54,6 @@ def start_pull(client: RawClient, offset: int, **changes: object) -> int:
 
 
 # -- pulls -------------------------------------------------------------------------------------------
-def test_a_waiting_pull_is_answered_by_the_next_message(broker: EmbeddedBroker, client: RawClient) -> None:
-    client.send_message(body=b"first")
-    opaque = start_pull(client, 1, **WAITING)
-    assert client.answer(opaque, 0.2) is None
-    started = time.monotonic()
-    with RawClient(broker.address) as producer:
-        producer.send_message(body=b"second")
-    answer = client.answer(opaque, 60)
-    assert answer is not None
-    assert time.monotonic() - started < 15  # the pull itself waits for 20 s
-    assert [message.body for message in records(answer.body)] == [b"second"]
 
 
 def test_a_waiting_pull_times_out_with_not_found(client: RawClient) -> None:
@@ -266,22 +254,6 @@ def test_a_refused_message_comes_back_until_it_is_a_dead_letter(broker: Embedded
     assert refuse(client, first.physical_offset, level=-1) == 0
     assert len(broker.stored(f"%DLQ%{GROUP}")) == 2
     assert refuse(client, 10**9) == 1
-
-
-def test_a_send_back_without_maximum_kills_the_request_up_to_4_4() -> None:
-    for family, code in (("3.2.6", 0), ("4.2", 1), ("4.4", 1), ("4.9", 0)):
-        with EmbeddedBroker(family=family) as broker, RawClient(broker.address) as client:
-            client.send_message()
-            fields: dict[str, Any] = {"offset": 0, "group": GROUP, "delayLevel": 0}
-            assert client.call(36, **fields).code == code, family
-
-
-@pytest.mark.parametrize(("family", "code"), [("3.2.6", 16), ("4.4", 16), ("4.9", 0), ("5.x", 0)])
-def test_dead_letters_cannot_be_pulled_from_old_brokers(family: str, code: int) -> None:
-    with EmbeddedBroker(family=family) as broker, RawClient(broker.address) as client:
-        client.send_message()
-        assert refuse(client, 0, level=-1) == 0
-        assert client.pull(f"%DLQ%{GROUP}").code == code
 
 
 def test_delayed_messages_come_late_and_in_their_topic(broker: EmbeddedBroker, client: RawClient) -> None:

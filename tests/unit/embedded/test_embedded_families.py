@@ -19,27 +19,6 @@ from tests.unit.embedded.raw_client import HALF_TOPIC, TOPIC, RawClient, body_of
 ALL = list(FAMILIES)
 
 
-@pytest.mark.parametrize(
-    ("family", "answered"), [("3.2.6", False), ("4.2", False), ("4.4", False), ("4.9", True), ("5.x", True)]
-)
-def test_unknown_requests_are_answered_from_4_9_on(family: str, answered: bool) -> None:
-    with EmbeddedBroker(family=family) as broker, RawClient(broker.address) as client:
-        reply = client.answer(client.send(9999, {}), 5 if answered else 0.1)
-        assert (reply is not None) is answered
-        assert reply is None or reply.code == 3
-        assert client.send_message().code == 0
-
-
-@pytest.mark.parametrize(("family", "form"), [("4.2", 0), ("4.4", 0), ("4.9", 1), ("5.x", 0)])
-def test_binary_requests_are_answered_in_the_family_s_form(family: str, form: int) -> None:
-    with (
-        EmbeddedBroker(family=family) as broker,
-        RawClient(broker.address, serialization=Serialization.ROCKETMQ) as client,
-    ):
-        reply = client.send_message(UNIQ_KEY="K1")
-        assert (reply.code, int(reply.serialization)) == (0, form)
-
-
 def test_a_binary_request_costs_the_connection_on_3_2_6() -> None:
     with (
         EmbeddedBroker(family="3.2.6") as broker,

@@ -10,7 +10,6 @@ import pytest
 from reconciler.embedded.families import FAMILIES
 from reconciler.embedded.faults import FOREVER, Faults
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.codes import RequestCode
 from tests.polling import eventually
@@ -172,16 +171,6 @@ def test_a_full_disk_refuses_sends_and_commits(broker: EmbeddedBroker, client: R
     broker.faults.fill_disk(0)
     assert client.end(half).code == 0
     assert len(broker.stored(TOPIC)) == 1
-
-
-@pytest.mark.parametrize("family", list(FAMILIES))
-def test_transactional_messages_can_be_forbidden(family: str) -> None:
-    settings = BrokerSettings(reject_transaction_message=True)
-    with EmbeddedBroker(family=family, settings=settings) as broker, RawClient(broker.address) as client:
-        assert client.send_half(UNIQ_KEY="K1").code == 16
-        assert client.send_message().code == 0
-        assert client.call(25, b"rejectTransactionMessage=false\n").code == 0
-        assert client.send_half(UNIQ_KEY="K1").code == 0
 
 
 def test_knobs_are_turned_over_the_wire_too(broker: EmbeddedBroker, client: RawClient) -> None:

@@ -135,25 +135,9 @@ class World:
         self._open: list[TransactionalProducer] = []
         self._outboxes: list[SqlOutbox] = []
 
-    def producer(
-        self,
-        *,
-        outbox_url: str | None = "",
-        without_outbox: bool = False,
-        completion: Completion = "end",
-        keep_bodies: bool = False,
-        announce_every_seconds: float | None = None,
-        clock: Clock | None = None,
-    ) -> TransactionalProducer:
-        """A started producer."""
-        producer = self.made(
-            outbox_url=outbox_url,
-            without_outbox=without_outbox,
-            completion=completion,
-            keep_bodies=keep_bodies,
-            announce_every_seconds=announce_every_seconds,
-            clock=clock,
-        )
+    def producer(self, **settings: Any) -> TransactionalProducer:
+        """A started producer, with what `made` takes."""
+        producer = self.made(**settings)
         self._open.append(producer)
         return producer.start()
 

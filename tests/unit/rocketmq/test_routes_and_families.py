@@ -319,6 +319,20 @@ def test_what_follows_from_a_version() -> None:
     assert (newest.transaction_check_interval_seconds, newest.has_check_back) == (30.0, True)
 
 
+@pytest.mark.parametrize(
+    ("fact", "releases"),
+    [
+        ("answers_unknown_codes", "4.9.8 5.3.3"),
+        ("replies_in_kind", "4.9.8"),
+        ("dead_letters_readable", "4.9.8 5.3.3"),
+        ("requires_max_reconsume_times", "4.2.0 4.4.0"),
+    ],
+)
+def test_what_only_some_releases_do(fact: str, releases: str) -> None:
+    every = ("3.2.6", "4.2.0", "4.4.0", "4.9.8", "5.3.3")
+    assert [one for one in every if getattr(facts_of(MQVersion.of_release(one)), fact)] == releases.split()
+
+
 def test_a_broker_is_asked_once_in_a_while_and_again_when_it_may_be_another() -> None:
     clock = ManualClock()
     broker = ScriptedBroker(version=253)
