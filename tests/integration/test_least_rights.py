@@ -378,6 +378,7 @@ def look(url: str) -> None:
         reports.outages(environment, limit=1)
         reports.actions(environment, only=LedgerFilter(), limit=1)
         reports.quarantined(environment, limit=1)
+        ledger.halves.of_keys(environment, "ORDERS", [digest_of("order-1")])  # without the right it names none
         outbox = OutboxInspector(engine)
         outbox.known([next_key()])
         outbox.oldest_unannounced(producer_group=GROUP, topic="ORDERS")

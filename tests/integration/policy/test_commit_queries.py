@@ -46,6 +46,11 @@ class Shop:
             for statement in statements:
                 connection.exec_driver_sql(statement)
 
+    def show(self, table: str) -> None:
+        """Lets the login that reads see the table."""
+        if self.kind != "sqlite":
+            self.write(f"GRANT SELECT ON {table} TO {_login(self.kind, str(make_url(self.reader_url).username))}")
+
     @contextmanager
     def query(self, sql: str = "", *, clock: Clock | None = None, url: str = "", **changed: object) -> Iterator[Asked]:
         text = (sql or "SELECT number, status FROM orders WHERE number IN (:keys)").replace("(:keys)", ":keys")
@@ -96,9 +101,8 @@ def shop_in(url: str) -> Iterator[Shop]:
         "('17', 'PAID', 'Ann')",
         rows("parts", (f"('A', {part})" for part in range(9))),
     )
-    if made.kind != "sqlite":
-        name = make_url(made.reader_url).username
-        made.write(*(f"GRANT SELECT ON {table} TO {_login(made.kind, str(name))}" for table in ("orders", "parts")))
+    for table in ("orders", "parts"):
+        made.show(table)
     try:
         yield made
     finally:
@@ -208,8 +212,7 @@ def test_after_three_statements_without_an_answer_none_is_sent_for_a_minute(shop
     with shop.query("SELECT number, status FROM later WHERE number IN (:keys)", clock=clock) as asked:
         assert [asked.says("A") for _ in range(4)] == [["query.no-answer"]] * 3 + [["query.rests"]]
         shop.write("CREATE TABLE later (number VARCHAR(40), status VARCHAR(20))")
-        if shop.kind != "sqlite":
-            shop.write(f"GRANT SELECT ON later TO {_login(shop.kind, str(make_url(shop.reader_url).username))}")
+        shop.show("later")
         clock.advance(60.0)
         assert asked.says("A") == ["none"]
 
