@@ -452,7 +452,8 @@ def test_ninety_windows_in_one_job_some_again_and_a_back_fill_over_all_leave_eac
 
 @contextmanager
 def interrupted_when(happens: Callable[[], bool]) -> Iterator[None]:
-    """SIGINT to this process, once."""
+    """SIGINT to this process, once, which hears it: what a shell starts in the background, as .ci/run does, ignores it
+    unless a classic session has set a handler of its own."""
 
     def watch() -> None:
         while not over.is_set():
@@ -463,6 +464,9 @@ def interrupted_when(happens: Callable[[], bool]) -> Iterator[None]:
 
     over = threading.Event()
     watching = threading.Thread(target=watch)
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     watching.start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -470,6 +474,7 @@ def interrupted_when(happens: Callable[[], bool]) -> Iterator[None]:
     finally:
         over.set()
         watching.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def audit_interrupted(spark: SparkSession, lake: Lake, folder: Path, place: str) -> None:

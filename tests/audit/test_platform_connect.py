@@ -137,8 +137,7 @@ def test_a_connect_session_is_as_it_was_after_an_error(session: SparkSession, la
     assert list((tmp_path / "staging").glob("*")) == []
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("place", ["staging", "judging"])
+@pytest.mark.parametrize("place", ["staging", pytest.param("judging", marks=pytest.mark.nightly)])
 def test_an_interrupted_audit_over_connect_ends_its_operations_and_leaves_the_session_as_it_was(
     session: SparkSession, lake: Lake, tmp_path: Path, place: str
 ) -> None:
