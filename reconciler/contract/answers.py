@@ -50,6 +50,7 @@ NO_BROKER = Code("answer.no-broker")
 #: Of half queues, which are read for messages that share a key of the business.
 HALVES_UNREAD = Code("answer.halves-unread")
 HALVES_LEFT = Code("answer.halves-left", broker=Field.NAME, number=Field.NUMBER)
+HALVES_UNPROVED = Code("answer.halves-unproved", broker=Field.NAME)
 HALVES_SILENT = Code("answer.halves-silent", broker=Field.NAME, why=Field.TEXT)
 LEFT_THE_ROUTE = Code("answer.left-the-route")
 NOT_INDEXING = Code("answer.not-indexing", brokers=Field.NAMES)

@@ -20,20 +20,22 @@ from reconciler.errors import ReconcilerError
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.announced import noted_half
 from reconciler.halves.half_topic import MasterQueues, ReadingRate, why_unread
-from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left
+from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left, halves_unproved
 from reconciler.policy.evidence import as_foreign
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.client.routes import MessageQueue, Whereabouts
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 
-#: Halves that one call reads at most: rounds wait for it.
-READ_MAX = 10_000
+#: How long one call reads, at least some halves of each queue: rounds of its topic wait for it.
+READ_SECONDS_MAX = 10.0
 #: Halves a second, of all brokers.
 READ_PER_SECOND = 20_000.0
-_NOTED_AT_ONCE = 500
+#: Halves that are noted in one transaction.
+NOTED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +60,27 @@ class RemotingHalfReading:
         queries: Mapping[str, CommitQuery],
         noted: NotedHalves,
         why_not: Callable[[str], Fact | None],
-        read_max: int = READ_MAX,
+        horizon: Callable[[str], Horizon],
+        read_seconds: float = READ_SECONDS_MAX,
+        noted_at_once: int = NOTED_AT_ONCE,
     ) -> None:
         """`queries`: by topic what proves its commits. `client`: pulls; a slow one ends no connection of others.
-        `why_not`: nothing is noted under a query that nobody stands by: that of another process may be the one."""
+        `why_not`: nothing is noted under a query that nobody stands by: that of another process may be the one.
+        `horizon`: how far brokers have come with what they had stored: queue and index follow the log, the queue first.
+        """
         self._instance = instance
+        self._clock = instance.clock
         self._client = client
         self._offsets = Offsets(client)
         self._environment = environment
         self._queries = queries
         self._noted = noted
         self._why_not = why_not
-        self._read_max = read_max
-        #: Halves that the call may still read.
-        self._left = read_max
+        self._horizon = horizon
+        self._read_seconds = read_seconds
+        self._noted_at_once = noted_at_once
+        #: When the call has had its time.
+        self._until_seconds = 0.0
         self._lock = Lock()
         #: Nobody else notes a half of that name: judges note those of messages, in a ledger that was put back, too.
         self._name = f"read-{uuid4().hex}"
@@ -79,17 +88,25 @@ class RemotingHalfReading:
         self._places: dict[tuple[str, str, str], _Place] = {}
 
     def read_to_end(self, topic: str) -> Fact | None:
-        """As far as READ_MAX halves reach: the next call goes on there."""
+        """As far as it comes in READ_SECONDS_MAX: the next call goes on there."""
         if (refused := self._why_not(topic)) is not None:
             return refused
         with self._lock:
-            pace, self._left = ReadingRate(self._instance.clock, READ_PER_SECOND), self._read_max
+            pace = ReadingRate(self._clock, READ_PER_SECOND)
+            self._until_seconds = self._clock.monotonic_seconds() + self._read_seconds
             try:
+                self._instance.routes.refresh(topic)  # a broker that has come since has halves, too
                 places = self._instance.routes.whereabouts(topic)
             except ReconcilerError as error:
                 return as_foreign(str(error))
-            whys = (why_unread(place, partial(self._read_broker, topic, place.broker_name, pace)) for place in places)
+            horizon = self._horizon(topic)
+            whys = (self._why_unread(topic, place, horizon, pace) for place in places)
             return next((why for why in whys if why is not None), None)
+
+    def _why_unread(self, topic: str, place: Whereabouts, horizon: Horizon, pace: ReadingRate) -> Fact | None:
+        broker = place.broker_name
+        why = why_unread(place, partial(self._read_broker, topic, broker, pace))
+        return halves_unproved(broker) if why is None and broker not in horizon.at_ms else why
 
     def _read_broker(self, topic: str, broker: str, pace: ReadingRate, master: str) -> Fact | None:
         facts = self._instance.families.facts(master)
@@ -108,9 +125,9 @@ class RemotingHalfReading:
         if at < end and (known := self._still(queues, of, begin, end)) is not None:
             at = known.following
         records = queues.records(half_topic, at, end)
-        while at < end and self._left > 0:
-            at_once = min(_NOTED_AT_ONCE, self._left)
-            read = list(islice(records, at_once))
+        has_time = True
+        while at < end and has_time:
+            read = list(islice(records, self._noted_at_once))
             halves = [noted_half(one, self._queries[topic]) for one in read if real_topic(one) == topic]
             known = self._places.get(of)
             mark = known.mark if known is not None else None
@@ -118,10 +135,10 @@ class RemotingHalfReading:
                 mark = self._mark(of, halves[-1].stored_at_ms, read[-1].queue_offset)
                 if not self._noted.note(self._environment, topic, [*halves, mark], replaces=True):
                     return UNREAD
-            self._left -= len(read)
-            at = read[-1].queue_offset + 1 if len(read) == at_once else end
+            at = read[-1].queue_offset + 1 if len(read) == self._noted_at_once else end
             if read:
                 self._places[of] = _Place(following=at, last=record_of(read[-1]), mark=mark)
+            has_time = self._clock.monotonic_seconds() < self._until_seconds
         return halves_left(broker, end - at)
 
     def _still(self, queues: MasterQueues, of: tuple[str, str, str], begin: int, end: int) -> _Place | None:

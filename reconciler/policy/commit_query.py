@@ -11,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 from uuid import UUID
 
-from reconciler.contract.answers import HALVES_LEFT, HALVES_SILENT, HALVES_UNREAD
+from reconciler.contract.answers import HALVES_LEFT, HALVES_SILENT, HALVES_UNPROVED, HALVES_UNREAD
 from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import (
     COLUMNS,
@@ -126,6 +128,11 @@ def halves_silent(broker: str, why: str) -> Fact:
     return HALVES_SILENT(broker=broker, why=why)
 
 
+def halves_unproved(broker: str) -> Fact:
+    """That a broker may have stored a half which its queue does not show yet."""
+    return HALVES_UNPROVED(broker=broker)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
     """Other messages with the business's key and the tag of a half: a row of that key may be of any of them."""
@@ -201,6 +208,34 @@ def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Seque
         if key not in asked:  # a collation that takes texts for one another, a joined table, a wrong column
             return KEY_NOT_ASKED(key=str(key)[:_SHOWN_CHARACTERS_MAX])
     return None
+
+
+def asked_apart(
+    query: CommitQuery, asked: Sequence[KeyValue], rows: Sequence[Sequence[object]]
+) -> list[Sequence[KeyValue]]:
+    """Which keys are to be asked for again, each part by itself, because rows of other keys spoil theirs: rows that
+    nobody asked for, as where a collation takes texts for one another, or too many of one key. None where no part
+    could say more.
+    """
+    unfit = _unfit(query, asked, rows)
+    if unfit is None or unfit.code not in (KEY_NOT_ASKED, ROWS_TOO_MANY):
+        return []
+    found = Counter(query.key_type.returned(row[0]) for row in rows)
+    strange = {_folded(key) for key in found if key is not None and key not in asked}
+    spoiling = {key for key in asked if found[key] > ROWS_A_KEY_MAX or _folded(key) in strange}
+    others = [key for key in asked if key not in spoiling]
+    if spoiling:
+        return [others] if others else []
+    half = len(asked) // 2
+    return [asked[:half], asked[half:]] if half else []
+
+
+def _folded(key: KeyValue) -> KeyValue:
+    """One for all keys that usual collations take for one another: by case, accents, width, or blanks at the end."""
+    if not isinstance(key, str):
+        return key
+    letters = unicodedata.normalize("NFKD", key.casefold())
+    return "".join(letter for letter in letters if not unicodedata.combining(letter)).rstrip()
 
 
 def _of_state(query: CommitQuery, state: object) -> BusinessAnswer:

@@ -61,6 +61,7 @@ def half_reading(connections: Connections) -> RemotingHalfReading:
         queries={topic: one.query for topic, one in configured_queries(connections.settings).items()},
         noted=connections.ledger.halves,
         why_not=partial(why_not_accepted, connections),
+        horizon=connections.shared(broker_evidence).horizon,
     )
 
 

@@ -140,6 +140,11 @@ class CaseFile(ABC):
     def not_before_ms(self, question: Question) -> int:
         """The time that a witness must have passed for its "not found" to count."""
 
+    def is_asked_of_now(self, question: Question) -> bool:
+        """Whether the index must have come as far as the moment of the question, not of the round or pass alone."""
+        del question
+        return False
+
     @property
     def has_outbox(self) -> bool:
         """An outbox of the topic is configured."""

@@ -1,7 +1,8 @@
 """The one place that asks outboxes, inboxes, ledger and brokers about keys, for verdicts and for repairs.
 
 Inbox and outbox are asked for up to 500 keys at once. The groups' positions are read first and the index horizon is
-proved second, both once in a round or pass and before any look-up whose "not found" counts.
+proved second, both once in a round or pass and before any look-up whose "not found" counts; the horizon is proved once
+more before a send by a row of the business, which took its time.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ class BrokerSnapshot:
     def horizon(self) -> Horizon:
         """The index horizon."""
         return self._positions_then_horizon()[1]
+
+    def horizon_now(self) -> Horizon:
+        """Proved once more: what came since the round or pass began counts."""
+        horizon = self._brokers.horizon(self._topic)
+        self.look_ups += max(1, len(horizon.at_ms))
+        return horizon
 
     def positions(self) -> Mapping[str, Sequence[QueuePosition] | None]:
         """Group -> its offsets. None: a broker did not answer."""
@@ -205,6 +212,8 @@ class Witnesses:
     def _ask_brokers(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
         # Once, before any look-up.
         horizon, positions = snapshot.horizon(), snapshot.positions()
+        if any(file.is_asked_of_now(question) for file in files):
+            horizon = snapshot.horizon_now()
         answered: list[F] = []
         for file, lookups in heard(lambda file: self._asked(question, file, horizon), files):
             for lookup in lookups:

@@ -18,9 +18,9 @@ from reconciler.policy.judging.judgement import (
     judge,
     missed_commit,
     state_of,
-    wait_seconds,
 )
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
+from reconciler.policy.judging.waits import wait_seconds
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import (
     BrokerEvidence,

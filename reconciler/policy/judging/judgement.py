@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reconciler.clock import Backoff
 from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import YOUNG as TRANSACTION_MAY_RUN
 from reconciler.contract.reasons import (
@@ -84,10 +83,6 @@ from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.ledger import Repair
 
-#: Longest wait before a key that could not be decided is looked at again.
-UNDECIDED_WAIT_SECONDS_MAX = 60.0
-#: Longest wait before a lagging or retrying group is asked for again.
-LAGGING_WAIT_SECONDS_MAX = 300.0
 #: A service announces within this time of writing its row, or the grace period; what is later is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
 #: Consecutive looks at an unreadable value before a person must look: about twelve minutes with the waits of UNKNOWN.
@@ -99,8 +94,6 @@ SQL92_WAIT_SECONDS = 3600.0
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
 #: Losses that a half, or a parked one, shows.
 _OF_HALVES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED})
-#: Longest wait before the effect of a repair is looked for again.
-LOSS_WAIT_SECONDS_MAX = 30.0
 #: Wait before the databases are asked whether what a closed key lacked is there after all.
 ASK_AGAIN_SECONDS_MIN = 60.0
 
@@ -579,18 +572,3 @@ def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
         is_missed = judgement.verdict in QUARANTINING and judgement.verdict is not Verdict.COLLISION
         lacks_row = is_missed and inbox is not None and not inbox.is_found
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None
-
-
-def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float, was_lost: bool = False) -> float:
-    """How long an OPEN key is left alone: doubling from a fraction of the grace period, bounded.
-
-    `was_lost`: a loss was proved earlier. Its copy is young, however often the key was looked at before.
-    """
-    if judgement.wait_seconds is not None:
-        return judgement.wait_seconds
-    if judgement.verdict in LOSSES:
-        return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
-    if judgement.verdict is Verdict.UNKNOWN:
-        return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
-    lagging = Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)
-    return min(lagging, LOSS_WAIT_SECONDS_MAX) if was_lost else lagging

@@ -125,6 +125,10 @@ class RepairCase(CaseFile):
             case _:
                 return self.repair.created_at_ms
 
+    def is_asked_of_now(self, question: Question) -> bool:
+        """What came while rows, half queues and producers were asked counts before a send."""
+        return question is Question.COPIES_AGAIN
+
     def before_a_send(self, repair: Repair) -> RepairCase:
         """The file of a repair that is SENDING now: what brokers answered may change by the send and is asked again."""
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
@@ -244,6 +248,11 @@ class RepairCase(CaseFile):
     def waited_seconds(self) -> float:
         """Time since the last send, or since the loss was proved: at least as long as this process has seen it so."""
         return max((self.now_ms - waits_since_ms(self.repair)) / 1000, self.seen_seconds)
+
+    @property
+    def usual_wait_seconds(self) -> float:
+        """Pause before the next look at a repair that waits."""
+        return min(max(1.0, self.topic.grace_period_seconds / 2), 30.0)
 
     @property
     def patience_seconds(self) -> float:

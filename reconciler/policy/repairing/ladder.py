@@ -26,14 +26,9 @@ from reconciler.contract.kept_facts import (
     NO_RUNG,
     NOT_COMMITTED,
     NOT_EXECUTED,
-    NOT_PUT_BACK,
     NOTHING_TO_SEND,
     POSITION,
     POSITIONS,
-    PRODUCER_CONNECTED,
-    PRODUCERS_AWAY,
-    PRODUCERS_BEHIND_PROXY,
-    PRODUCERS_UNKNOWN,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
     SENT_LATE,
@@ -51,9 +46,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS, is_repair_due
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.commit_query import is_committed
 from reconciler.policy.evidence import EndOutcome, Lookup, SendAnswer, StoredMessage
-from reconciler.policy.inquiry.business import other_tags_doubt, sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -63,6 +56,7 @@ from reconciler.policy.inquiry.delivery import (
     newest_per_broker,
 )
 from reconciler.policy.ports.ledger import Repair
+from reconciler.policy.repairing.by_row import proved_by_row
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
     DAMAGED_SECONDS_MAX,
@@ -112,7 +106,7 @@ def _write(case: RepairCase, state: RepairState, reason: Fact, *, rung: Rung | N
 
 
 def _wait(case: RepairCase, reason: Fact, seconds: float | None = None) -> RepairStep:
-    usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
+    usual = case.usual_wait_seconds
     if case.repair.state is RepairState.SENT:
         # A group that consumes nothing for hours keeps every repair SENT: looked at ever more rarely, never dropped.
         usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
@@ -216,9 +210,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
 
 
 def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """A send that rests on a row of the business, asked for after the claim: what it says decides, and nothing that was
-    proved before. Its message is the only one that the row can be of: of two with one key and tag each sees the other
-    and none is sent, so that no two sends of a key are under way."""
+    """A send that rests on a row of the business."""
     if isinstance(answer, Question) or answer.act not in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
         return answer
     if case.rung.is_per_group:
@@ -229,13 +221,7 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
         return _unreadable(case, case.own_parked)
     if answer.act is Act.REPUBLISH and case.own_parked.is_absent:
         return _wait(case, ENDED_OR_ASKED())  # a row says that the key was committed, not that this half was
-    if case.business is None:
-        return Question.COMMIT_QUERY
-    committed = is_committed(case.business)
-    doubt = sibling_doubt(case.siblings, may_be_unread=False) if committed else why_not_committed(case.business)
-    if (doubt := doubt or other_tags_doubt(case.siblings)) is not None:
-        return _wait(case, doubt)
-    send = _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
+    send = proved_by_row(case, answer)
     return send if isinstance(send, Question) or send.act is not answer.act else _not_delivered_since(case, send)
 
 
@@ -244,36 +230,6 @@ def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | Repai
     if (again := case.copies_again) is None:
         return Question.COPIES_AGAIN
     return send if again.is_absent else _wait(case, copies_unknown(again) if again.is_unknown else _COPY_THERE)
-
-
-def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
-    """No producer may be there that could answer a broker's question about a half, nor may one have rolled it back: an
-    answer delivers, too. None is asked about a half that was given up."""
-    parked = newest_per_broker(case.own_parked.records if case.own_parked is not None else ())
-    asked = {
-        broker: half
-        for broker, half in newest_per_broker(case.own_halves.records if case.own_halves is not None else ()).items()
-        if broker not in parked or parked[broker].commit_log_offset < half.commit_log_offset
-    }
-    if not asked:
-        return send
-    if case.producers is None:
-        return Question.PRODUCERS
-    for broker, half in asked.items():
-        if half.producer_group == half.real_topic:  # as proxies name the group of their clients
-            return _wait(case, PRODUCERS_BEHIND_PROXY(topic=half.real_topic, broker=broker))
-        look = case.producers[broker]
-        if look.is_connected is not False:
-            code = PRODUCERS_UNKNOWN if look.is_connected is None else PRODUCER_CONNECTED
-            return _wait(case, code(group=half.producer_group, broker=broker))
-        left_seconds = look.interval_seconds - min(look.away_seconds, case.waited_seconds)
-        if left_seconds > 0:
-            return _wait(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
-        # An END, of a rollback too, leaves the half where it is; only one that is open is put back by its broker.
-        away_ms = case.now_ms - 1000 * (min(look.away_seconds, case.waited_seconds) - case.skew_margin_seconds)
-        if half.check_times is None or half.store_timestamp_ms < away_ms:
-            return _wait(case, NOT_PUT_BACK(group=half.producer_group, broker=broker))
-    return replace(send, halves=tuple(asked.values()))
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:

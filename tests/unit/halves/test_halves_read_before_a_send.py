@@ -14,12 +14,14 @@ from reconciler.halves.reading import RemotingHalfReading
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.noted_halves import SqlNotedHalves
 from reconciler.policy.commit_query import digest_of
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.sql.tables import ledger_metadata
+from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
-from tests.unit.embedded.check_back_stage import Stage, stage
+from tests.unit.embedded.check_back_stage import Stage, stage, two_stages
 from tests.unit.embedded.raw_client import TOPIC
 from tests.unit.halves.test_halves_that_announce import BROKER, QUERY, key
 
@@ -50,13 +52,19 @@ def ledger() -> Iterator[sa.Engine]:
 class Reading:
     """One process that reads, and its ledger."""
 
-    def __init__(self, instance: ClientInstance, ledger: sa.Engine, *, read_max: int = 100) -> None:
+    def __init__(
+        self, instance: ClientInstance, ledger: sa.Engine, *, at_once: int = 100, seconds: float = 60.0
+    ) -> None:
+        #: Brokers whose index follows.
+        self.proved = {BROKER, "a", "b"}
         self._ledger = ledger
         self.noted = SqlNotedHalves(LedgerDatabase(ledger))
         self.is_accepted = True
         self._reading = RemotingHalfReading(
             instance, client=instance.client, environment="test", queries={TOPIC: QUERY}, noted=self.noted,
-            why_not=lambda topic: None if self.is_accepted else QUERY_NOT_ACCEPTED(topic=topic), read_max=read_max,
+            why_not=lambda topic: None if self.is_accepted else QUERY_NOT_ACCEPTED(topic=topic),
+            horizon=lambda _topic: Horizon(at_ms=dict.fromkeys(self.proved, 1)), noted_at_once=at_once,
+            read_seconds=seconds,
         )  # fmt: skip
 
     def read(self) -> str | None:
@@ -92,11 +100,19 @@ def test_each_half_that_a_broker_has_is_noted_and_then_what_is_new(
 
 
 def test_what_is_left_is_told_and_read_by_later_calls(play: Stage, instance: ClientInstance, ledger: sa.Engine) -> None:
-    reading = Reading(instance, ledger, read_max=2)
+    reading = Reading(instance, ledger, at_once=2, seconds=0.0)
     for number in range(5):
         play.half(key(number), KEYS="7")
     left = "answer.halves-left {'broker': 'embedded', 'number': %d}"
     assert [reading.read() for _ in range(3)] == [left % 3, left % 1, None]
+    assert len(reading.of_key("7")) == 5
+
+
+def test_one_call_reads_on_for_as_long_as_it_has_time(play: Stage, instance: ClientInstance, ledger: sa.Engine) -> None:
+    for number in range(5):
+        play.half(key(number), KEYS="7")
+    reading = Reading(instance, ledger, at_once=2)
+    assert reading.read() is None
     assert len(reading.of_key("7")) == 5
 
 
@@ -162,6 +178,26 @@ def test_nothing_is_noted_under_a_query_that_nobody_stands_by(
     play.half(key(1), KEYS="7")
     assert reading.read() == f"repair.query-not-accepted {{'topic': '{TOPIC}'}}"
     assert reading.of_key("7") == []
+
+
+def test_a_broker_whose_index_does_not_follow_may_have_a_half_that_its_queue_lacks(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    reading = Reading(instance, ledger)
+    reading.proved.clear()
+    play.half(key(1), KEYS="7")
+    assert reading.read() == f"answer.halves-unproved {{'broker': '{BROKER}'}}"
+    assert reading.of_key("7") == [key(1)]
+
+
+def test_a_broker_that_got_the_topic_after_its_route_was_read_is_read_too(ledger: sa.Engine) -> None:
+    with two_stages() as (first, second, names), patient_instance(names) as instance:
+        admin, reading = Admin(instance.client), Reading(instance, ledger)
+        admin.create_topic(first.broker.address, TOPIC, queues=4)
+        eventually(lambda: reading.read() is None, within_seconds=5)
+        admin.create_topic(second.broker.address, TOPIC, queues=4)
+        second.half(key(2), KEYS="7")
+        eventually(lambda: reading.read() is None and reading.of_key("7") == [key(2)], within_seconds=5)
 
 
 def test_a_broker_whose_halves_lie_in_no_queue_or_that_is_gone_proves_nothing(ledger: sa.Engine) -> None:

@@ -12,6 +12,7 @@ from reconciler.policy.commit_query import (
     CommitQuery,
     KeyType,
     KeyValue,
+    asked_apart,
     judge_rows,
     without_row,
 )
@@ -88,6 +89,29 @@ def test_a_number_is_no_key_where_it_is_of_another_type(returned: object) -> Non
 def test_more_than_two_rows_a_key_are_no_answer() -> None:
     assert said([("A", "PAID")] * 4) == ["committed", "none"]
     assert said([("A", "PAID")] * 5) == ["query.rows-too-many"] * 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("A", "PAID")], []),
+        ([("a", "PAID"), ("B", "PAID")], [["B", "C", "D"]]),
+        ([("a ", "PAID"), ("\u00c5", "PAID")], [["B", "C", "D"]]),
+        ([("B", "PAID")] * 9, [["A", "C", "D"]]),
+        ([("X", "PAID")], [["A", "B"], ["C", "D"]]),
+        ([(17, "PAID")], []),
+        ([("A",)], []),
+    ],
+)
+def test_what_is_spoilt_by_rows_of_other_keys_is_asked_again_without_them(
+    rows: list[tuple[object, ...]], expected: list[list[str]]
+) -> None:
+    assert [[*part] for part in asked_apart(QUERY, ("A", "B", "C", "D"), rows)] == expected
+
+
+def test_what_is_asked_alone_is_not_asked_again() -> None:
+    for row in (("a", "PAID"), ("X", "PAID")):
+        assert asked_apart(QUERY, ("A",), [row]) == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
 from reconciler.policy.evidence import EndOutcome, ProducerLook, SendAnswer, StoredMessage
 from reconciler.policy.judging.suspect import undecided_by
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf, Repair
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -325,6 +326,19 @@ def test_another_message_of_its_key_that_came_since_keeps_it_from_being_sent(wor
     assert (sent(world), why(world, one)) == ([], f"reason.{told}")
 
 
+def test_a_message_of_another_tag_is_waited_for_ever_less_often(world: World) -> None:
+    world.broker.producers = True
+    one = lost(world)
+    process = world.process()
+    world.rounds(process, 30)
+    world.ledger.halves.note(ENVIRONMENT, TOPIC, [noted(key(2), of=one, tag="shipped")])
+    world.broker.producers = False
+    asked = world.reading.reads
+    world.rounds(process, 720)
+    assert world.reading.reads - asked <= 40, "in an hour"
+    assert why(world, one) == "reason.siblings-of-other-tags"
+
+
 def rolled_back_and_passed(world: World) -> None:
     world.broker.rollback_evident_after = 60.0
     world.broker.past_check = True
@@ -374,6 +388,23 @@ def test_a_producer_that_answers_and_leaves_while_half_queues_are_read_leaves_no
     world.reading.on_read = answers
     world.rounds(world.process(), 25)
     assert (sent(world), world.deliveries) == ([], [("billing", one)])
+
+
+def test_an_index_that_fell_behind_while_half_queues_were_read_hides_no_copy(world: World) -> None:
+    """What it had come to when the pass began proves nothing of an answer that came since."""
+    one = lost(world)
+    reads: list[str] = []
+    world.reading.on_read = lambda: reads.append(one)
+    proved = world.broker.horizon
+
+    def horizon(topic: str) -> Horizon:
+        found = Horizon(at_ms={}) if reads else proved(topic)
+        reads.clear()
+        return found
+
+    world.broker.horizon = horizon  # type: ignore[method-assign]
+    world.rounds(world.process(), 40)
+    assert (sent(world), why(world, one)) == ([], "reason.copies-unknown")
 
 
 def test_of_two_tries_whose_repairs_were_open_before_they_knew_of_each_other_none_is_sent(world: World) -> None:
@@ -494,6 +525,17 @@ def test_nothing_is_sent_while_a_half_that_may_share_its_key_is_not_read(world: 
     world.reading.unread = None
     world.rounds(process, 20)
     assert sent(world) == [one]
+
+
+def test_half_queues_that_have_more_are_read_on_in_the_next_round(world: World) -> None:
+    world.reading.unread = HALVES_LEFT(broker="broker-a", number=3)
+    lost(world)
+    process = world.process()
+    world.rounds(process, 10)
+    assert world.reading.reads > 0
+    reads = world.reading.reads
+    world.rounds(process, 20, every=1.5)
+    assert world.reading.reads == reads + 20
 
 
 def test_a_half_of_its_key_that_is_read_after_its_row_keeps_it_from_being_sent(world: World) -> None:

@@ -12,7 +12,8 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.evidence import QueuePosition
-from reconciler.policy.judging.judgement import state_of, wait_seconds
+from reconciler.policy.judging.judgement import state_of
+from reconciler.policy.judging.waits import wait_seconds
 from reconciler.policy.ports.evidence import Horizon
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import TOPIC, World, key

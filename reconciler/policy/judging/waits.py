@@ -1,0 +1,29 @@
+"""How long a judged key is left alone."""
+
+from __future__ import annotations
+
+from reconciler.clock import Backoff
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.policy.judging.judgement import Judgement
+
+#: Longest wait before a key that could not be decided is looked at again.
+UNDECIDED_WAIT_SECONDS_MAX = 60.0
+#: Longest wait before a lagging or retrying group is asked for again.
+LAGGING_WAIT_SECONDS_MAX = 300.0
+#: Longest wait before the effect of a repair is looked for again.
+LOSS_WAIT_SECONDS_MAX = 30.0
+
+
+def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float, was_lost: bool = False) -> float:
+    """How long an OPEN key is left alone: doubling from a fraction of the grace period, bounded.
+
+    `was_lost`: a loss was proved earlier. Its copy is young, however often the key was looked at before.
+    """
+    if judgement.wait_seconds is not None:
+        return judgement.wait_seconds
+    if judgement.verdict in LOSSES:
+        return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
+    if judgement.verdict is Verdict.UNKNOWN:
+        return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
+    lagging = Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)
+    return min(lagging, LOSS_WAIT_SECONDS_MAX) if was_lost else lagging

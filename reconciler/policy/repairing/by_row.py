@@ -1,0 +1,85 @@
+"""A send that rests on a row of the business: what it is asked after the claim decides, and nothing that was proved
+before. Pure.
+
+A producer's answer to its broker delivers as an END does: so nothing is sent beside a producer, nor what one may have
+rolled back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.contract.answers import HALVES_LEFT
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import (
+    NOT_PUT_BACK,
+    PRODUCER_CONNECTED,
+    PRODUCERS_AWAY,
+    PRODUCERS_BEHIND_PROXY,
+    PRODUCERS_UNKNOWN,
+)
+from reconciler.contract.reasons import SIBLINGS, SIBLINGS_OF_OTHER_TAGS
+from reconciler.policy.commit_query import is_committed
+from reconciler.policy.inquiry.business import other_tags_doubt, sibling_doubt, why_not_committed
+from reconciler.policy.inquiry.case_file import Question
+from reconciler.policy.inquiry.delivery import newest_per_broker
+from reconciler.policy.repairing.case import RepairCase, RepairStep, stay
+
+#: Longest pause between two looks at a repair whose row may be of another message: only that one's end changes it.
+SIBLINGS_WAIT_SECONDS_MAX = 300.0
+#: Pause before half queues are read on.
+_READING_ON_SECONDS = 1.0
+
+
+def proved_by_row(case: RepairCase, answer: RepairStep) -> Question | RepairStep:
+    """The send, once the row is known to be of its message alone: of two with one key and tag each sees the other and
+    none is sent, so that no two sends of a key are under way."""
+    if case.business is None:
+        return Question.COMMIT_QUERY
+    committed = is_committed(case.business)
+    doubt = sibling_doubt(case.siblings, may_be_unread=False) if committed else why_not_committed(case.business)
+    if (doubt := doubt or other_tags_doubt(case.siblings)) is not None:
+        return stay(case, doubt, _pause_seconds(case, doubt))
+    return _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
+
+
+def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
+    """No producer may be there that could answer a broker's question about a half, nor may one have rolled it back: an
+    answer delivers, too. None is asked about a half that was given up."""
+    parked = newest_per_broker(case.own_parked.records if case.own_parked is not None else ())
+    asked = {
+        broker: half
+        for broker, half in newest_per_broker(case.own_halves.records if case.own_halves is not None else ()).items()
+        if broker not in parked or parked[broker].commit_log_offset < half.commit_log_offset
+    }
+    if not asked:
+        return send
+    if case.producers is None:
+        return Question.PRODUCERS
+    for broker, half in asked.items():
+        if half.producer_group == half.real_topic:  # as proxies name the group of their clients
+            return _wait(case, PRODUCERS_BEHIND_PROXY(topic=half.real_topic, broker=broker))
+        look = case.producers[broker]
+        if look.is_connected is not False:
+            code = PRODUCERS_UNKNOWN if look.is_connected is None else PRODUCER_CONNECTED
+            return _wait(case, code(group=half.producer_group, broker=broker))
+        left_seconds = look.interval_seconds - min(look.away_seconds, case.waited_seconds)
+        if left_seconds > 0:
+            return stay(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
+        # An END, of a rollback too, leaves the half where it is; only one that is open is put back by its broker.
+        away_ms = case.now_ms - 1000 * (min(look.away_seconds, case.waited_seconds) - case.skew_margin_seconds)
+        if half.check_times is None or half.store_timestamp_ms < away_ms:
+            return _wait(case, NOT_PUT_BACK(group=half.producer_group, broker=broker))
+    return replace(send, halves=tuple(asked.values()))
+
+
+def _pause_seconds(case: RepairCase, doubt: Fact) -> float:
+    if doubt.code in (SIBLINGS, SIBLINGS_OF_OTHER_TAGS):
+        return max(case.usual_wait_seconds, min(case.waited_seconds / 4, SIBLINGS_WAIT_SECONDS_MAX))
+    why = doubt.fields.get("why")
+    is_read_on = isinstance(why, Fact) and why.code is HALVES_LEFT
+    return _READING_ON_SECONDS if is_read_on else case.usual_wait_seconds
+
+
+def _wait(case: RepairCase, reason: Fact) -> RepairStep:
+    return stay(case, reason, case.usual_wait_seconds)
