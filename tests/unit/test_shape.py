@@ -306,7 +306,7 @@ def test_a_commit_is_made_of_an_outbox_row_of_a_trusted_announcement_or_by_a_row
         "reconciler/evidence/outbox.py: OutboxRow.of_columns",
         "reconciler/policy/commit_evidence.py: Commit.of_copy",
         "reconciler/policy/repairing/case.py: self.topic.evidence.commit_of_copy",
-        "reconciler/policy/repairing/ladder.py: case.topic.evidence.commit_by_row",
+        "reconciler/policy/repairing/by_row.py: case.topic.evidence.commit_by_row",
     }
 
 
