@@ -30,8 +30,8 @@ _FIELD = re.compile(r"\{\w+\}")
 CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     (
         (account.SWEPT_LAST, account.UNANNOUNCED),
-        "[Start `sweep`](../how-to/install.md#start-stop-restart), or read `problems` in its log",
-        "[启动 `sweep`](../how-to/install.md#启动停止与重启)。`sweep` 在运行：看它日志中的 `problems`",
+        "[Start `sweep`](../how-to/start-and-stop.md), or read `problems` in its log",
+        "[启动 `sweep`](../how-to/start-and-stop.md)。`sweep` 在运行：看它日志中的 `problems`",
     ),
     (
         (account.CLOCK_SET_BACK,),
@@ -67,8 +67,8 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
-        "[Start `run`](../how-to/install.md#start-stop-restart), or read `turn_skipped` in its log",
-        "[启动 `run`](../how-to/install.md#启动停止与重启)。`run` 在运行：看它日志中的 `turn_skipped`",
+        "[Start `run`](../how-to/start-and-stop.md), or read `turn_skipped` in its log",
+        "[启动 `run`](../how-to/start-and-stop.md)。`run` 在运行：看它日志中的 `turn_skipped`",
     ),
     (
         (account.NO_ROUND_BESIDE_OTHERS,),

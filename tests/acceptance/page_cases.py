@@ -357,6 +357,10 @@ def other_languages(page: str, world: World) -> None:
     run_page(page, Beginning(folder=world.folder, here=here, databases={"postgresql": PostgresDatabase(url)}))
 
 
+def _nothing(message: object, connection: object) -> None:
+    """What your handler does."""
+
+
 def receiving(page: str, world: World) -> None:
     stopped = threading.Event()
     stopped.set()
@@ -369,6 +373,7 @@ def receiving(page: str, world: World) -> None:
         "engines": {},
         "ledger_url": url,
         "stop_event": stopped,
+        "bill": transactional_handler(database, group="billing", topics="ORDERS")(_nothing),
     }
     run_page(page, Beginning(folder=world.folder, names=names))
     database.dispose()
@@ -395,11 +400,10 @@ def security(page: str, world: World) -> None:
     deployed.secret("orders_url", f"sqlite:///{deployed.outbox}\n")
     Authority(deployed.folder)
 
-    @transactional_handler(open_engine(f"sqlite:///{deployed.inbox}"), group="billing", topics="ORDERS")
-    def handle(message: object, connection: object) -> None:
-        """Yours."""
-
+    database = open_engine(f"sqlite:///{deployed.inbox}")
+    handle = transactional_handler(database, group="billing", topics="ORDERS")(_nothing)
     run_page(page, deployed.beginning(names={"handle": handle}))
+    database.dispose()
 
 
 def sending(page: str, world: World) -> None:
@@ -494,11 +498,13 @@ CASES: dict[str, Case] = {
     "how-to/fastapi.md": whole_service,
     "how-to/flask.md": whole_service,
     "how-to/frameworks.md": frameworks,
+    "how-to/hand-over.md": receiving,
     "how-to/history.md": history,
     "how-to/judge-by-a-query.md": judged_by_a_query,
     "how-to/notifications.md": notifications,
     "how-to/other-languages.md": other_languages,
     "how-to/purge.md": purged,
+    "how-to/receiving-several-databases.md": receiving,
     "how-to/receiving.md": receiving,
     "how-to/recover.md": recovered,
     "how-to/rotate-keys.md": rotated_keys,

@@ -147,7 +147,7 @@ def _debian() -> Path:
 
 
 def _install(root: Path, stack: ExitStack) -> None:
-    """What docs/how-to/install.md says, in its order, with servers of this machine."""
+    """What docs/how-to/install-systemd.md says, in its order, with servers of this machine."""
     shutil.copy(DEPLOY / "audit/audit-due-days.sh", root / "opt/reconciler/bin")
     (root / "etc/sysusers.d").mkdir(exist_ok=True)
     shutil.copy(DEPLOY / "systemd/reconciler.sysusers.conf", root / "etc/sysusers.d/reconciler.conf")

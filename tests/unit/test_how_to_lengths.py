@@ -19,13 +19,9 @@ WAITING = frozenset(
     [
         "audit",
         "console",
-        "install",
         "notifications",
-        "on-call",
         "other-languages",
-        "receiving",
         "security",
-        "sending",
         "testing",
         "try-with-compose",
     ]

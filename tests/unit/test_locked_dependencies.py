@@ -90,7 +90,12 @@ def test_each_python_that_is_promised_is_tried() -> None:
 
 
 #: What installs the service, the tests or a release, and how often at least.
-INSTALLING = {"Makefile": 5, "deploy/image/Dockerfile": 4, "docs/how-to/install.md": 3, "docs/how-to/upgrade.md": 3}
+INSTALLING = {
+    "Makefile": 5,
+    "deploy/image/Dockerfile": 4,
+    "docs/how-to/install-systemd.md": 3,
+    "docs/how-to/upgrade.md": 3,
+}
 
 
 @pytest.mark.parametrize("file", INSTALLING)
