@@ -177,7 +177,7 @@ def _install(root: Path, stack: ExitStack) -> None:
     settings.write_text(SETTINGS.format(name_servers=broker.name_servers))
     _drop_in(root, "reconciler-web", f"[Service]\nEnvironment=RECONCILER_WEB__LISTEN=127.0.0.1:{free_port()}\n")
     _drop_in(root, "reconciler-sweep", LEDGER_OF_SWEEP)
-    page = (ROOT / "docs/how-to/notifications.md").read_text()
+    page = (ROOT / "docs/how-to/notifier-secrets.md").read_text()
     assert textwrap.indent(LEDGER_OF_SWEEP, "  ") in page
     (root / "on-call-url").write_text("http://127.0.0.1:9/")
     steps = NOTIFIERS.findall(page)

@@ -19,9 +19,6 @@ WAITING = frozenset(
     [
         "audit",
         "console",
-        "notifications",
-        "other-languages",
-        "security",
         "testing",
         "try-with-compose",
     ]

@@ -13,7 +13,7 @@ from reconciler.errors import BrokerUnavailable
 from reconciler.rocketmq.client.tls import TlsSettings
 
 #: What to do where a failure says it.
-DO_AS_SAID = "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/how-to/security.md)"
+DO_AS_SAID = "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/how-to/tls.md)"
 SWITCH_TLS_ON = "set [rocketmq.tls] enabled = true"
 _MAY_DEMAND_TLS = (
     f" before it answered anything: the port seems to demand TLS; {SWITCH_TLS_ON} (plug-ins: tls=TlsSettings(...))"

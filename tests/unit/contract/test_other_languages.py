@@ -18,7 +18,8 @@ from reconciler.sql.engines import now_ms
 from reconciler.sql.tables import outbox as outbox_table
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/how-to/other-languages.md").read_text(encoding="utf-8")
+PAGES = [f"docs/how-to/other-languages{part}.md" for part in ("", "-receiving", "-bytes", "-check")]
+PAGE = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 STATEMENTS = [" ".join(block.split()) for block in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)]
 
 
