@@ -1,4 +1,4 @@
-"""`docker compose ...`, without an engine: the commands that docs/how-to/try-with-compose.md uses, and no others.
+"""`docker compose ...`, without an engine: the commands that try-with-compose.md and try-an-alert.md use, no others.
 
     build; up --detach --wait; run --rm [--no-deps] [--env A=B] SERVICE [WORD]...; exec SERVICE WORD...; logs SERVICE;
     ps; stop [SERVICE]...; start SERVICE...; down [--volumes]

@@ -1,4 +1,5 @@
-"""docs/how-to/try-with-compose.md, run as it is: from nothing to a watched, alerting reconciler, without an engine.
+"""docs/how-to/try-with-compose.md, with try-an-alert.md before its end, run as they are: from nothing to a watched,
+alerting reconciler, without an engine.
 
 Other than for a person: a password is typed into the standard input, durations of rounds, sweeps, scrapes and of the
 rules' `for` are short, and Grafana is not there (what it would read is looked at).
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.nightly, pyt
 ROOT = Path(__file__).parents[2]
 NAME = "how-to/try-with-compose.md"
 PAGE = (ROOT / "docs" / NAME).read_text(encoding="utf-8")
+ALERT = "how-to/try-an-alert.md"
 PASSWORD = "correct horse battery staple"
 #: Of the health checks, and of this test.
 _PROGRAMS = {"wget": "wget", "curl": "curl", "psql": "postgresql-client", "redis-cli": "redis-tools"}
@@ -86,11 +88,12 @@ def _hurry(file: Path) -> None:
 
 
 def test_every_command_of_the_page_works_as_written(repository: Path, tmp_path: Path) -> None:
-    steps, (*_, last) = steps_of(NAME, PAGE), PAGE.partition("## 10.")
-    before = len(steps) - len(steps_of(NAME, last))
+    first, stops, last = PAGE.partition("## 8.")
+    assert stops
+    alert = (ROOT / "docs" / ALERT).read_text(encoding="utf-8")
     with machine(repository, state=tmp_path / "machine", typed=PASSWORD) as shell:
         try:
-            for step, outputs in steps[:before]:
+            for step, outputs in [*steps_of(NAME, first), *steps_of(ALERT, alert)]:
                 run_step(shell, step, outputs)
             _the_console_shows_the_loss(shell)
             _the_published_addresses_answer(shell)
@@ -99,7 +102,7 @@ def test_every_command_of_the_page_works_as_written(repository: Path, tmp_path: 
         except AssertionError as error:
             error.add_note(shell.run("docker compose ps; tail -n 30 $COMPOSE_STATE/logs/*")[1])
             raise
-        for step, outputs in steps[before:]:
+        for step, outputs in steps_of(NAME, last):
             run_step(shell, step, outputs)
         left = _asked(shell, "ls $COMPOSE_STATE/volumes; ps -e -o comm=").split()
         assert set(left) <= {"bash", "ps", "ls", "python"}, "the shell, and what publishes ports"

@@ -17,7 +17,9 @@ def test_no_block_of_a_page_stays_untried(page: str) -> None:
 
 
 #: Pages with a test file of their own.
-ELSEWHERE = {"how-to/try-with-compose.md": "tests/compose/test_try_with_compose.py"}
+ELSEWHERE = dict.fromkeys(
+    ["how-to/try-an-alert.md", "how-to/try-with-compose.md"], "tests/compose/test_try_with_compose.py"
+)
 #: Pages that are followed within another one's run.
 WITHIN = {"how-to/django.md": "how-to/try-a-service.md"}
 

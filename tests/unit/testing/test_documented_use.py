@@ -15,7 +15,7 @@ import reconciler.testing.memory_shards
 from tests.page_blocks import DOCS, Block, Purpose, blocks_of
 from tests.unit.testing.inner_pytest import PATHS, paths_with, run_pytest, run_python
 
-PAGE = "how-to/testing.md"
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.glob("how-to/testing*.md"))
 
 
 def test_the_example_of_the_shards_says_what_happens() -> None:
@@ -25,10 +25,11 @@ def test_the_example_of_the_shards_says_what_happens() -> None:
 
 
 def write_page(folder: Path) -> list[Block]:
-    """The files that the page writes, beside the services that it names."""
+    """The files that the pages write, beside the services that they name."""
     for service in DOCS.glob("examples/*.py"):
         shutil.copy(service, folder)
-    files = [b for b in blocks_of(PAGE, (DOCS / PAGE).read_text(encoding="utf-8")) if b.purpose is Purpose.FILE]
+    blocks = [block for page in PAGES for block in blocks_of(page, (DOCS / page).read_text(encoding="utf-8"))]
+    files = [block for block in blocks if block.purpose is Purpose.FILE]
     for block in files:
         (folder / block.marks["file"]).write_text(block.text, encoding="utf-8")
     return files
