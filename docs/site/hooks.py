@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
+from reconciler.commands.docs import without_remarks
 from reconciler.commands.glossary import with_glossary
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +148,7 @@ def on_page_markdown(text: str, page: Page, **_: object) -> str:
         return os.path.relpath(_in_the_site(target), os.path.dirname(here)) if (ROOT / target).is_file() else found[1]
 
     if path == f"docs/{here}":
-        text = with_glossary(text, here)
+        text = with_glossary(without_remarks(text), here)  # a remark within a list would end its item
     return _with_blank_lines(_LINK.sub(linked, text))
 
 

@@ -149,6 +149,18 @@ def test_evidence_is_no_tab_of_the_pages_for_users_and_one_beside_its_own(site: 
     assert 'href="reference/holes.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 
+def test_steps_with_code_between_them_are_one_list(site: Path) -> None:
+    pages = [page for room in ("tutorial", "how-to", "runbooks") for page in site.glob(f"**/{room}/*.html")]
+    told = [(page.name, step) for page in pages for step in re.findall(r"(?m)^(?:<p>)?\d+\. .{20}", _article(page))]
+    assert len(pages) > 150
+    assert not told
+
+
+def _article(page: Path) -> str:
+    text = page.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+    return re.sub(r"<pre\b.*?</pre>", "", text, flags=re.DOTALL)
+
+
 def test_no_page_is_wider_than_a_telephone(chromium: Browser, site: Path) -> None:
     with opened(chromium, site.as_uri(), look=Look(width=360)) as watched:
         for page in ("index", "reference/settings", "reference/holes"):

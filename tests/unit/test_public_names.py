@@ -26,7 +26,6 @@ PAGES_FOR_USERS = [
     "docs/how-to/receiving.md",
     "docs/how-to/hand-over.md",
     "docs/how-to/native-client.md",
-    "docs/how-to/receiving-several-databases.md",
     "docs/reference/sending.md",
     "docs/reference/receiving.md",
     "docs/tutorial/first-loss.md",
