@@ -12,7 +12,7 @@ WORDS_MAX = 900
 #: Longer pages, and why nobody reads one of them from its beginning to its end.
 LOOKED_UP = {
     "troubleshooting": "its reader comes with a text of the program, searches the one page, and reads one row",
-    "audit-on-a-platform": "its reader has one of the platforms, and reads its section",
+    "audit-on-a-platform": "its parts are taken by need: windows, then lake tables, then Spark Connect",
 }
 _NOT_READ = re.compile(r"<!--.*?-->|^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 NAMES = sorted({page.stem for page in DOCS.glob("how-to/*.md")} - LOOKED_UP.keys())
