@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -247,25 +248,21 @@ def test_the_digest_of_a_tombstone_is_compared_with_nothing(tmp_path: Path) -> N
     assert outcome(evidence, tmp_path).classes["REPAIRED"] == 1
 
 
-def test_a_repair_that_is_later_than_the_effect_by_the_skew_bound_only_was_necessary(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("repair", "name", "count"),
+    [
+        pytest.param({"sent_at_ms": START_MS + 2000 + SKEW_MS}, "REPAIRED", 1, id="later by the skew bound only"),
+        pytest.param({"attempts": 2, "sent_at_ms": START_MS + 900_000}, "UNNECESSARY_REPAIR", 0, id="second send"),
+        pytest.param({"attempts": 0, "sent_at_ms": None, "state": "OPEN"}, "EFFECT_IN_TIME", 201, id="never sent"),
+    ],
+)
+def test_a_repair_was_necessary_unless_its_first_send_is_later_than_the_effect(
+    tmp_path: Path, repair: dict[str, Any], name: str, count: int
+) -> None:
     evidence = clean()
     evidence.story(KEY)
-    evidence.add("repair", KEY, sent_at_ms=START_MS + 2000 + SKEW_MS)
-    assert outcome(evidence, tmp_path).classes["REPAIRED"] == 1
-
-
-def test_a_second_send_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
-    evidence = clean()
-    evidence.story(KEY)
-    evidence.add("repair", KEY, attempts=2, sent_at_ms=START_MS + 900_000)
-    assert outcome(evidence, tmp_path).classes["UNNECESSARY_REPAIR"] == 0
-
-
-def test_a_repair_that_was_never_sent_repairs_nothing(tmp_path: Path) -> None:
-    evidence = clean()
-    evidence.story(KEY)
-    evidence.add("repair", KEY, attempts=0, sent_at_ms=None, state="OPEN")
-    assert outcome(evidence, tmp_path).classes["EFFECT_IN_TIME"] == 201
+    evidence.add("repair", KEY, **repair)
+    assert outcome(evidence, tmp_path).classes[name] == count
 
 
 def test_a_snapshot_read_before_the_round_in_one_life_of_redis_accuses_nobody(tmp_path: Path) -> None:
@@ -285,22 +282,19 @@ def test_an_announced_key_without_a_later_snapshot_is_accounted_for(tmp_path: Pa
     assert found.classes["LOST"] == 1
 
 
-def test_a_snapshot_of_another_life_of_redis_says_nothing_of_what_was_announced_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_of_another_life", [True, False])
+def test_a_snapshot_of_another_life_of_redis_says_nothing_of_what_was_announced_before(
+    tmp_path: Path, *, is_of_another_life: bool
+) -> None:
     """Redis lost its memory and the snapshot was taken before the announcements were read again."""
     evidence = clean()
-    evidence.rows["snapshot"].clear()
-    evidence.add("snapshot", epoch="e2", generation=1)
+    if is_of_another_life:
+        evidence.rows["snapshot"].clear()
+    times: dict[str, Any] = {} if is_of_another_life else {"at_ms": AS_OF_MS - 2000}
+    evidence.add("snapshot", epoch="e2", generation=1, **times)
     evidence.story(KEY)
     evidence.rows["consumed"].pop()
-    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 0
-
-
-def test_a_snapshot_of_the_same_life_does(tmp_path: Path) -> None:
-    evidence = clean()
-    evidence.add("snapshot", epoch="e2", generation=1, at_ms=AS_OF_MS - 2000)
-    evidence.story(KEY)
-    evidence.rows["consumed"].pop()
-    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 1
+    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == (0 if is_of_another_life else 1)
 
 
 def test_a_snapshot_taken_while_rounds_ran_that_redis_lost_accuses_nobody_and_the_answer_says_so(

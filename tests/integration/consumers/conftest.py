@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
 from tests.integration.consumers.faces import Decorator, asynchronous
 from tests.unit.consumers.loops import LoopThread
+from tests.unit.consumers.messages import inbox_engine
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -20,6 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         by_night = given.get("handling") == "asyncio" and of in ("sqlite", "mariadb")
         if by_night or given.get("box") == "asyncio":  # of MariaDB alone
             item.add_marker(pytest.mark.nightly)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    """An inbox in each database."""
+    with inbox_engine(database_url) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -267,23 +267,16 @@ def run_histories(machine: type[RuleBasedStateMachine], *, number: int) -> None:
 
 @pytest.mark.promise("G5")
 @pytest.mark.unmeasured
-def test_no_announced_key_is_lost_whatever_redis_forgets(shared_redis_server: RedisServer) -> None:
-    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
-    try:
-        run_histories(type("Machine", (AnnouncementMachine,), {"client": client}), number=examples(300))
-    finally:
-        client.flushdb()
-        client.close()
-
-
-@pytest.mark.unmeasured
-@pytest.mark.parametrize("machine", [BrokerMachine, SharedMachine])
-def test_no_announced_key_is_lost_whatever_redis_and_the_broker_forget(
-    shared_redis_server: RedisServer, machine: type[AnnouncementMachine]
+@pytest.mark.parametrize(
+    ("machine", "number"), [(AnnouncementMachine, 300), (BrokerMachine, 150), (SharedMachine, 150)]
+)
+def test_no_announced_key_is_lost_whatever_redis_forgets(
+    shared_redis_server: RedisServer, machine: type[AnnouncementMachine], number: int
 ) -> None:
+    """Of the last two, the broker forgets, too."""
     client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
     try:
-        run_histories(type("Machine", (machine,), {"client": client}), number=examples(150))
+        run_histories(type("Machine", (machine,), {"client": client}), number=examples(number))
     finally:
         client.flushdb()
         client.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
 from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.former_names import FIRST, SECOND, as_noted_by_an_older_plug_in, delivered
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine
+from tests.unit.consumers.messages import effect_count, effects
 from tests.unit.contract.keys import GO, JAVA, RUST
 
 ORDERS = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -37,12 +36,6 @@ def apply_by_an_older_plug_in(engine: sa.Engine, message: Any) -> InboxAnswer:
 
 def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
     connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[sa.Engine]:
-    with inbox_engine(database_url) as opened:
-        yield opened
 
 
 @pytest.fixture

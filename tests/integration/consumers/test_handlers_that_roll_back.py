@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,12 +25,6 @@ from tests.integration.consumers.test_inbox_databases import driver_connection, 
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message
 
 _ERRORS = (sqlite3.Error, psycopg.Error, pymysql.Error, sa.exc.DBAPIError)
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[sa.Engine]:
-    with inbox_engine(database_url) as opened:
-        yield opened
 
 
 def rolls_back_and_goes_on(received: ConsumedMessage, connection: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -30,12 +30,6 @@ from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[sa.Engine]:
-    with inbox_engine(database_url) as opened:
-        yield opened
 
 
 def driver_connection(engine: sa.Engine, *, autocommit: bool = False) -> Any:

@@ -8,23 +8,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, ReceivedMessage
+from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, ReceivedMessage
 from tests.embedded_cluster import EmbeddedCluster
 from tests.integration.rocketmq.conftest import (
     Collector,
     Consumers,
     has_queues,
     held_queues,
-    new_topic,
     quick_settings,
     send,
-    send_to,
     sent,
     stored_offsets,
     unique_name,
@@ -105,28 +100,6 @@ def test_a_member_keeps_its_queues_while_name_servers_and_brokers_do_not_answer(
     broker.drop_connections()  # else the swallowed pulls would have to time out first
     eventually(lambda: sent(instance, topic, "after"), within_seconds=60)
     eventually(lambda: "after" in got.bodies, within_seconds=60)
-
-
-@pytest.mark.parametrize("family", ["4.9", "5.x"])
-def test_messages_of_a_queue_that_was_added_are_not_skipped_by_a_group_that_starts_at_the_end(family: str) -> None:
-    with (
-        EmbeddedBroker(settings=quick_settings(), family=family) as broker,
-        ClientInstance(broker.name_servers) as asks,
-    ):
-        topic = new_topic(asks, broker.address, queues=1)
-        consumers = Consumers(broker.name_servers)
-        with consumers.stack:
-            got = Collector()
-            consumer = consumers.start("G", topic, got, consume_from=ConsumeFrom.LAST)
-            eventually(lambda: held_queues(consumer, topic) == [0], within_seconds=60)
-            send(asks, topic, ["before"])
-            eventually(lambda: got.bodies == ["before"], within_seconds=60)
-            consumer.shutdown()
-            Admin(asks.client).create_topic(broker.address, topic, queues=2)
-            eventually(lambda: has_queues(asks, topic, 2), within_seconds=60)
-            send_to(asks, MessageQueue(topic=topic, broker_name="embedded", queue_id=1), ["one", "two"])
-            consumers.start("G", topic, got, consume_from=ConsumeFrom.LAST)
-            eventually(lambda: sorted(got.bodies) == ["before", "one", "two"], within_seconds=60)
 
 
 def test_queues_of_two_brokers_are_consumed_and_one_dead_broker_does_not_stop_the_other() -> None:

@@ -226,30 +226,6 @@ def test_another_member_that_has_the_package_takes_what_came_back(
     eventually(lambda: got.bodies == ["order"], within_seconds=60)
 
 
-@pytest.mark.parametrize("orderly", [False, True])
-def test_a_batch_never_mixes_topics_also_not_from_the_retry_queue(
-    orderly: bool, broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
-) -> None:
-    other = new_topic(instance, broker.address)
-    retry = retry_topic("G")
-    Admin(instance.client).create_topic(broker.address, retry, queues=1)
-    for number, name in enumerate([topic, other, other, topic]):
-        fields = {
-            "a": "P", "b": retry, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
-            "i": f"RETRY_TOPIC\x01{name}\x02", "j": "1", "k": "false", "m": "false",
-        }  # fmt: skip
-        command = Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=str(number).encode())
-        assert instance.client.request(broker.address, command).code == 0
-    batches: list[list[str]] = []
-
-    def listener(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        batches.append([message.topic for message in messages])
-        return ConsumeStatus.CONSUME_SUCCESS
-
-    consumers.start("G", topic, listener, batch_size=10, threads=1, orderly=orderly)
-    eventually(lambda: batches == [[topic], [other, other], [topic]], within_seconds=60)
-
-
 def test_a_message_that_nobody_takes_back_comes_again_here_and_holds_the_commit(
     broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
 ) -> None:

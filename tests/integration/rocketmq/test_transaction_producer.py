@@ -163,12 +163,6 @@ def test_a_checker_registered_without_sending_is_asked_at_once(
     stand_in.shutdown()
 
 
-def test_a_checker_for_the_whole_cluster_needs_no_topic(broker: EmbeddedBroker, instance: ClientInstance) -> None:
-    with TransactionMQProducer("PG", Listener(), instance=instance) as producer:
-        assert producer.register_everywhere() == {broker.address: None}
-        assert len(Admin(instance.client).producer_connections(broker.address, "PG")) == 1
-
-
 def test_a_topic_that_appears_later_is_registered_as_soon_as_it_has_a_route(
     broker: EmbeddedBroker, instance: ClientInstance
 ) -> None:
@@ -177,21 +171,6 @@ def test_a_topic_that_appears_later_is_registered_as_soon_as_it_has_a_route(
         Admin(instance.client).create_topic(broker.address, "LaterTopic", queues=1)
         admin = Admin(instance.client)
         eventually(lambda: len(admin.producer_connections(broker.address, "PG")) == 1, within_seconds=60)
-
-
-def test_several_groups_share_one_client_and_each_is_asked_its_own(
-    broker: EmbeddedBroker, watched: ClientInstance, topic: str
-) -> None:
-    listeners = {group: Listener(lambda _m: UNKNOWN, lambda _m: COMMIT) for group in ("PG1", "PG2")}
-    producers = [TransactionMQProducer(group, listener, instance=watched) for group, listener in listeners.items()]
-    for producer in producers:
-        producer.start()
-        producer.send_message_in_transaction(message(topic, producer.group))
-    eventually(lambda: sorted(bodies(broker, topic)) == [b"PG1", b"PG2"], within_seconds=60)
-    for group, listener in listeners.items():
-        assert {asked.body.decode() for asked in listener.checked} == {group}
-    for producer in producers:
-        producer.shutdown()
 
 
 @pytest.mark.parametrize("status", ["FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"])

@@ -94,32 +94,22 @@ def test_a_topic_that_was_created_again_is_read_though_no_more_announcements_com
     assert set(keys) <= world.half()
 
 
-def test_a_lost_stretch_behind_the_last_own_announcement_is_read_again() -> None:
+@pytest.mark.parametrize(("own", "others", "lost", "more", "last"), [(3, 7, 7, 4, 6), (1, 3_000, 2_500, 1, 2_600)])
+def test_a_lost_stretch_behind_the_last_own_announcement_is_read_again(
+    own: int, others: int, lost: int, more: int, last: int
+) -> None:
+    """The second: among thousands of other topics' announcements."""
     world = World()
-    send(world, 3)
-    send(world, 7, tag="OTHERS")
+    send(world, own)
+    send(world, others, tag="OTHERS")
     step = world.step()
     world.run(step)
-    world.topic.lose_tail(7)
-    keys = send(world, 4)
-    send(world, 6, tag="OTHERS")
+    world.topic.lose_tail(lost)
+    keys = send(world, more)
+    send(world, last, tag="OTHERS")
     world.run(step)
     assert set(keys) <= world.half()
-    assert reused(world)[0].first_offset == 3
-
-
-def test_among_thousands_of_other_topics_announcements_a_lost_tail_is_noticed() -> None:
-    world = World()
-    send(world, 1)
-    send(world, 3_000, tag="OTHERS")
-    step = world.step()
-    world.run(step)
-    world.topic.lose_tail(2_500)
-    keys = send(world, 1)
-    send(world, 2_600, tag="OTHERS")
-    world.run(step)
-    assert set(keys) <= world.half()
-    assert reused(world)
+    assert reused(world)[0].first_offset == own
 
 
 def test_the_rewind_goes_to_the_newest_record_that_is_left() -> None:

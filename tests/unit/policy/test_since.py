@@ -112,21 +112,13 @@ def test_a_kept_body_from_before_the_group_is_not_sent_for_it_alone() -> None:
 
 
 @pytest.mark.parametrize("groups", [("billing",), ("billing", "shipping")])
-def test_a_half_without_a_copy_is_lost_for_everybody_whoever_came_later(groups: tuple[str, ...]) -> None:
-    world = World(since_ms=None)
-    lost = world.lose(1)  # before the first round of every group
-    world.clock.advance(60)
-    process = add(world, announced=[lost], at_the_end=False) if len(groups) > 1 else world.process()
-    world.rounds(process, 20)
-    assert {group for group, _ in world.inbox.rows} == set(groups)
-    assert world.repair(lost).state is RepairState.DONE  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("groups", [("billing",), ("billing", "shipping")])
-def test_a_kept_body_that_a_broker_lost_before_the_first_round_of_all_is_sent(groups: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("is_kept", [False, True], ids=["half", "kept body"])
+def test_what_was_lost_before_the_first_round_of_all_is_sent_to_everybody_whoever_came_later(
+    groups: tuple[str, ...], *, is_kept: bool
+) -> None:
     """The topic is new here, or Redis and the ledger were lost at once: nobody tells that groups were given it."""
     world = World(since_ms=None)
-    lost = kept(world, 1)
+    lost = kept(world, 1) if is_kept else world.lose(1)
     world.clock.advance(60)
     process = add(world, announced=[lost], at_the_end=False) if len(groups) > 1 else world.process()
     world.announce(lost)

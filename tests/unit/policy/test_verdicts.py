@@ -190,23 +190,22 @@ def test_inbox_that_goes_away_before_it_is_asked_again_is_unknown(monkeypatch: p
     assert judged(world, lost).verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("topic", ["%RETRY%billing", "SCHEDULE_TOPIC_XXXX"])
-def test_message_that_waits_for_its_retry_is_retrying(topic: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "offset", "verdict"),
+    [
+        ("%RETRY%billing", 5, Verdict.RETRYING),
+        ("SCHEDULE_TOPIC_XXXX", 5, Verdict.RETRYING),
+        ("%RETRY%billing", 0, Verdict.DELIVERED_NOT_APPLIED),
+    ],
+)
+def test_message_that_waits_for_its_retry_is_retrying(topic: str, offset: int, verdict: Verdict) -> None:
+    """Not once its group has acknowledged the copy."""
     world = World()
     lost = world.deliver(1)
     copy = world.broker.copies[0]
     world.consume(effects=False)
-    world.broker.in_group_topic("billing", "retry", replace(copy, queue_offset=5), topic=topic)
-    assert judged(world, lost).verdict is Verdict.RETRYING
-
-
-def test_retry_that_was_acknowledged_without_an_effect_is_not_applied() -> None:
-    world = World()
-    lost = world.deliver(1)
-    copy = world.broker.copies[0]
-    world.consume(effects=False)
-    world.broker.in_group_topic("billing", "retry", replace(copy, queue_offset=0), topic="%RETRY%billing")
-    assert judged(world, lost).verdict is Verdict.DELIVERED_NOT_APPLIED
+    world.broker.in_group_topic("billing", "retry", replace(copy, queue_offset=offset), topic=topic)
+    assert judged(world, lost).verdict is verdict
 
 
 def test_retention_that_passes_between_two_look_ups_is_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
