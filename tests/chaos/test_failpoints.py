@@ -19,21 +19,6 @@ for number in range(5):
     sentence.passing("SqlOutbox.find:before")
 """
 
-
-@pytest.mark.parametrize(
-    ("sentence", "code", "came_to"),
-    [
-        ("SqlOutbox.find:before:3:0.0", -signal.SIGKILL, "012"),
-        ("SqlOutbox.find:before:1:3600.0", 0, "01234"),
-        ("SqlOutbox.record:before:1:0.0", 0, "01234"),
-    ],
-)
-def test_nobody_dies_before_the_time_or_at_another_step(sentence: str, code: int, came_to: str) -> None:
-    text = PASSING.format(sentence=sentence)
-    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (code, came_to), done.stderr
-
-
 HEARING = """
 from tests.chaos.failpoints import Sentence, _wrapped
 
@@ -52,14 +37,18 @@ tell("goes on")
 
 
 @pytest.mark.parametrize(
-    ("sentence", "code", "came_to"),
+    ("program", "sentence", "code", "came_to"),
     [
-        ("Repairs.end:before:1:0.0", -signal.SIGKILL, ""),
-        ("Repairs.end:after:1:0.0", -signal.SIGKILL, "read sent waits heard "),
-        ("Repairs.end:after:2:0.0", 0, "read sent waits heard goes on "),
+        (PASSING, "SqlOutbox.find:before:3:0.0", -signal.SIGKILL, "012"),
+        (PASSING, "SqlOutbox.find:before:1:3600.0", 0, "01234"),
+        (PASSING, "SqlOutbox.record:before:1:0.0", 0, "01234"),
+        # What is heard later is over when it was heard.
+        (HEARING, "Repairs.end:before:1:0.0", -signal.SIGKILL, ""),
+        (HEARING, "Repairs.end:after:1:0.0", -signal.SIGKILL, "read sent waits heard "),
+        (HEARING, "Repairs.end:after:2:0.0", 0, "read sent waits heard goes on "),
     ],
 )
-def test_what_is_heard_later_is_over_when_it_was_heard(sentence: str, code: int, came_to: str) -> None:
-    text = HEARING.format(sentence=sentence)
+def test_nobody_dies_before_the_time_or_at_another_step(program: str, sentence: str, code: int, came_to: str) -> None:
+    text = program.format(sentence=sentence)
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (code, came_to), done.stderr

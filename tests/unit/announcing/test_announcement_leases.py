@@ -49,26 +49,18 @@ def test_two_consumers_that_both_believe_in_their_lease_do_no_harm() -> None:
     assert sets.position(Shard(subscription=SUBSCRIPTION, number=3), QUEUE) == 100
 
 
-def test_a_dead_holders_queue_is_taken_over_after_its_lease() -> None:
+@pytest.mark.parametrize(("options", "taken_seconds"), [({}, 35), ({"lease_seconds": 4.0}, 5)])
+def test_a_lease_is_kept_by_the_living_and_a_dead_holders_queue_is_taken_over_after_it(
+    options: dict[str, float], taken_seconds: float
+) -> None:
     world = World()
-    dead, heir = world.step("dead"), world.step("heir")
-    world.run(dead)
-    assert heir.run_once(QUEUE).kind is StepKind.NOT_MINE
-    key = new_key()
-    world.topic.send(announcement(key))
-    world.run_seconds(heir, 35)
-    assert world.half() == {key}
-
-
-def test_a_short_lease_is_kept_by_the_living_and_a_killed_holders_queue_does_not_stand_still_past_it() -> None:
-    world = World()
-    dead, heir = world.step("dead", lease_seconds=4.0), world.step("heir", lease_seconds=4.0)
+    dead, heir = world.step("dead", **options), world.step("heir", **options)
     for _ in range(20):
         world.run_seconds(dead, 1)
         assert heir.run_once(QUEUE).kind is StepKind.NOT_MINE
     key = new_key()
     world.topic.send(announcement(key))
-    world.run_seconds(heir, 5)
+    world.run_seconds(heir, taken_seconds)
     assert world.half() == {key}
 
 

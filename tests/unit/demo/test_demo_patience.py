@@ -11,9 +11,11 @@ from reconciler.demo.patience import STANDSTILL_SECONDS, Patience
 from reconciler.demo.processes import DemoFailed
 
 
-def test_slow_act_that_moves_is_waited_for() -> None:
+@pytest.mark.parametrize(("before", "last"), [(0, 50), (1_000, 3)], ids=["many steps", "next act counts from zero"])
+def test_slow_act_that_moves_is_waited_for(before: int, last: int) -> None:
     clock = ManualClock()
     patience = Patience(clock)
+    patience.count(before)
     patience.begin()
     steps = itertools.count(1)
 
@@ -21,10 +23,10 @@ def test_slow_act_that_moves_is_waited_for() -> None:
         step = next(steps)
         clock.advance(STANDSTILL_SECONDS * 0.9)
         patience.count(step)
-        return step == 50
+        return step == last
 
-    patience.wait(reached, "fifty")
-    assert next(steps) == 51
+    patience.wait(reached, "the last step")
+    assert next(steps) == last + 1
 
 
 def test_act_that_stands_still_fails_with_what_was_waited_for() -> None:
@@ -39,19 +41,3 @@ def test_act_that_stands_still_fails_with_what_was_waited_for() -> None:
     with pytest.raises(DemoFailed, match="nothing moved for 130 s while waiting until pigs fly"):
         patience.wait(never, "pigs fly", beyond_seconds=10)
     assert 130 < clock.monotonic_seconds() - began_seconds < 131
-
-
-def test_next_act_counts_from_zero() -> None:
-    clock = ManualClock()
-    patience = Patience(clock)
-    patience.count(1000)
-    patience.begin()
-    steps = itertools.count(1)
-
-    def reached() -> bool:
-        step = next(steps)
-        clock.advance(STANDSTILL_SECONDS * 0.9)
-        patience.count(step)
-        return step == 3
-
-    patience.wait(reached, "three")

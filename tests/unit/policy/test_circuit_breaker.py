@@ -16,19 +16,21 @@ from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 
 @pytest.mark.parametrize(
-    ("losses", "announced", "opens"),
-    [(1_000, 0, False), (1_001, 0, True), (1_001, 40_000, False), (2_000, 40_000, False), (2_001, 40_000, True)],
+    ("announced", "left_over", "verified", "losses", "opens"),
+    [
+        *((0, 0, 9_000, losses, losses > 1_000) for losses in (1_000, 1_001)),
+        *((40_000, 0, 9_000, losses, losses > 2_000) for losses in (1_001, 2_000, 2_001)),
+        # 5 % of what is announced may be more than a round verifies: then no count of losses would reach it.
+        (100_000, 8_000, 2_000, 2_000, True),
+        (100_000, 8_000, 2_000, 10, False),
+        (100_000, 8_000, 0, 0, False),
+    ],
 )
-def test_breaker_counts_what_would_be_repaired(losses: int, announced: int, opens: bool) -> None:
-    load = RoundLoad(announced=announced, left_over=0, verified=9_000, losses=losses, half_asked=0, found_nowhere=0)
-    assert (BreakerRules().too_many(load) is not None) == opens
-
-
-@pytest.mark.parametrize(("verified", "losses", "opens"), [(2_000, 2_000, True), (2_000, 10, False), (0, 0, False)])
-def test_a_storm_larger_than_what_a_round_may_verify_opens_the_breaker(verified: int, losses: int, opens: bool) -> None:
-    """5 % of what is announced may be more than a round verifies: then no count of losses would reach it."""
+def test_breaker_counts_what_would_be_repaired(
+    announced: int, left_over: int, verified: int, losses: int, opens: bool
+) -> None:
     load = RoundLoad(
-        announced=100_000, left_over=8_000, verified=verified, losses=losses, half_asked=0, found_nowhere=0
+        announced=announced, left_over=left_over, verified=verified, losses=losses, half_asked=0, found_nowhere=0
     )
     assert (BreakerRules().too_many(load) is not None) == opens
 

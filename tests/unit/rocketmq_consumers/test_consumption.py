@@ -126,13 +126,16 @@ def pulled(queue: ProcessQueue, *offsets: int) -> list[ReceivedMessage]:
 @pytest.mark.parametrize(
     ("meanwhile", "sent_back"), [(NOTHING, [7]), (LOST, []), (RESET, [])], ids=["nothing", "lost", "reset"]
 )
+@pytest.mark.parametrize("is_orderly", [False, True])
 def test_a_message_that_fails_goes_back_unless_it_comes_again_anyway(
-    meanwhile: Meanwhile, sent_back: list[int]
+    meanwhile: Meanwhile, sent_back: list[int], *, is_orderly: bool
 ) -> None:
+    """Of an orderly consumer one that failed too often, which is given up."""
     queue, messages = taken(7)
     member, listener = Member(), Listener(ConsumeStatus.RECONSUME_LATER)
     listener.meanwhile[7] = lambda: meanwhile(queue)
-    member.concurrent(listener).take(queue, messages, era=0)
+    consumption = member.orderly(listener, most=0) if is_orderly else member.concurrent(listener)
+    consumption.take(queue, messages, era=0)
     assert member.sent_back == sent_back
 
 
@@ -285,19 +288,6 @@ def test_messages_that_come_while_a_batch_runs_wait_for_its_end() -> None:
     listener.meanwhile = {7: others_come, 8: lambda: order.append("8 begins")}
     orderly.take(queue, messages, era=0)
     assert order == ["7 ends", "8 begins"]
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "dead"), [(NOTHING, [7]), (LOST, []), (RESET, [])], ids=["nothing", "lost", "reset"]
-)
-def test_a_message_that_failed_too_often_is_given_up_unless_it_comes_again_anyway(
-    meanwhile: Meanwhile, dead: list[int]
-) -> None:
-    queue, messages = taken(7)
-    member, listener = Member(), Listener(ConsumeStatus.RECONSUME_LATER)
-    listener.meanwhile[7] = lambda: meanwhile(queue)
-    member.orderly(listener, most=0).take(queue, messages, era=0)
-    assert member.sent_back == dead
 
 
 def test_what_failed_and_what_was_behind_it_come_again_in_their_order() -> None:
