@@ -38,7 +38,8 @@ class Undecided(StrEnum):
     #: What is configured cannot decide it: no outbox, no inbox, a filter by SQL92.
     SET_UP = "set-up"
     #: A half names the outbox that has its row, and the row is not shown; or what would show that a half was delivered
-    #: may have been deleted by age.
+    #: may have been deleted by age; or a row of the business says that one of several messages was committed, and none
+    #: was delivered.
     CONTRADICTION = "contradiction"
 
 

@@ -29,7 +29,7 @@ from reconciler.halves.half_topic import TOOLS_GROUP, why_unread
 from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports.announcing import AnnouncementQueue, HalfSets
-from reconciler.policy.ports.ledger import NotedHalf
+from reconciler.policy.ports.ledger import NAMED_BY_PLACE, NotedHalf
 from reconciler.rocketmq.client.demands import explained
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -238,7 +238,7 @@ def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
     """
     key, value = record.unique_key, query.key_type.value_of(business_key(record, query.key))
     return NotedHalf(
-        unique_key=key if is_unique_key(key) else f"half-at-{record.physical_offset:020d}",
+        unique_key=key if is_unique_key(key) else f"{NAMED_BY_PLACE}{record.physical_offset:020d}",
         broker=record.broker_name,
         key_digest=None if value is None else digest_of(str(value)),
         tag_digest=digest_of(record.tags) if record.tags else None,

@@ -137,7 +137,10 @@ def halves_unproved(broker: str) -> Fact:
 class Siblings:
     """Other messages with the business's key and the tag of a half: a row of that key may be of any of them."""
 
+    #: The youngest first.
     unique_keys: tuple[str, ...] = ()
+    #: When a broker stored the youngest of these.
+    newest_ms: int = 0
     #: Those of the key whose tag is another one. A query sees no tag: a row proves none of them.
     of_other_tags: tuple[str, ...] = ()
     #: False: the ledger cannot tell.

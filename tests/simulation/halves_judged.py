@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reconciler.contract.reasons import SIBLINGS
+from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLINGS
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
@@ -145,7 +145,8 @@ def _is_told(world: HalvesWorld, row: Candidate | None, key: str) -> bool:
 
 
 def _is_of_siblings(row: Candidate) -> bool:
-    return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code is SIBLINGS
+    codes = (SIBLINGS, SIBLING_DELIVERED, NO_SIBLING_DELIVERED)
+    return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code in codes
 
 
 def unrest_of_halves(world: HalvesWorld) -> str:

@@ -6,7 +6,7 @@ least one sees the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.contract.facts import Fact
@@ -64,7 +64,8 @@ class BusinessWitness:
                 others = [one for one in known[digest] if one.unique_key != file.unique_key]
                 alike = {one.unique_key for one in others if one.tag_digest == _tag_digest(copy)}
                 siblings = Siblings(
-                    unique_keys=tuple(sorted(alike)),
+                    unique_keys=_youngest_first(others, alike),
+                    newest_ms=max((one.stored_at_ms for one in others if one.unique_key in alike), default=0),
                     of_other_tags=tuple(sorted({one.unique_key for one in others} - alike)),
                     unread=unread,
                 )
@@ -112,6 +113,11 @@ def why_not_committed(business: BusinessAnswer) -> Fact:
     if business.why is not None:
         return BUSINESS_UNKNOWN(why=business.why)
     return BUSINESS_ROLLED_BACK() if business.state is BusinessState.ROLLED_BACK else NO_BUSINESS_ROW()
+
+
+def _youngest_first(halves: Iterable[NotedHalf], unique_keys: Collection[str]) -> tuple[str, ...]:
+    found = sorted(halves, key=lambda one: (-one.stored_at_ms, one.unique_key))
+    return tuple(dict.fromkeys(one.unique_key for one in found if one.unique_key in unique_keys))
 
 
 def _noted(files: Iterable[CaseFile], digests: Mapping[str, bytes]) -> Iterable[NotedHalf]:

@@ -34,13 +34,15 @@ from reconciler.policy.evidence import (
 )
 from reconciler.policy.inquiry.delivery import difference, group_position, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.ledger import Repair
+from reconciler.policy.ports.ledger import NAMED_BY_PLACE, Repair
 
 #: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
 PAGE_KEYS = 500
 #: Brokers whose disk is full delete before fileReservedTime, and some keep less than the settings say: what is older is
 #: not taken to be there still.
 SURELY_KEPT_SECONDS_MAX = 18 * 3600.0
+#: Messages of one business key whose copies are looked for, the youngest first.
+SIBLINGS_ASKED_MAX = 16
 
 F = TypeVar("F", bound="CaseFile")
 
@@ -61,6 +63,7 @@ class Question(StrEnum):
     FILTER_KIND = "filter"
     PARKED_COPIES = "parked copies"
     COMMIT_QUERY = "commit query"
+    SIBLING_COPIES = "sibling copies"
     PRODUCERS = "producers"
 
 
@@ -133,6 +136,8 @@ class CaseFile(ABC):
     business: BusinessAnswer | None = None
     #: Messages that the row may be of as well.
     siblings: Siblings | None = None
+    #: Copies of any of these that consumers get.
+    sibling_copies: Lookup[StoredMessage] | None = None
     #: Broker that has a half -> who could answer its question about it.
     producers: Mapping[str, ProducerLook] | None = None
 
@@ -192,6 +197,12 @@ class CaseFile(ABC):
         return found[0].records[0] if found else None
 
     @property
+    def followed_siblings(self) -> tuple[str, ...]:
+        """Siblings whose copies a look-up finds, some of the youngest."""
+        found = self.siblings.unique_keys if self.siblings is not None else ()
+        return tuple(key for key in found[:SIBLINGS_ASKED_MAX] if not key.startswith(NAMED_BY_PLACE))
+
+    @property
     def former_names(self) -> Mapping[str, bytes]:
         """Names under which a consumer's plug-in up to 0.2.0 noted the effect, which does not know such a key -> the
         digest that it noted: the offset message ids of the committed copies."""
@@ -216,16 +227,17 @@ class CaseFile(ABC):
 
         An older message may have had a copy that was deleted by age, and with it went the name of its effect.
         """
-        return is_digits(self.unique_key) or self._is_kept(written_ms, now_ms=now_ms)
+        return is_digits(self.unique_key) or self.is_kept_since(written_ms, now_ms=now_ms)
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
-        """Says that a copy may have been deleted by age that nothing else would tell of: a row of the business proves
-        the commit, and a group that takes the message has no inbox. None: there never was one.
+        """Says that a copy may have been deleted by age that nothing else would tell of: a row of the business, or the
+        announcement alone, proves the commit, and a group that takes the message has no inbox. None: there never was
+        one.
 
         `seen_ms`: it was known by then, whatever its producer's clock says. `sent_ms`: it was sent again then, perhaps
         to a broker that has no half of it.
         """
-        if not self.topic.evidence.asks_business or all(self.of_group[p.group].has_inbox for p in self._lacking):
+        if self.has_outbox or all(self.of_group[p.group].has_inbox for p in self._lacking):
             return None
         halves = self.own_halves.records if self.own_halves is not None else ()
         parked = self.own_parked.records if self.own_parked is not None else ()
@@ -234,9 +246,9 @@ class CaseFile(ABC):
         later = [copy for copy in (*halves, *parked) if copy.broker not in first]
         made_ms = [min(copy.born_timestamp_ms, copy.store_timestamp_ms, seen_ms) for copy in later]
         made_ms += [] if sent_ms is None else [sent_ms]
-        return None if all(self._is_kept(at_ms, now_ms=now_ms) for at_ms in made_ms) else COPY_MAY_BE_GONE()
+        return None if all(self.is_kept_since(at_ms, now_ms=now_ms) for at_ms in made_ms) else COPY_MAY_BE_GONE()
 
-    def _is_kept(self, at_ms: int, *, now_ms: int) -> bool:
+    def is_kept_since(self, at_ms: int, *, now_ms: int) -> bool:
         """Whether brokers are sure to have what they stored since then."""
         return now_ms - at_ms <= min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX) * 1000
 

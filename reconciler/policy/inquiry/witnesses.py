@@ -240,6 +240,12 @@ class Witnesses:
             case Question.PARKED_COPIES:
                 parked = self._brokers.parked_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
                 return partial(_with_copies, question, file, parked)
+            case Question.SIBLING_COPIES:
+                of_siblings = [
+                    self._brokers.committed_copies(topic, one, horizon=horizon, not_before_ms=not_before_ms)
+                    for one in file.followed_siblings
+                ]
+                return partial(_with_sibling_copies, file, of_siblings)
             case Question.GROUP_COPIES:
                 of_group = {
                     plan.group: self._brokers.group_copies(plan.subscription, key, horizon=horizon)
@@ -293,6 +299,15 @@ def _with_copies(
             return replace(file, halves=found), (found,)
         case _:
             return replace(file, parked=found), (found,)
+
+
+def _with_sibling_copies(
+    file: F, asked: Sequence[Asked[Lookup[StoredMessage]]]
+) -> tuple[F, Sequence[Lookup[StoredMessage]]]:
+    """Found if any of them has a copy, absent only if none has."""
+    found = [one() for one in asked]
+    by_weight = sorted(found, key=lambda one: (not one.is_found, not one.is_unknown))
+    return replace(file, sibling_copies=by_weight[0]), found
 
 
 def _with_group_copies(

@@ -51,18 +51,18 @@ from reconciler.contract.reasons import (
     ROLLED_BACK,
     ROLLED_BACK_WRONGLY,
     SEEN_LATE,
-    SIBLINGS_UNREAD,
     UNDER_REPAIR,
     UNPROVED,
     WITHOUT_INBOX,
     YOUNG,
 )
 from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
 from reconciler.policy.commit_query import BusinessAnswer, is_committed
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
-from reconciler.policy.inquiry.business import sibling_doubt, why_not_committed
+from reconciler.policy.inquiry.business import why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -79,7 +79,8 @@ from reconciler.policy.inquiry.delivery import (
     why_unknown,
     written_ms,
 )
-from reconciler.policy.judging.suspect import Suspect
+from reconciler.policy.judging.siblings import SiblingDoubt, delivered_sibling, doubt_of_siblings
+from reconciler.policy.judging.suspect import COMMIT_QUERY, Suspect
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.ledger import Repair
 
@@ -336,16 +337,34 @@ def _row_of_business(suspect: Suspect) -> Answer:
         if own.is_found:
             break
     else:
-        return _unknown(NO_KEY_COPY(), Undecided.WITNESS)
+        return _without_half(suspect)
     if suspect.business is None:
         return Question.COMMIT_QUERY
     if is_committed(suspect.business):
-        # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
-        doubt = sibling_doubt(suspect.siblings, may_be_unread=not suspect.plan.reads_halves)
-        if doubt is None:
-            return None
-        return _unknown(doubt, Undecided.WITNESS if doubt.code is SIBLINGS_UNREAD else Undecided.SET_UP)
+        doubt = doubt_of_siblings(suspect)
+        return _doubted(doubt) if isinstance(doubt, SiblingDoubt) else doubt
     return _not_committed(suspect.business, suspect.plan)
+
+
+def _doubted(doubt: SiblingDoubt) -> Judgement:
+    return _unknown(doubt.reason, doubt.by, wait_seconds=doubt.wait_seconds)
+
+
+def _without_half(suspect: Suspect) -> Judgement:
+    """Only a half tells the key of the business: once brokers have deleted it, nothing is ever known of its message
+    any more. What was UNKNOWN until then, or is older than what brokers surely keep, is for a person."""
+    if (delivered := delivered_sibling(suspect)) is not None:
+        return _doubted(delivered)
+    reason, known = NO_KEY_COPY(), suspect.known
+    had_half = known is not None and COMMIT_QUERY in known.evidence
+    is_young = suspect.now_ms is None or suspect.is_kept_since(suspect.first_seen_ms, now_ms=suspect.now_ms)
+    if known is None or (is_young and not had_half):
+        return _unknown(reason, Undecided.WITNESS)
+    return _given_up(known.verdict, reason_in(known.evidence) if had_half else reason)
+
+
+def _given_up(verdict: Verdict, why: Fact) -> Judgement:
+    return Judgement(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(verdict), why=why))
 
 
 def _not_committed(business: BusinessAnswer, plan: SubscriptionPlan) -> Judgement:
@@ -483,7 +502,7 @@ def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement |
         why = SEEN_LATE()
     else:
         return answer
-    return Judgement(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(answer.verdict), why=why))
+    return _given_up(answer.verdict, why)
 
 
 def _no_later_ms(suspect: Suspect, written_at_ms: int) -> int:

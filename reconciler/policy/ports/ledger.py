@@ -416,6 +416,10 @@ class KnownBrokers(Protocol):
         ...
 
 
+#: A half without a unique key that could be followed is noted by its place, behind this word.
+NAMED_BY_PLACE = "half-at-"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedHalf:
     """A half of a topic whose commits a query proves: a row of reconciler_half."""

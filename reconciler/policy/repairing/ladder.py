@@ -202,11 +202,11 @@ def _open(case: RepairCase) -> Question | RepairStep:
     if case.spared and not case.rung.is_per_group:
         return _climb(case, WOULD_REACH(rung=str(case.repair.rung), groups=case.spared))
     answer = _end(case) if case.rung.needs_half else _send_again(case)
-    if not by_query:
-        return answer
     repair = case.repair
     doubt = case.given_perhaps(repair.created_at_ms, now_ms=case.now_ms, sent_ms=repair.sent_at_ms)
-    return _proved_by_row(case, answer) if doubt is None else _failed(case, doubt)
+    if doubt is not None:
+        return _failed(case, doubt)
+    return _proved_by_row(case, answer) if by_query else answer
 
 
 def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:

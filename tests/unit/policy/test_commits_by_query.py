@@ -151,7 +151,8 @@ def test_a_row_that_may_be_of_another_message_of_its_key_and_tag_proves_no_loss(
     for one in tries:
         world.announce(one)
     world.rounds(world.process(), 30)
-    assert [(world.verdict(one), reason(world, one)) for one in tries] == [("UNKNOWN", "reason.siblings")] * 2
+    told = ("UNKNOWN", "reason.no-sibling-delivered")
+    assert [(world.verdict(one), reason(world, one)) for one in tries] == [told] * 2
     assert (world.repair(tries[0]), world.repair(tries[1]), sent(world)) == (None, None, 0)
 
 
@@ -172,7 +173,7 @@ def test_the_row_is_taken_for_that_of_a_message_that_was_seen_delivered(world: W
     assert world.verdict(second) in ("LAGGING", "UNKNOWN")
     world.announce(first)
     world.rounds(world.process(), 30)
-    assert (world.verdict(first), reason(world, first)) == ("UNKNOWN", "reason.siblings")
+    assert (world.verdict(first), reason(world, first)) == ("UNKNOWN", "reason.sibling-delivered")
 
 
 def test_a_ledger_that_cannot_keep_halves_proves_no_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

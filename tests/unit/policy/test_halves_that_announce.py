@@ -104,7 +104,7 @@ def test_a_half_that_nobody_has_read_yet_may_be_whose_row_it_is(world: World) ->
     world.behind_consumers.unread = None
     world.behind_consumers.on_read = lambda: world.ledger.halves.note("test", "ORDERS", [of_second])
     world.rounds(process, 40, consume=False)
-    assert (row(world, first)[1], reason(world, first)) == ("UNKNOWN", "reason.siblings")
+    assert (row(world, first)[1], reason(world, first)) == ("UNKNOWN", "reason.no-sibling-delivered")
 
 
 @pytest.mark.parametrize("answer", [answer for answer, _ in UNPROVED])

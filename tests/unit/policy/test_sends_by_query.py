@@ -10,7 +10,7 @@ from reconciler.contract.answers import HALVES_LEFT
 from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE
 from reconciler.contract.stored_facts import reason_in
-from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Undecided
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
@@ -123,6 +123,57 @@ def test_a_half_that_outlived_its_delivered_copy_is_never_sent_without_an_inbox(
     assert reason_in(row.evidence).code.name == "reason.copy-may-be-gone"
     assert undecided_by(row.evidence)[0] is Undecided.CONTRADICTION
     assert len(world.deliveries) == 1
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_by_an_announcement_alone_a_half_that_outlived_its_copy_is_not_sent_without_an_inbox(parks: bool) -> None:
+    """Neither by END nor anew: END on an older half copy has delivered it days ago."""
+    world = World(trust_announcements=True)
+    world.inbox.configured = False
+    first = world.broker.send_half(key(1))
+    again = world.broker.put_back(first)
+    world.broker.commit(first)
+    world.consume(effects=False)
+    world.clock.advance(DAYS_3)
+    deleted_but(world, again, parks=parks)
+    world.announce(key(1))
+    world.rounds(world.process(), 60)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert (row.verdict, reason_in(row.evidence).code.name) == ("UNKNOWN", "reason.copy-may-be-gone")
+    assert (sent(world), world.deliveries) == ([], [("billing", key(1))])
+
+
+@pytest.mark.parametrize("parks", [False, True])
+def test_what_may_have_been_delivered_is_given_up_when_its_half_is_deleted_too(world: World, parks: bool) -> None:
+    """So a person can dismiss it: without a half it stays unknown for ever."""
+    without_inbox(world)
+    first = world.broker.send_half(key(1))
+    world.queries.answers[key(1)] = COMMITTED
+    again = world.broker.put_back(first)
+    world.clock.advance(DAYS_3)
+    deleted_but(world, again, parks=parks)
+    world.announce(key(1))
+    process = world.process()
+    world.rounds(process, 20)
+    assert world.verdict(key(1)) == "UNKNOWN"
+    world.broker.halves.clear()
+    world.broker.parked.clear()
+    world.rounds(process, 20)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert (row.verdict, row.state) == ("QUARANTINED", CandidateState.QUARANTINED)
+    assert "one may have been delivered and deleted by age" in str(row.evidence["reason"])
+
+
+def test_a_key_that_no_half_was_ever_seen_of_is_given_up_once_brokers_may_have_deleted_it(world: World) -> None:
+    world.announce(key(1))
+    process = world.process()
+    world.rounds(process, 20)
+    assert world.verdict(key(1)) == "UNKNOWN", "its broker may be the one that nobody knows of yet"
+    world.clock.advance(19 * 3_600)
+    world.rounds(process, 20)
+    assert world.verdict(key(1)) == "QUARANTINED"
 
 
 def send_once(world: World) -> None:

@@ -1,0 +1,89 @@
+"""A row of the business says that a key was committed, and several halves have that key and tag: tries of one order.
+
+Which of them the row is of nobody can tell. Where one was delivered, nothing is known to be missing. Where none was,
+the consumers miss one of them, and a person has to hear of it: once brokers have had the time to ask about them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.contract.facts import Fact
+from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLINGS, SIBLINGS_UNREAD
+from reconciler.contract.stored_facts import reason_in
+from reconciler.contract.verdicts import Undecided
+from reconciler.policy.inquiry.business import SIBLINGS_NAMED_MAX, sibling_doubt
+from reconciler.policy.inquiry.case_file import Question
+from reconciler.policy.inquiry.delivery import copies_unknown
+from reconciler.policy.judging.suspect import Suspect
+
+#: Wait before the next look at a half of which another one was delivered: nothing but a copy of its own changes it.
+SIBLING_DELIVERED_WAIT_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiblingDoubt:
+    """Why a committed row proves no loss of this half."""
+
+    reason: Fact
+    #: None: time alone decides it.
+    by: Undecided | None
+    wait_seconds: float | None = None
+
+
+def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
+    """None: the row is of this half, since there is no other."""
+    # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
+    doubt = sibling_doubt(suspect.siblings, may_be_unread=not suspect.plan.reads_halves)
+    if doubt is None:
+        return None
+    if doubt.code is not SIBLINGS:
+        return SiblingDoubt(reason=doubt, by=Undecided.WITNESS if doubt.code is SIBLINGS_UNREAD else Undecided.SET_UP)
+    if (seen := delivered_sibling(suspect)) is not None:
+        return seen
+    newest_ms = suspect.siblings.newest_ms if suspect.siblings is not None else 0
+    if (young_seconds := _age_left(suspect, newest_ms, suspect.plan.grace_period_seconds)) > 0:
+        return SiblingDoubt(reason=doubt, by=None, wait_seconds=young_seconds)  # brokers are not asked about it yet
+    followed = suspect.followed_siblings
+    if followed and suspect.sibling_copies is None:
+        return Question.SIBLING_COPIES
+    copies = suspect.sibling_copies
+    if copies is not None and copies.is_found:
+        return _delivered(SIBLING_DELIVERED(unique_key=copies.records[0].unique_key))
+    if copies is not None and copies.is_unknown:
+        return SiblingDoubt(reason=copies_unknown(copies), by=Undecided.WITNESS)
+    siblings = suspect.siblings
+    if siblings is None or len(followed) < len(siblings.unique_keys):
+        return SiblingDoubt(reason=doubt, by=Undecided.SET_UP)
+    left_seconds = _seconds_left(suspect, newest_ms)
+    if isinstance(left_seconds, Question):
+        return left_seconds
+    if left_seconds > 0:
+        return SiblingDoubt(reason=doubt, by=None, wait_seconds=left_seconds)
+    reason = NO_SIBLING_DELIVERED(number=len(followed), unique_keys=followed[:SIBLINGS_NAMED_MAX])
+    return SiblingDoubt(reason=reason, by=Undecided.CONTRADICTION)
+
+
+def delivered_sibling(suspect: Suspect) -> SiblingDoubt | None:
+    """Another half of the key was seen delivered at an earlier look: its copy may have been deleted by age since."""
+    before = reason_in(suspect.known.evidence) if suspect.known is not None else None
+    return _delivered(before) if before is not None and before.code is SIBLING_DELIVERED else None
+
+
+def _delivered(reason: Fact) -> SiblingDoubt:
+    return SiblingDoubt(reason=reason, by=Undecided.SET_UP, wait_seconds=SIBLING_DELIVERED_WAIT_SECONDS)
+
+
+def _age_left(suspect: Suspect, newest_ms: int, wanted_seconds: float) -> float:
+    """Until the youngest of the others is so old. A person who asks does not wait."""
+    return 0.0 if suspect.now_ms is None else wanted_seconds - (suspect.now_ms - newest_ms) / 1000
+
+
+def _seconds_left(suspect: Suspect, newest_ms: int) -> float | Question:
+    """How long brokers may still ask about this half, or about the youngest of the others, and deliver it."""
+    check_back = suspect.check_back
+    if check_back is None:
+        is_asked_about = suspect.own_halves is not None and suspect.own_halves.is_found
+        return Question.CHECK_BACK if is_asked_about else 0.0
+    own_seconds = check_back.wait_seconds - check_back.age_seconds
+    return max(own_seconds, _age_left(suspect, newest_ms, check_back.wait_seconds))
