@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -41,10 +42,9 @@ def compiled(jars: Path, source: Path, version: str) -> Path:
     return folder
 
 
-def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: Path) -> list[Event]:
-    """Runs a scenario to its end and returns the events it printed; fails with its output otherwise."""
-    jars = client_jars(version)
-    command = [
+def command_of(source: Path, jars: Sequence[Path], *, version: str, folder: Path) -> list[str]:
+    """How to start a program of the source; the client's jars are the first ones."""
+    return [
         "java",
         "-Xmx256m",
         "-XX:+UseSerialGC",
@@ -52,8 +52,15 @@ def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: P
         f"-Duser.home={folder}",  # logs and offsets of the client go there
         "-Drocketmq.client.rebalance.waitInterval=1000",
         "-cp",
-        os.pathsep.join([str(compiled(jars, SOURCE, version)), f"{jars}/*"]),
-        "StockClient",
+        os.pathsep.join([str(compiled(jars[0], source, version)), *(f"{one}/*" for one in jars)]),
+        source.stem,
+    ]
+
+
+def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: Path) -> list[Event]:
+    """Runs a scenario to its end and returns the events it printed; fails with its output otherwise."""
+    command = [
+        *command_of(SOURCE, [client_jars(version)], version=version, folder=folder),
         scenario,
         name_servers,
         topic,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from reconciler.sql import schema
 from tests.acceptance.deployment import Service
 from tests.brokers.addresses import REAL, Address, address_of
@@ -77,3 +82,35 @@ grace_period_seconds = 2.0
 """)
     schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
     return file
+
+
+class Shop:
+    """A group that bills each message that it is given, and halves of producers that are gone or not."""
+
+    def __init__(self, instance: ClientInstance, topic: str, folder: Path) -> None:
+        self.billed: Counter[str] = Counter()
+        self.keys: dict[str, str] = {}
+        self.topic, self.group, self.folder = topic, f"producer_{topic}", folder
+        self._instance = instance
+        self.consumer = PushConsumer(f"group_{topic}", instance=instance).subscribe(topic, "*")
+
+    def bill(self, messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        self.billed.update(one.properties["KEYS"] for one in messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def half(self, order: str) -> None:
+        """Of a producer that no broker knows: its END never comes."""
+        message = Message(topic=self.topic, body=order.encode(), keys=(order,))
+        sent = self._instance.sender(self.group).send(message, is_half=True, timeout_seconds=30)
+        self.keys[sent.unique_key] = order
+
+    def repairs(self) -> dict[str, tuple[str, int]]:
+        """Order -> state and attempts."""
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT unique_key, state, attempts FROM reconciler_repair").fetchall()
+        return {self.keys[key]: (state, attempts) for key, state, attempts in rows}
+
+    def verdicts(self) -> dict[str, str]:
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT unique_key, verdict FROM reconciler_candidate").fetchall()
+        return {self.keys[key]: verdict for key, verdict in rows}

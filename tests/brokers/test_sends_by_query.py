@@ -3,16 +3,11 @@ broker's own question alone. Nothing before a person stands by the query."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
 from reconciler.rocketmq.producer.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
@@ -23,7 +18,7 @@ from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import Service
 from tests.brokers.addresses import Address
-from tests.brokers.query_shop import make_orders, settings
+from tests.brokers.query_shop import Shop, make_orders, settings
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
@@ -43,38 +38,6 @@ class Answers(TransactionListener):
     def check_local_transaction(self, message: ReceivedMessage) -> State:
         del message
         return State.COMMIT
-
-
-class Shop:
-    """A group that bills each message that it is given, and halves of producers that are gone or not."""
-
-    def __init__(self, instance: ClientInstance, topic: str, folder: Path) -> None:
-        self.billed: Counter[str] = Counter()
-        self.keys: dict[str, str] = {}
-        self.topic, self.group, self.folder = topic, f"producer_{topic}", folder
-        self._instance = instance
-        self.consumer = PushConsumer(f"group_{topic}", instance=instance).subscribe(topic, "*")
-
-    def bill(self, messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        self.billed.update(one.properties["KEYS"] for one in messages)
-        return ConsumeStatus.CONSUME_SUCCESS
-
-    def half(self, order: str) -> None:
-        """Of a producer that no broker knows: its END never comes."""
-        message = Message(topic=self.topic, body=order.encode(), keys=(order,))
-        sent = self._instance.sender(self.group).send(message, is_half=True, timeout_seconds=30)
-        self.keys[sent.unique_key] = order
-
-    def repairs(self) -> dict[str, tuple[str, int]]:
-        """Order -> state and attempts."""
-        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
-            rows = ledger.execute("SELECT unique_key, state, attempts FROM reconciler_repair").fetchall()
-        return {self.keys[key]: (state, attempts) for key, state, attempts in rows}
-
-    def verdicts(self) -> dict[str, str]:
-        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
-            rows = ledger.execute("SELECT unique_key, verdict FROM reconciler_candidate").fetchall()
-        return {self.keys[key]: verdict for key, verdict in rows}
 
 
 @pytest.mark.set_up("commit queries in place of an outbox, and half messages as announcements")

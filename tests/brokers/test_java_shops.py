@@ -1,0 +1,244 @@
+"""Shops of stock Java clients: of 400 transactions the scan names those that are stuck, and each
+committed message has one bill, those of producers that died by us, those of living ones by their broker's question."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.command import reconciler
+from tests.acceptance.deployment import Service
+from tests.brokers import java_client
+from tests.brokers.jars import client_jars, jdbc_jars
+from tests.brokers.query_shop import make_orders, settings
+from tests.chaos.proxy import Proxy
+from tests.polling import eventually
+from tests.services.fixtures import ClusterFactory
+from tests.services.redis_server import RedisServer
+from tests.services.requirements import downloaded
+from tests.services.rocketmq import RocketMQCluster, marks
+from tests.services.topics import create_topic, topic_name
+
+pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
+
+#: Release of the broker -> release of its clients.
+CLIENTS = {"4.9.7": "4.9.7"}
+#: So many questions that nothing is given up while a test is under way.
+ASKS_ON = "1000"
+SECONDS = 150
+
+#: Name of a try, its order, what becomes of it (Shop.java).
+Try = tuple[str, str, str]
+
+
+def tries(kind: str, how: str, count: int) -> list[Try]:
+    return [(f"{kind}-{number}", f"{kind}-{number}", how) for number in range(count)]
+
+
+def first_tries(numbers: Iterable[int]) -> list[Try]:
+    return [(f"first-{number}", f"twice-{number}", "abandoned") for number in numbers]
+
+
+def second_tries(numbers: Iterable[int]) -> list[Try]:
+    return [(f"second-{number}", f"twice-{number}", "paid") for number in numbers]
+
+
+def names(some: Iterable[Try]) -> set[str]:
+    return {name for name, _, _ in some}
+
+
+PAID, CANCELLED, FAILED = tries("paid", "paid", 320), tries("cancelled", "cancelled", 10), tries("failed", "failed", 10)
+#: Their ENDs are lost on their way, or their process is killed before it sends them.
+CUT_OFF, KILLED = tries("cut", "paid", 20), tries("dies", "dies", 20)
+LIVING = tries("asked", "asked", 10)
+
+
+class JavaService:
+    """A process of Shop.java."""
+
+    def __init__(self, service: str, name_servers: str, topic: str, folder: Path, *, version: str) -> None:
+        jars = [downloaded(lambda: client_jars(version)), downloaded(jdbc_jars)]
+        database = folder / ("shop.db" if service == "sell" else "bills.db")
+        command = java_client.command_of(
+            java_client.SOURCE.with_name("Shop.java"), jars, version=version, folder=folder
+        )
+        self._log = folder / f"{service}-{len(list(folder.glob('*.log')))}.log"
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, service, name_servers, topic, str(database)],
+                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=folder,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(60)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def printed(self, what: str) -> list[str]:
+        """What stands behind the word; of lines that are whole."""
+        assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
+        return [line.removeprefix(f"{what} ").strip() for line in self._lines() if line.startswith(f"{what} ")]
+
+    def keys(self) -> dict[str, str]:
+        """Unique key -> name of the try, also of a process that is dead."""
+        words = [line.split() for line in self._lines() if line.startswith("half ")]
+        return {key: name for _, key, name in words}
+
+    def _lines(self) -> list[str]:
+        lines = self._log.read_text(errors="replace").splitlines(keepends=True)
+        return [line for line in lines if line.endswith("\n")]
+
+    def sell(self, some: Sequence[Try], *, until: str = "sold") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{' '.join(one)}\n" for one in some).encode())
+        self.process.stdin.flush()
+        eventually(lambda: names(some) <= set(self.printed(until)), within_seconds=SECONDS, message=f"{until}: {some}")
+
+
+class JavaShop:
+    """Stock services around one broker, which producers reach through proxies where their ENDs are to be lost."""
+
+    def __init__(self, cluster: RocketMQCluster, folder: Path, stack: ExitStack) -> None:
+        self.cluster, self.folder, self._stack = cluster, folder, stack
+        self.topic = create_topic(
+            cluster.broker().port, topic_name("java_shop"), name_server_port=cluster.name_server.port
+        )
+        self.keys: dict[str, str] = {}
+        make_orders(folder, ())
+        with closing(sqlite3.connect(folder / "bills.db")) as bills, bills:
+            bills.execute("PRAGMA journal_mode = WAL")  # who looks keeps nobody from writing
+            bills.execute("CREATE TABLE bills (name TEXT)")
+        self.biller = self.service("bill")
+
+    def service(self, kind: str, name_servers: str | None = None) -> JavaService:
+        version = CLIENTS[self.cluster.version]
+        one = JavaService(kind, name_servers or self.cluster.name_servers, self.topic, self.folder, version=version)
+        self._stack.callback(one.kill)
+        return one
+
+    def billed(self) -> Counter[str]:
+        assert self.biller.process.poll() is None
+        with closing(sqlite3.connect(self.folder / "bills.db")) as bills:
+            return Counter(name for (name,) in bills.execute("SELECT name FROM bills"))
+
+    def until_billed(self, wanted: set[str]) -> None:
+        eventually(lambda: wanted <= self.billed().keys(), within_seconds=SECONDS, message="bills")
+
+    def ends_on_their_way_are_lost(self) -> None:
+        """The first producer: of all its last orders no END arrives, nor an answer to a question, and it is killed."""
+        broker = Proxy(self.cluster.broker().port)
+        ports = {self.cluster.broker().port: broker.port}
+        name_server = Proxy(self.cluster.name_server.port, addresses=ports)
+        for proxy in (broker, name_server):
+            self._stack.callback(proxy.close)
+        producer = self.service("sell", f"127.0.0.1:{name_server.port}")
+        producer.sell([*first_tries(range(5)), *CANCELLED, *FAILED])
+        producer.sell([*PAID, *second_tries(range(5))])
+        self.until_billed(names(PAID) | names(second_tries(range(5))))
+        broker.lose_end = 1.0
+        producer.sell(CUT_OFF)
+        self.keys |= producer.keys()
+        eventually(
+            lambda: names(CUT_OFF) <= {self.keys.get(key, "") for key in broker.lost_ends}, within_seconds=SECONDS
+        )
+        producer.kill()
+
+    def a_process_dies_before_it_sends_them(self) -> None:
+        producer = self.service("sell")
+        producer.sell(first_tries(range(5, 10)))
+        producer.sell(second_tries(range(5, 10)))
+        producer.sell(KILLED, until="committed")
+        producer.kill()
+        self.keys |= producer.keys()
+
+    def stuck(self) -> dict[str, set[str]]:
+        """State -> tries, as `scan` has them."""
+        arguments = ("--name-servers", self.cluster.name_servers, "--topic", self.topic, "--output", "json")
+        ended = reconciler("scan", *arguments, "--older-than", "0")
+        assert ended.exit_code in (0, 1), ended.stdout + ended.stderr
+        found: dict[str, set[str]] = {}
+        for half in ended.document["halves"]:
+            found.setdefault(half["state"], set()).add(self.keys[half["unique_key"]])
+        return found
+
+    def repairs(self) -> dict[str, tuple[str, int]]:
+        """Try -> state and attempts."""
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT unique_key, state, attempts FROM reconciler_repair").fetchall()
+        return {self.keys[key]: (state, attempts) for key, state, attempts in rows}
+
+    def verdicts(self) -> dict[str, set[str]]:
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as ledger:
+            rows = ledger.execute("SELECT unique_key, verdict FROM reconciler_candidate").fetchall()
+        found: dict[str, set[str]] = {}
+        for key, verdict in rows:
+            found.setdefault(verdict, set()).add(self.keys[key])
+        return found
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("version", [pytest.param(version, marks=marks(version)) for version in CLIENTS])
+def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
+    version: str,
+    new_rocketmq_cluster: ClusterFactory,
+    redis_server: RedisServer,
+    tmp_path: Path,
+    stack: ExitStack,
+    services: list[Service],
+) -> None:
+    properties = {"transactionCheckMax": ASKS_ON, "transactionTimeOut": "4000"}
+    shop = JavaShop(new_rocketmq_cluster(version, properties=properties), tmp_path, stack)
+    shop.ends_on_their_way_are_lost()
+    given_up = names(CUT_OFF) | names(first_tries(range(5)))
+    eventually(lambda: shop.stuck() == {"open": given_up}, within_seconds=SECONDS, message="stuck ones")
+    shop.cluster.broker().update_config(transactionCheckMax="1")
+    eventually(lambda: shop.stuck() == {"given-up": given_up}, within_seconds=SECONDS, message="given up")
+    shop.cluster.broker().update_config(transactionCheckMax=ASKS_ON)
+    shop.a_process_dies_before_it_sends_them()
+    stuck = {"given-up": given_up, "open": names(KILLED) | names(first_tries(range(5, 10)))}
+    eventually(lambda: shop.stuck() == stuck, within_seconds=SECONDS, message="stuck ones")
+
+    config = settings(
+        tmp_path,
+        name_servers=shop.cluster.name_servers,
+        topic=shop.topic,
+        redis_url=redis_server.url,
+        repairs=f'repairs.topics."{shop.topic}" = true',
+        of_subscription="consumers_are_idempotent = true",
+    )
+    accepted = reconciler("query", "accept", shop.topic, "--config", str(config), "--reason", "some are tried twice")
+    assert accepted.exit_code == 0, accepted.stdout
+    services.append(Service(tmp_path / "run.log", ["run", "--config", str(config)]))
+    lost = names(CUT_OFF) | names(KILLED)
+    delivered = names(PAID) | names(second_tries(range(10)))
+    shop.until_billed(delivered | lost)
+    living = shop.service("sell")
+    living.sell(LIVING)
+    shop.keys |= living.keys()
+    shop.until_billed(names(LIVING))
+
+    def is_settled() -> bool:
+        assert services[0].process.poll() is None, services[0].output[-3000:]
+        repairs, verdicts = shop.repairs(), shop.verdicts()
+        assert {one: repairs[one] for one in lost if repairs[one][0] != "DONE"} == {}
+        assert verdicts["DELIVERED"] == delivered | lost | names(LIVING), verdicts
+        assert verdicts["REJECTED"] == names(CANCELLED) | names(FAILED), verdicts
+        assert verdicts["UNKNOWN"] == names(first_tries(range(10))), verdicts
+        return True
+
+    eventually(is_settled, within_seconds=SECONDS)
+    assert shop.billed() == Counter(delivered | lost | names(LIVING)), "once each, and nothing else"
+    sent = {one: attempts for one, (_, attempts) in shop.repairs().items() if attempts}
+    assert sent == dict.fromkeys(lost, 1), "none of those that living producers answered for"
