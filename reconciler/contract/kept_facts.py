@@ -32,6 +32,7 @@ PRODUCER_CONNECTED = Code("repair.producer-connected", group=Field.NAME, broker=
 PRODUCERS_BEHIND_PROXY = Code("repair.producers-behind-proxy", topic=Field.NAME, broker=Field.NAME)
 PRODUCERS_UNKNOWN = Code("repair.producers-unknown", group=Field.NAME, broker=Field.NAME)
 ENDED_OR_ASKED = Code("repair.ended-or-asked")
+SENT_ANEW = Code("repair.sent-anew", unique_key=Field.NAME, word=Field.NAME)
 NOT_PUT_BACK = Code("repair.not-put-back", group=Field.NAME, broker=Field.NAME)
 PRODUCERS_AWAY = Code("repair.producers-away", group=Field.NAME, broker=Field.NAME)
 UNREAD_VERDICT = Code("repair.unread-verdict", group=Field.NAME, damage=Field.TEXT)

@@ -180,6 +180,12 @@ class RemotingBrokerEvidence:
         """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
         return _proving(self._lookups.committed_copies(topic, unique_key), horizon, not_before_ms)
 
+    def messages_of_key(
+        self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Asked[Lookup[StoredMessage]]:
+        """Messages that consumers get and whose KEYS have the word. ABSENT only if the horizon covers not_before_ms."""
+        return _proving(self._lookups.messages_of_key(topic, key), horizon, not_before_ms)
+
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:

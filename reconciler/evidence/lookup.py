@@ -99,6 +99,15 @@ class Lookups:
 
         return self._find(topic, topic, unique_key, accepts, scans=True)
 
+    def messages_of_key(self, topic: str, key: str) -> Asked[Lookup[StoredMessage]]:
+        """Messages that consumers get and whose KEYS have the word. 3.2.6 does not index those that were committed."""
+
+        def accepts(record: MessageRecord) -> bool:
+            kinds = (TransactionType.NONE, TransactionType.COMMIT)
+            return key in record.keys and record.transaction_type in kinds
+
+        return self._find(topic, topic, key, accepts, by_unique_key=False)
+
     def view_message(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
         """All half copies of the message, oldest first, for every broker family.
 
@@ -190,12 +199,19 @@ class Lookups:
     # ----------------------------------------------------------------- asking
 
     def _find(
-        self, topic: str, stored_topic: str, key: str, accepts: Accepts, *, scans: bool = False
+        self,
+        topic: str,
+        stored_topic: str,
+        key: str,
+        accepts: Accepts,
+        *,
+        scans: bool = False,
+        by_unique_key: bool = True,
     ) -> Asked[Lookup[StoredMessage]]:
         places = self._places(topic)
         if isinstance(places, Lookup):
             return known(places)
-        asked = self._ask(places, stored_topic, key, accepts, scans=scans)
+        asked = self._ask(places, stored_topic, key, accepts, scans=scans, by_unique_key=by_unique_key)
         return lambda: merge_answers(asked())
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
@@ -213,12 +229,19 @@ class Lookups:
             return str(error)
 
     def _ask(
-        self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
+        self,
+        places: list[Whereabouts],
+        topic: str,
+        key: str,
+        accepts: Accepts,
+        *,
+        scans: bool = False,
+        by_unique_key: bool = True,
     ) -> Asked[list[BrokerAnswer]]:
         """`scans`: where an index lacks committed copies, queues are read for them."""
         if not places:
             return known([])
-        query = _query(topic, key, MAXIMUM_HITS, by_unique_key=True)
+        query = _query(topic, key, MAXIMUM_HITS, by_unique_key=by_unique_key)
         asked = [(place, self._submit(place, query)) for place in places]
         return lambda: [
             self._hear(place, answer, query, accepts, scans=scans).doubted(place.doubt) for place, answer in asked

@@ -321,6 +321,12 @@ class OpenQueries:
         values = {unique_key: query.key_type.value_of(_key_of(query, copy)) for unique_key, copy in copies.items()}
         return {unique_key: digest_of(str(value)) for unique_key, value in values.items() if value is not None}
 
+    def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
+        """As the messages have it. KEYS has no word with a blank."""
+        query = self._opened[topic][0]
+        texts = {unique_key: _key_of(query, copy) for unique_key, copy in copies.items()}
+        return {unique_key: text for unique_key, text in texts.items() if text.split() == [text]}
+
     def close(self) -> None:
         """Closes all connections."""
         for _, adapter, _ in self._opened.values():

@@ -27,6 +27,15 @@ def test_messages_are_found_by_unique_key_and_by_keys(steps: Steps) -> None:
         assert [answer.witness for answer in lookup.answers] == [steps.target.broker_name]
 
 
+def test_a_word_of_keys_finds_a_message_that_was_sent_anew(steps: Steps) -> None:
+    topic = steps.target.new_topic("word")
+    sent = steps.instance.sender(GROUP).send(Message(topic=topic, body=b"anew", keys=("order-1", "customer-9")))
+    steps.pass_index()
+    (record,) = steps.lookups.messages_of_key(topic, "order-1")().records
+    assert record.unique_key == sent.unique_key
+    assert steps.lookups.messages_of_key(topic, "order-2")().presence is Presence.ABSENT
+
+
 def test_what_is_not_there_is_absent_and_says_who_answered(steps: Steps) -> None:
     topic = steps.target.new_topic("absent")
     for lookup in (

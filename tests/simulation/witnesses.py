@@ -174,7 +174,14 @@ class SimulatedLookups(Lookups):
         self.on_look_up: Callable[[str, str], None] = lambda _topic, _key: None
 
     def _ask(
-        self, places: list[Whereabouts], topic: str, key: str, accepts: Accepts, *, scans: bool = False
+        self,
+        places: list[Whereabouts],
+        topic: str,
+        key: str,
+        accepts: Accepts,
+        *,
+        scans: bool = False,
+        by_unique_key: bool = True,
     ) -> Asked[list[BrokerAnswer]]:
         def answer() -> list[BrokerAnswer]:
             self.on_look_up(topic, key)

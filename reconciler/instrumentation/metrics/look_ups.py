@@ -59,6 +59,13 @@ class MeasuredBrokerEvidence:
             topic, "committed", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms)
         )
 
+    def messages_of_key(
+        self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Asked[Lookup[StoredMessage]]:
+        """Committed copies of other messages."""
+        ask = self._brokers.messages_of_key
+        return self._one(topic, "committed", lambda: ask(topic, key, horizon=horizon, not_before_ms=not_before_ms))
+
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:

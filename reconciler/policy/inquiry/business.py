@@ -51,6 +51,7 @@ class BusinessWitness:
         copies = {file.unique_key: copy for file in files if (copy := file.key_copy) is not None}
         read = queries.look_up(topic.topic, copies)
         digests = queries.key_digests(topic.topic, copies)
+        words = queries.key_words(topic.topic, copies)
         is_noted = halves.note(topic.environment, topic.topic, [*_noted(files, digests)])
         asked = {digests[key] for key, answer in read.items() if is_committed(answer) and key in digests}
         # Behind the row: whoever wrote it had sent its half before. Before the siblings: then all are noted.
@@ -69,7 +70,8 @@ class BusinessWitness:
                     of_other_tags=tuple(sorted({one.unique_key for one in others} - alike)),
                     unread=unread,
                 )
-            answered.append(replace(file, business=read[file.unique_key], siblings=siblings))
+            word = words.get(file.unique_key)
+            answered.append(replace(file, business=read[file.unique_key], siblings=siblings, key_word=word))
         return answered
 
     def note_delivered(self, files: Sequence[CaseFile]) -> None:

@@ -64,6 +64,7 @@ class Question(StrEnum):
     PARKED_COPIES = "parked copies"
     COMMIT_QUERY = "commit query"
     SIBLING_COPIES = "sibling copies"
+    MESSAGES_OF_KEY = "messages of key"
     PRODUCERS = "producers"
 
 
@@ -134,6 +135,10 @@ class CaseFile(ABC):
     parked: Lookup[StoredMessage] | None = None
     #: What the row of the business says, found by the key in `key_copy`.
     business: BusinessAnswer | None = None
+    #: The key as KEYS of a message may have it.
+    key_word: str | None = None
+    #: Messages that consumers get and whose KEYS have it, however they were sent.
+    of_key: Lookup[StoredMessage] | None = None
     #: Messages that the row may be of as well.
     siblings: Siblings | None = None
     #: Copies of any of these that consumers get.

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from reconciler.contract.answers import MISSING
 from reconciler.contract.tables import EVERY_GROUP, is_former_name_of_another
-from reconciler.policy.evidence import InboxRow, Lookup, QueuePosition, StoredMessage
+from reconciler.policy.evidence import InboxRow, Lookup, Presence, QueuePosition, StoredMessage
 from reconciler.policy.inquiry.business import BusinessWitness
 from reconciler.policy.inquiry.case_file import CaseFile, F, HalfAge, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports.asked import Asked, heard
+from reconciler.policy.ports.asked import Asked, heard, known
 from reconciler.policy.ports.evidence import (
     BrokerEvidence,
     CommitQueries,
@@ -240,6 +240,13 @@ class Witnesses:
             case Question.PARKED_COPIES:
                 parked = self._brokers.parked_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
                 return partial(_with_copies, question, file, parked)
+            case Question.MESSAGES_OF_KEY if file.key_word is not None:
+                named = self._brokers.messages_of_key(
+                    topic, file.key_word, horizon=horizon, not_before_ms=not_before_ms
+                )
+                return partial(_with_copies, question, file, named)
+            case Question.MESSAGES_OF_KEY:
+                return partial(_with_copies, question, file, known(Lookup(presence=Presence.ABSENT)))
             case Question.SIBLING_COPIES:
                 of_siblings = [
                     self._brokers.committed_copies(topic, one, horizon=horizon, not_before_ms=not_before_ms)
@@ -297,6 +304,8 @@ def _with_copies(
             return replace(file, copies_again=found), (found,)
         case Question.HALF_COPIES:
             return replace(file, halves=found), (found,)
+        case Question.MESSAGES_OF_KEY:
+            return replace(file, of_key=found), (found,)
         case _:
             return replace(file, parked=found), (found,)
 

@@ -117,6 +117,12 @@ class BrokerEvidence(Protocol):
         """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
         ...
 
+    def messages_of_key(
+        self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Asked[Lookup[StoredMessage]]:
+        """Messages that consumers get and whose KEYS have the word. ABSENT only if the horizon covers not_before_ms."""
+        ...
+
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:
@@ -159,6 +165,10 @@ class CommitQueries(Protocol):
 
     def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
         """For each unique key whose copy gives a business key, the digest of that. No database is asked."""
+        ...
+
+    def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
+        """For each unique key whose copy gives a business key that KEYS may have, that word. No database is asked."""
         ...
 
     def why_not_accepted(self, topic: str) -> Fact | None:

@@ -20,6 +20,7 @@ from reconciler.contract.kept_facts import (
 )
 from reconciler.contract.reasons import SIBLINGS, SIBLINGS_OF_OTHER_TAGS
 from reconciler.policy.commit_query import is_committed
+from reconciler.policy.evidence import Lookup, StoredMessage
 from reconciler.policy.inquiry.business import other_tags_doubt, sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
@@ -41,6 +42,12 @@ def proved_by_row(case: RepairCase, answer: RepairStep) -> Question | RepairStep
     if (doubt := doubt or other_tags_doubt(case.siblings)) is not None:
         return stay(case, doubt, _pause_seconds(case, doubt))
     return _unanswered(case, replace(answer, commit=case.topic.evidence.commit_by_row(answer.subject)))
+
+
+def sent_anew(of_key: Lookup[StoredMessage], case: RepairCase, message: StoredMessage) -> Lookup[StoredMessage]:
+    """Messages of the same key and tag that consumers get under another unique key, such as one that the service has
+    sent anew: the row of the business is as much theirs."""
+    return of_key.only(lambda one: one.unique_key != case.unique_key and one.tag == message.tag)
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:

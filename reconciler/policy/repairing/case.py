@@ -127,14 +127,14 @@ class RepairCase(CaseFile):
 
     def is_asked_of_now(self, question: Question) -> bool:
         """What came while rows, half queues and producers were asked counts before a send."""
-        return question is Question.COPIES_AGAIN
+        return question in (Question.COPIES_AGAIN, Question.MESSAGES_OF_KEY)
 
     def before_a_send(self, repair: Repair) -> RepairCase:
         """The file of a repair that is SENDING now: what brokers answered may change by the send and is asked again."""
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
         return replace(
             self, repair=repair, copies=None, copies_again=None, halves=None, parked=None, business=None, siblings=None,
-            producers=None, of_group=of_group,
+            of_key=None, producers=None, of_group=of_group,
         )  # fmt: skip
 
     @cached_property

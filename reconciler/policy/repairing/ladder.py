@@ -31,6 +31,7 @@ from reconciler.contract.kept_facts import (
     POSITIONS,
     RUNG_TAKEN_OUT,
     SECOND_EFFECT,
+    SENT_ANEW,
     SENT_LATE,
     TAKEN_BY_NOBODY,
     TOO_OFTEN,
@@ -56,7 +57,7 @@ from reconciler.policy.inquiry.delivery import (
     newest_per_broker,
 )
 from reconciler.policy.ports.ledger import Repair
-from reconciler.policy.repairing.by_row import proved_by_row
+from reconciler.policy.repairing.by_row import proved_by_row, sent_anew
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
     DAMAGED_SECONDS_MAX,
@@ -229,7 +230,15 @@ def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | Repai
     """Rows, half queues and producers took their time: a producer that has answered and left meanwhile left a copy."""
     if (again := case.copies_again) is None:
         return Question.COPIES_AGAIN
-    return send if again.is_absent else _wait(case, copies_unknown(again) if again.is_unknown else _COPY_THERE)
+    if again.is_found:
+        return _wait(case, _COPY_THERE)
+    if case.of_key is None:
+        return Question.MESSAGES_OF_KEY
+    others = sent_anew(case.of_key, case, send.subject)
+    if others.is_found:
+        return _failed(case, SENT_ANEW(unique_key=others.records[-1].unique_key, word=case.key_word or ""))
+    unknown = [lookup for lookup in (again, others) if lookup.is_unknown]
+    return _wait(case, copies_unknown(unknown[0])) if unknown else send
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:

@@ -232,6 +232,13 @@ class FakeBroker:
         answer = self._answer("copies", unique_key, found, not_before_ms, horizon)
         return known(answer)
 
+    def messages_of_key(
+        self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Asked[Lookup[StoredMessage]]:
+        """Copies under the real topic whose KEYS have the word."""
+        found = [c for c in self.copies if c.topic == topic and key in c.properties.get("KEYS", "").split()]
+        return known(self._answer("messages of key", key, found, not_before_ms, horizon))
+
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:

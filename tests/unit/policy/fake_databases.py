@@ -71,6 +71,12 @@ class FakeQueries:
         keys = {unique_key: self.keys.get(unique_key, unique_key) for unique_key in copies}
         return {unique_key: digest_of(key) for unique_key, key in keys.items() if key is not None}
 
+    def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
+        """The keys themselves."""
+        del topic
+        keys = {unique_key: self.keys.get(unique_key, unique_key) for unique_key in copies}
+        return {unique_key: key for unique_key, key in keys.items() if key is not None}
+
 
 class FakeReading:
     """HalfReading of a broker's halves: they are noted under the keys that the query has now."""

@@ -458,6 +458,36 @@ def test_an_index_that_fell_behind_while_half_queues_were_read_hides_no_copy(wor
     assert (sent(world), why(world, one)) == ([], "reason.copies-unknown")
 
 
+def sent_anew(world: World, *, keys: str, tag: str = "paid") -> None:
+    """By the service itself, without a half: another unique key, the business's own in KEYS."""
+    half = world.broker.send_half(key(7), tag=tag)
+    world.broker.halves.remove(half)
+    world.broker.commit(replace(half, properties={**half.properties, "KEYS": keys}))
+
+
+def test_a_message_that_its_service_sent_anew_is_not_sent_again(world: World) -> None:
+    one = lost(world)
+    sent_anew(world, keys=f"other {one}")
+    world.rounds(world.process(), 40)
+    assert (sent(world), why(world, one)) == ([], "repair.sent-anew")
+    assert (the_repair(world, one).state, world.verdict(one)) == (RepairState.FAILED, "QUARANTINED")
+
+
+@pytest.mark.parametrize(("keys", "tag"), [("another-order", "paid"), (key(1), "shipped")])
+def test_a_message_of_another_key_or_tag_is_not_that_message_sent_anew(world: World, keys: str, tag: str) -> None:
+    one = lost(world)
+    sent_anew(world, keys=keys, tag=tag)
+    world.rounds(world.process(), 40)
+    assert sent(world) == [one]
+
+
+def test_an_index_that_does_not_say_what_was_sent_anew_keeps_it_from_being_sent(world: World) -> None:
+    world.broker.unknown = {"messages of key"}
+    one = lost(world)
+    world.rounds(world.process(), 40)
+    assert (sent(world), why(world, one)) == ([], "reason.copies-unknown")
+
+
 def test_of_two_tries_whose_repairs_were_open_before_they_knew_of_each_other_none_is_sent(world: World) -> None:
     """Both are claimed together; a row of the business is of one of them."""
     world.broker.producers = True
