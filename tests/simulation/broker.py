@@ -353,6 +353,13 @@ class Broker:
             self.queues[place], self.first_offsets[place] = [], 0
         return lost
 
+    def forget_halves(self, key: str) -> int:
+        """Retention has come as far as the last half of a message. Returns how many were left of it."""
+        left = [half for half in self.index.get((HALF_TOPIC, key), ()) if self.at_offset(half.physical_offset) is half]
+        for half in left:
+            self.log[half.physical_offset // RECORD_BYTES - 1] = None
+        return len(left)
+
     def expire(self, seconds: float) -> int:
         """Retention: everything stored longer ago is deleted. Returns how many records."""
         expired = 0

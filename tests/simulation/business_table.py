@@ -96,6 +96,6 @@ class QueriesSeen(OpenQueries):
     """The product's queries of one process."""
 
     def __init__(self, world: HalvesWorld, process: Process) -> None:
-        self.why_not_accepted = lambda _topic: None
+        self.why_not_accepted = world.why_not_accepted
         self._clock = process.clock
         self._opened = {TOPIC: (QUERY, _QuerySeen(world, process), Lock())}

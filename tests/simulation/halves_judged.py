@@ -18,6 +18,7 @@ from tests.simulation.business_table import CANCELLED
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import TOPIC
+from tests.simulation.sends_judged import NEVER_SECONDS, SendsJudged, unfinished, unsent
 
 if TYPE_CHECKING:
     from tests.simulation.halves_world import HalvesWorld
@@ -31,13 +32,15 @@ class HalvesJudged(Checkers):
 
     def __init__(self, world: HalvesWorld) -> None:
         super().__init__(world)
-        #: Process and order -> the primary's state when the process asked for the order last.
-        self._states: dict[tuple[Process, str], str | None] = {}
+        self.sends = SendsJudged(world, self.judgement.other)
+        #: Process and order -> the primary's state when the process asked for the order last, and when that was.
+        self._states: dict[tuple[Process, str], tuple[str | None, float]] = {}
 
     # ---- while it runs
 
     def watch(self, process: Process, ledger: LedgerSeen) -> None:
-        """Verdicts that the process writes."""
+        """Verdicts that the process writes, and its sends."""
+        self.sends.watch(process, ledger)
         record = ledger.candidates.record
 
         def watched(shard: Any, entries: Sequence[VerdictEntry], *arguments: Any, **named: Any) -> Any:
@@ -49,21 +52,39 @@ class HalvesJudged(Checkers):
 
     def asked(self, process: Process, orders: Sequence[str]) -> None:
         """A process asks for the states of orders."""
-        self._states.update({(process, order): self._world.table.state(order) for order in orders})
+        now = self._world.kernel.now
+        self._states.update({(process, order): (self._world.table.state(order), now) for order in orders})
+
+    def said(self, process: Process, order: str) -> tuple[str | None, float]:
+        """The primary's state when the process asked for the order last, and when that was."""
+        return self._states.get((process, order), (None, -NEVER_SECONDS))
 
     def committed_at(self, key: str) -> float:
         """A half announces when it is sent."""
         return self._world.sent_at.get(key, -1e9)
 
     def repaired(self, process: Process, unique_key: str, kind: str) -> None:
-        """Nothing is sent yet on the word of a query."""
-        self.judgement.other.append(f"{unique_key} was sent by {kind} of {process.name}: no row alone may bring that")
+        """END COMMIT or a republish has reached a broker."""
+        judgement = self.judgement
+        judgement.repairs += 1
+        if not self._world.plan.sends_by_query:
+            judgement.other.append(f"{unique_key} was sent by {kind} of {process.name}: no row alone may bring that")
+            return
+        if not self._world.is_committed(unique_key):
+            judgement.phantom.append(f"{unique_key} was sent by {kind}, but its business never committed")
+            return
+        self._claimed(process, unique_key, kind)
+        self._proved(process, unique_key, kind)
+        if self._had_copy(process, unique_key):
+            judgement.other.append(f"{unique_key} was sent by {kind}, but a broker had its copy")
+        self.sends.sent(process, unique_key, kind)
+
+    def copied(self, record: Any) -> None:
+        super().copied(record)
+        self.sends.copied(record)
 
     def floor_raised(self, subscription: Subscription) -> None:
         """What lies below a floor is judged at the end: whoever never read a half names no loss of it."""
-
-    def ended(self, process: Process, broker: Any, half: Any) -> None:
-        """As `repaired`."""
 
     def _judged(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
         if entry.verdict in LOSSES:
@@ -85,7 +106,7 @@ class HalvesJudged(Checkers):
         row = world.candidate(subscription.group, key)
         if row is not None and row.loss_verdict is not None and subscription.group not in world.inboxes.unknown:
             return  # until its effect is there it stays what it was
-        state = self._states.get((process, world.orders[key].keys[0]))
+        state, _ = self.said(process, world.orders[key].keys[0])
         if state in (None, CANCELLED):
             self.judgement.other.append(f"{said}, but the primary said {state} when it was asked")
         if self._had_copy(process, key):
@@ -132,7 +153,7 @@ def untold(world: HalvesWorld, group: str, key: str) -> str:
     if world.copies[key]:
         return f"{key} was delivered, and has no effect in {group}"
     if world.is_cancelled(key) or _is_told(world, row, key):
-        return ""
+        return unsent(world, key) if world.plan.sends_by_query else ""
     said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
     return f"{key} has no effect in {group}; the ledger says {said}"
 
@@ -167,7 +188,7 @@ def unrest_of_halves(world: HalvesWorld) -> str:
                     return f"{key} is {row.verdict} in {group}: {row.evidence.get('reason')}"
     if world.has_open_outage():
         return "an outage is open"
-    return _still_pending(world)
+    return unfinished(world) or _still_pending(world)
 
 
 def _still_pending(world: HalvesWorld) -> str:

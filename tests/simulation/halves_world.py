@@ -7,6 +7,7 @@ topics, notes in the ledger and asks of tables is its own; only the wires are si
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,19 +16,23 @@ from checkback_consumers.handler import KeyRecorder
 from checkback_producers.ports import Outcome
 from reconciler.announcing.port import PulledBatch
 from reconciler.announcing.rules import AnnouncementRules, HalfRules
+from reconciler.contract.facts import Fact
+from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
 from reconciler.contract.keyspace import broker_of
+from reconciler.contract.verdicts import Verdict
 from reconciler.halves.announced import HalfTopicSource, StoredHalves
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.evidence import CommitQueries
+from reconciler.policy.ports.evidence import CommitQueries, HalfReading
 from reconciler.rocketmq.consumer.pulling import PullResult, PullStatus
-from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
 from reconciler.shards.sets import RedisHalfSets
 from tests.simulation.broker import Broker
 from tests.simulation.business_table import CANCELLED, PAID, QUERY, BusinessTable, QueriesSeen
+from tests.simulation.half_queues_read import HalfQueuesRead
 from tests.simulation.halves_judged import HalvesJudged, unrest_of_halves
-from tests.simulation.kernel import Process
+from tests.simulation.kernel import NEVER, Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC
 from tests.simulation.producing import ENVIRONMENT, Order
 from tests.simulation.reconciling import LedgerSeen, PulledAtOnce
@@ -126,6 +131,13 @@ class HalvesWorld(World):
         half_sets = RedisHalfSets(client, clock=process.clock)  # type: ignore[arg-type]
         return StoredHalves(HalvesSeen(self, process), RoutesSeen(self.cluster), half_sets, {TOPIC: shards})  # type: ignore[arg-type]
 
+    def queue_reading(self, process: Process) -> HalfReading | None:
+        return HalfQueuesRead(self, process)
+
+    def why_not_accepted(self, _topic: str) -> Fact | None:
+        """A person stands by the query from some moment on."""
+        return None if self.kernel.now >= self.accepted_at else QUERY_NOT_ACCEPTED(topic=TOPIC)
+
     def announcements_of(self, process: Process) -> Any:
         return HalvesSeen(self, process)
 
@@ -147,10 +159,19 @@ class HalvesWorld(World):
         self.checkers.watch(process, seen)
         return seen
 
+    def _watch(self) -> None:
+        super()._watch()
+        self.kernel.on_close = self.checkers.sends.closed
+
     # ---- processes
 
     def _start(self) -> None:
         swarm, of = self.swarm, self.swarm.of
+        self.plan = self.right_plan = replace(self.plan, sends_by_query=bool(of("sends by a query")))
+        #: Before, nothing may be sent.
+        self.accepted_at = swarm.load_seconds * self.kernel.dice.random() if of("sends by a query") else NEVER
+        #: Until when no producer runs, and what begins them then.
+        self._away_until, self._away = 0.0, list[Callable[[], None]]()
         self.table = BusinessTable(self.kernel, self._link("outbox"))
         self.table.link.trouble(of("outbox away"), of("outbox away"), of("connections break"))
         self.table.commit_reply_lost = 0.05 * of("outbox commits")
@@ -173,9 +194,55 @@ class HalvesWorld(World):
         process.on_death.append(partial(self._producer_died, process))
         return StockService(self, process)
 
+    def _again(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
+        if kind == "producer" and self.kernel.now < self._away_until:
+            self._away.append(partial(super()._again, kind, name, make))
+        else:
+            super()._again(kind, name, make)
+
+    def _all_producers_go(self) -> None:
+        """None could answer a question for a while."""
+        if self.is_healed or self.producers_stay_away:
+            return
+        seconds = 30 + 90 * self.kernel.dice.random()
+        self._away_until = self.kernel.now + seconds
+        self.kernel.after(seconds, self._producers_come)
+        for process in [one for one in self.processes if one.kind == "producer"]:
+            process.die()
+
+    def _producers_come(self) -> None:
+        self._away_until, away = 0.0, self._away
+        self._away = []
+        for begin in away:
+            begin()
+
+    def about_to_send(self) -> None:
+        """A reconciler has noted in the ledger that it sends: now and then producers come back before it does."""
+        if self._away and self.kernel.dice.random() < 0.2:
+            self.kernel.saw("producer came back between a claim and its send")
+            self._producers_come()
+
+    def _delete_halves(self) -> None:
+        """By their age, of messages that brokers have given up and kept."""
+        for broker in self.cluster.brokers.values():
+            for key in dict.fromkeys(record.unique_key for record in broker.read(DISCARD_TOPIC, 0, 0, NEVER)):
+                if self.kernel.dice.random() < 0.3 and self._is_over(key) and broker.forget_halves(key):
+                    self.kernel.saw("halves deleted behind a parked one", key[-4:])
+
+    def _is_over(self, key: str) -> bool:
+        """Its transaction was over long ago: nobody waits for the row of the half any more."""
+        rows = [self.candidate(group, key) for group in self.inboxes]
+        return self.is_committed(key) and all(row is None or row.verdict is not Verdict.REJECTED for row in rows)
+
     def _plan_accidents(self) -> None:
         """Those that no other history has."""
         kernel, random, seconds = self.kernel, self.kernel.dice.random, self.swarm.load_seconds
+        if self.swarm.of("sends by a query"):
+            longer = self.troubles.longer_seconds
+            kernel.after(seconds * random(), self._all_producers_go)
+            kernel.after(seconds + longer * random(), self._all_producers_go)
+            for _ in range(4):
+                kernel.after(seconds + (longer + 300) * random(), self._delete_halves)
         if random() < 0.5:
             kernel.after(seconds * random(), self._stop_check_service)
         for _ in range(3 if self.swarm.of("query replica") else 0):
@@ -200,6 +267,7 @@ class HalvesWorld(World):
 
     def heal(self) -> None:
         super().heal()
+        self._producers_come()
         self.table.link.heal()
         self.table.commit_reply_lost = 0.0
         self._read_primary()
@@ -236,6 +304,10 @@ class HalvesWorld(World):
         """Halves of other messages have its business key and tag."""
         order = self.orders[key]
         return len(self.tries[order.keys[0], order.tag]) > 1
+
+    def tries_of(self, order: str) -> int:
+        """Messages of an order, of any tag."""
+        return sum(len(keys) for (number, _), keys in self.tries.items() if number == order)
 
     def unrest(self) -> str:
         return unrest_of_halves(self)

@@ -45,6 +45,8 @@ class Kernel:
         #: Told when a repair of the reconciler reaches a broker: process, key, kind.
         self.on_repair: Callable[[Process, str, str], None] = lambda _process, _key, _kind: None
         self.on_end: Callable[[Process, Any, Any], None] = lambda _process, _broker, _half: None
+        #: Told when an END ROLLBACK of the reconciler does: key.
+        self.on_close: Callable[[str], None] = lambda _key: None
         #: Of all processes, the dead ones', too, until they have ended.
         self.threads: dict[greenlet, None] = {}
         self._heap: list[tuple[float, int, Any]] = []
@@ -149,6 +151,8 @@ class Process:
         self.asked_inbox_at = self.stopped_until = 0.0
         #: Whose offsets it read last: before its first look-up a round asks where its group stands; for the checkers.
         self.asked_offsets_of = ""
+        #: Broker -> since when, and when last, its looks found no producer connected; for the checkers.
+        self.saw_no_producer: dict[str, tuple[float, float]] = {}
         self.clock = MachineClock(self, skew_ms)
         self._threads: list[greenlet] = []
 

@@ -87,6 +87,8 @@ def _end_soon(wires: SimulatedLookups, request: EndRequest) -> Asked[EndAnswer]:
         if is_commit:
             process.kernel.on_repair(process, request.message_id, "end")
             process.kernel.on_end(process, broker, broker.at_offset(request.commit_log_offset))
+        else:
+            process.kernel.on_close(request.message_id)
         answer: tuple[int, str] = broker.end(
             group=request.producer_group,
             table_offset=request.tran_state_table_offset,

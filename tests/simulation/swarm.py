@@ -40,7 +40,9 @@ LEFT_OUT = {
     "inboxes kept short": ("database clocks",),
     # What was settled before its group came is announced to nobody again.
     "since moved": ("queues anew", "retention", "broker tail", "database clocks"),
-    "halves announce": tuple(sorted(FAULTS.keys() - BESIDE_HALVES - {"halves announce", *OF_HALVES})),
+    "halves announce": tuple(
+        sorted(FAULTS.keys() - BESIDE_HALVES - {"halves announce", "sends by a query", *OF_HALVES})
+    ),
 }
 
 #: Fault -> one that it cannot be without.
@@ -56,6 +58,7 @@ BROUGHT = {
     "older copies ended": "halves announce",
     "query replica": "halves announce",
     "moving group": "halves announce",
+    "sends by a query": "halves announce",
 }
 
 #: Settings that few have: half of the histories with one of them have workers of their own, too.
@@ -176,6 +179,8 @@ def draw(
         swarm.brokers = 2
     if swarm.of("pauses") or swarm.of("claims answered late"):
         swarm.reconcilers = 2
+    if swarm.of("sends by a query") and swarm.repair_order == "hand-over":
+        swarm.repair_order = "full"  # a worker is handed nothing over by a row
     swarm.clocks_differ = dice.random() < 0.5 and only is None
     swarm.workers = 4 if always & SET_UPS and seed % 2 else 1
     swarm.asks_at_once = bool(seed % 2)

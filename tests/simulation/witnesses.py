@@ -22,7 +22,14 @@ from reconciler.evidence.lookup import Lookups
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.evidence.watermark import Watermarks
-from reconciler.policy.evidence import Lookup, Presence, QueuePosition, StoredMessage, WitnessAnswer
+from reconciler.policy.evidence import (
+    Lookup,
+    Presence,
+    ProducerLook,
+    QueuePosition,
+    StoredMessage,
+    WitnessAnswer,
+)
 from reconciler.policy.ports.announcing import SeenQueues
 from reconciler.policy.ports.asked import Asked, known
 from reconciler.policy.ports.evidence import Horizon
@@ -520,3 +527,14 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_looks": Standstill(process.clock),
         }
         self.__dict__.update(fields)
+        self._process = process
+
+    def producers_of(self, half: StoredMessage) -> ProducerLook:
+        look = super().producers_of(half)
+        seen, now = self._process.saw_no_producer, self._process.kernel.now
+        if look.is_connected is False:
+            since, _ = seen.get(half.broker, (now, now))
+            seen[half.broker] = since, now
+        else:
+            seen.pop(half.broker, None)
+        return look

@@ -187,6 +187,11 @@ class World:
         del process, client
         return None
 
+    def queue_reading(self, process: Process) -> HalfReading | None:
+        """What a process reads half queues by before it sends; None: nobody does."""
+        del process
+        return None
+
     def announcements_of(self, process: Process) -> AnnouncementsSeen:
         """What a process reads announcements from."""
         return AnnouncementsSeen(self, process)
