@@ -5,6 +5,7 @@ wires.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class _QueuesSeen:
     def records(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
         broker, offset = self._broker, begin
         while offset < end:
-            read = ask(self._process, broker, lambda at=offset: broker.read(topic, 0, at, _PULLED_MAX), "PULL halves")
+            read = ask(self._process, broker, partial(broker.read, topic, 0, offset, _PULLED_MAX), "PULL halves")
             if not read:
                 raise BrokerUnavailable(f"nothing at offset {offset} of {topic}")
             yield from (record for record in read if record.queue_offset < end)

@@ -66,10 +66,10 @@ class SendsJudged:
         """A send has reached a broker, which may still refuse it."""
         world, kernel = self._world, self._world.kernel
         kernel.saw(f"{kind} by a row", key[-4:])
-        self._under_way = (key, kernel.now, kernel.events)
         if world.why_not_accepted("") is not None:
             self._tell(key, kind, "by a query that nobody stands by")
         if kernel.now - process.stopped_until > STOPPED_LATELY_SECONDS:
+            self._under_way = (key, kernel.now, kernel.events)
             self._by_its_row(process, key, kind)
             self._alone(process, key, kind)
             self._unanswered(process, key, kind)

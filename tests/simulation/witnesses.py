@@ -535,6 +535,6 @@ class SimulatedEvidence(RemotingBrokerEvidence):
         if look.is_connected is False:
             since, _ = seen.get(half.broker, (now, now))
             seen[half.broker] = since, now
-        else:
+        elif look.is_connected:
             seen.pop(half.broker, None)
         return look
