@@ -142,7 +142,8 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
     evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
     outbox = OutboxSeen(process, [] if swarm.of("no outbox known") else world.outboxes)
     inbox = InboxSeen(process, world.inboxes)
-    queries, sends_by_query = world.commit_queries(process), world.plan.sends_by_query
+    queries = world.commit_queries(process)
+    sending = queries if world.plan.sends_by_query else None
     events = Events(world, process)
     return ReconcileRound(
         [world.plan],
@@ -180,8 +181,8 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
             rules=RepairRules(enabled=world.set_ups.begins(process), **bounds_of(swarm, "repair")),
-            clock=process.clock, owner=process.name, events=events, queries=queries, halves=ledger.halves,
-            reading=world.queue_reading(process) if sends_by_query else None,
+            clock=process.clock, owner=process.name, events=events, queries=sending, halves=ledger.halves,
+            reading=world.queue_reading(process) if sending else None,
         ),
         breaker=CircuitBreaker(
             holds=ledger.holds, rules=BreakerRules(pace=swarm.pace, **bounds_of(swarm, "breaker")), owner=process.name,

@@ -159,7 +159,7 @@ def unsent(world: HalvesWorld, key: str) -> str:
 def unfinished(world: HalvesWorld) -> str:
     """A repair of a delivered message that is not at its end; empty: there is none. Of one that was cancelled a group
     without an inbox may never know that it was delivered."""
-    for (_, _, scope, key), repair in world.ledger.rows.repairs.items():
+    for (_, _, scope, key), repair in world.ledger.rows.repairs.items() if world.plan.sends_by_query else ():
         is_over = repair.state in FINISHED_REPAIRS or world.is_cancelled(key)
         if scope == EVERY_GROUP and world.copies[key] and not is_over:
             return f"the repair of {key}, which was delivered, is {repair.state}: {repair.answer}"
