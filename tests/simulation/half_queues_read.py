@@ -4,7 +4,7 @@ wires.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.errors import BrokerUnavailable
 from reconciler.halves import reading
 from reconciler.halves.reading import RemotingHalfReading
+from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.business_table import QUERY
@@ -61,7 +62,7 @@ setattr(reading, "MasterQueues", _QueuesSeen)  # noqa: B010 - mypy would not hav
 class HalfQueuesRead(RemotingHalfReading):
     """The product's reader of one process."""
 
-    def __init__(self, world: HalvesWorld, process: Process) -> None:
+    def __init__(self, world: HalvesWorld, process: Process, horizon: Callable[[str], Horizon]) -> None:
         cluster = world.cluster
         instance: Any = SimpleNamespace(
             clock=process.clock, routes=RoutesSeen(cluster), families=FamiliesSeen(cluster)
@@ -69,6 +70,7 @@ class HalfQueuesRead(RemotingHalfReading):
         super().__init__(
             instance, client=ClientSeen(process, cluster), environment=ENVIRONMENT,  # type: ignore[arg-type]
             queries={TOPIC: QUERY}, noted=world.ledger_of(process).halves, why_not=world.why_not_accepted,
+            horizon=horizon,
         )  # fmt: skip
         self._offsets = _EndsSeen(process, cluster)  # type: ignore[assignment]
         self._name = f"read-{process.name}-{world.kernel.dice.getrandbits(64):016x}"

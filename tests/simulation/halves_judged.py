@@ -86,6 +86,9 @@ class HalvesJudged(Checkers):
     def floor_raised(self, subscription: Subscription) -> None:
         """What lies below a floor is judged at the end: whoever never read a half names no loss of it."""
 
+    def ended(self, process: Process, broker: Any, half: Any) -> None:
+        """The index is proved once more behind the look for halves: a half may have been put back in between."""
+
     def _judged(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
         if entry.verdict in LOSSES:
             self._world.kernel.saw("loss proved by a row", f"{entry.unique_key[-4:]} {entry.verdict}")

@@ -24,7 +24,7 @@ from reconciler.halves.announced import HalfTopicSource, StoredHalves
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.evidence import CommitQueries, HalfReading
+from reconciler.policy.ports.evidence import CommitQueries, HalfReading, Horizon
 from reconciler.rocketmq.consumer.pulling import PullResult, PullStatus
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
 from reconciler.shards.sets import RedisHalfSets
@@ -131,8 +131,8 @@ class HalvesWorld(World):
         half_sets = RedisHalfSets(client, clock=process.clock)  # type: ignore[arg-type]
         return StoredHalves(HalvesSeen(self, process), RoutesSeen(self.cluster), half_sets, {TOPIC: shards})  # type: ignore[arg-type]
 
-    def queue_reading(self, process: Process) -> HalfReading | None:
-        return HalfQueuesRead(self, process)
+    def queue_reading(self, process: Process, horizon: Callable[[str], Horizon]) -> HalfReading | None:
+        return HalfQueuesRead(self, process, horizon)
 
     def why_not_accepted(self, _topic: str) -> Fact | None:
         """A person stands by the query from some moment on."""

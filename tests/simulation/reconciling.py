@@ -182,7 +182,7 @@ def rounds_of(world: World, process: Process) -> ReconcileRound:
             candidates=ledger.candidates, repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds,
             rules=RepairRules(enabled=world.set_ups.begins(process), **bounds_of(swarm, "repair")),
             clock=process.clock, owner=process.name, events=events, queries=sending, halves=ledger.halves,
-            reading=world.queue_reading(process) if sending else None,
+            reading=world.queue_reading(process, evidence.horizon) if sending else None,
         ),
         breaker=CircuitBreaker(
             holds=ledger.holds, rules=BreakerRules(pace=swarm.pace, **bounds_of(swarm, "breaker")), owner=process.name,

@@ -132,6 +132,9 @@ class RoutesSeen:
         self._cluster.heard_of |= self._seen
         return frozenset(self._seen)
 
+    def refresh(self, topic: str) -> None:
+        self._remember()
+
     def expect(self, topic: str, broker_names: Collection[str]) -> None:
         self._seen = {broker.name for broker in self._cluster.routed} | set(broker_names)
 
