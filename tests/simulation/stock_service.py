@@ -80,7 +80,7 @@ class StockService:
             self._world.cancel(self._number(order))
 
     def _is_paid_twice(self) -> bool:
-        """Not where the second try has a message of another tag: the first one's row would call it committed at once."""
+        """Not where the second try has a message of another tag, which the first row would call committed at once."""
         is_drawn = self._of("two tries") and self._of("sends by a query") and not self._of("several tags")
         return bool(is_drawn) and self._random() < 0.1
 
