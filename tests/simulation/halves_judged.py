@@ -185,9 +185,10 @@ def unrest_of_halves(world: HalvesWorld) -> str:
                 return why
             row = world.candidate(group, key)
             if row is not None and row.state is CandidateState.OPEN:
-                if world.copies[key]:
+                is_of_siblings = _is_of_siblings(row) and world.has_siblings(key)
+                if world.copies[key] and not (is_of_siblings and world.plan.sends_by_query):
                     return f"{key} was delivered, and is {row.verdict} in {group}"
-                if row.verdict not in LOSSES and not (_is_of_siblings(row) and world.has_siblings(key)):
+                if row.verdict not in LOSSES and not is_of_siblings:
                     return f"{key} is {row.verdict} in {group}: {row.evidence.get('reason')}"
     if world.has_open_outage():
         return "an outage is open"
