@@ -63,7 +63,7 @@ class StockService:
             self._process.spawn(lambda order=order: self._sell(order))  # type: ignore[misc]
 
     def _sell(self, order: Order) -> None:
-        """One try, or two, of which the first is given up, or both commit; some orders are cancelled later."""
+        """One try, or two, of which the first is given up; some orders are cancelled later."""
         dice = self._random
         if self._of("two tries") and dice() < 0.15:
             self._begin(order)
@@ -71,18 +71,9 @@ class StockService:
             self._world.kernel.saw("second try of an order", order.number)
             order = replace(order, rolls_back=False)
         is_committed = self._transact(order)
-        if is_committed and self._is_paid_twice():
-            self._process.sleep(20 + 60 * dice())
-            self._world.kernel.saw("committed order was tried again", order.number)
-            self._transact(order)
         if is_committed and self._of("query replica") and dice() < 0.3:
             self._process.sleep(60 * dice())
             self._world.cancel(self._number(order))
-
-    def _is_paid_twice(self) -> bool:
-        """Not where the second try has a message of another tag, which the first row would call committed at once."""
-        is_drawn = self._of("two tries") and self._of("sends by a query") and not self._of("several tags")
-        return bool(is_drawn) and self._random() < 0.1
 
     @staticmethod
     def _number(order: Order) -> str:
