@@ -55,6 +55,7 @@ from reconciler.rocketmq.wire.codes import (
     pop_retry_topics,
     retry_topic,
 )
+from reconciler.rocketmq.wire.properties import whole_number
 
 HANDED_OUT = Code("evidence.handed-out", position=Field.FACT)
 #: A group's producers and its filter are remembered for this long.
@@ -425,11 +426,10 @@ class RemotingBrokerEvidence:
 
 
 def unasked_seconds(properties: Mapping[str, str], timeout_seconds: float) -> float:
-    """How long a half with these properties is left alone before its first question."""
-    immunity = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
-    if immunity.isascii() and immunity.isdigit():
-        return max(timeout_seconds, float(immunity))
-    return timeout_seconds
+    """How long a half with these properties is left alone before its first question; brokers, too, take what is no long
+    number for none."""
+    immunity = whole_number(properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", ""))
+    return timeout_seconds if immunity is None else max(timeout_seconds, float(immunity))
 
 
 def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
-from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, RESTS
+from reconciler.contract.query_answers import KEY_NOT_ASKED, NO_ANSWER, NOT_THE_PRIMARY, RESTS
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.commit_query_examination import (
@@ -25,9 +25,17 @@ from reconciler.evidence.commit_query_examination import (
     twisted_keys,
 )
 from reconciler.evidence.commit_query_inspection import Inspection, inspect_query
-from reconciler.policy.commit_query import BusinessAnswer, CommitQuery, KeyValue, asked_apart, judge_rows, unknown
+from reconciler.policy.commit_query import (
+    BusinessAnswer,
+    CommitQuery,
+    KeyValue,
+    asked_apart,
+    in_statements,
+    judge_rows,
+    unknown,
+)
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
-from reconciler.sql.engines import driver_error, open_engine
+from reconciler.sql.engines import class_names, driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
 #: A statement has so long, and the next one begins so much later, at least.
@@ -39,6 +47,15 @@ _REST_SECONDS = 60.0
 _LOCK_SECONDS = 1.0
 #: Of one question, with those that are asked again without what spoils their rows: each takes a second.
 _STATEMENTS_MAX = 8
+#: How often in so many seconds keys are halved among which the database cannot take one: of 500 it is found so.
+_HALVINGS_MAX = 10
+_HALVINGS_SECONDS = 60.0
+#: A key that the database cannot take is left out for so long; more of them than so many are not remembered.
+_STRANGE_SECONDS = 600.0
+_STRANGE_MAX = 1_000
+#: What MySQL and MariaDB say of a text that a column's characters do not have.
+_OTHER_CHARACTERS = frozenset({1267, 1270, 1271, 1300, 1366, 3854, 3988})
+_FAILURES = (ReconcilerError, SQLAlchemyError, UnicodeError)
 #: Instructions of SQLite between two looks at the clock.
 _SQLITE_STEPS = 10_000
 
@@ -64,42 +81,73 @@ class SqlCommitQuery:
         self._database = WitnessDatabase(self._engine, sa.Table("commit_query", sa.MetaData()), clock=clock)
         self._next_at = 0.0
         self._misses = 0
+        #: When keys were halved, in monotonic seconds.
+        self._halved_at: deque[float] = deque(maxlen=_HALVINGS_MAX)
+        #: Keys that the database cannot take: why, and until when they are left out.
+        self._strange: dict[KeyValue, tuple[Fact, float]] = {}
 
     def ask(self, keys: Sequence[KeyValue]) -> dict[KeyValue, BusinessAnswer | None]:
         """What it says of up to KEYS_MAX keys. None: the primary has no row. Raises nothing.
 
-        Keys whose rows are spoilt by those of others are asked for again without these.
+        Keys that a collation may take for one another are asked for apart, and those whose rows are spoilt by others
+        once more without these. A key that the database cannot take is looked for by halves, and left out for a while.
         """
-        answers: dict[KeyValue, BusinessAnswer | None] = {}
-        left: deque[Sequence[KeyValue]] = deque([keys])
-        for _ in range(_STATEMENTS_MAX):
-            if not left:
-                break
-            said, apart = self._ask(left.popleft())
+        now = self._clock.monotonic_seconds()
+        self._strange = {key: one for key, one in self._strange.items() if now < one[1]}
+        asked = [key for key in keys if key not in self._strange]
+        answers: dict[KeyValue, BusinessAnswer | None] = {key: unknown(why) for key, (why, _) in self._strange.items()}
+        answers = {key: answers.get(key, unknown(KEY_NOT_ASKED(key=""))) for key in keys}
+        left, most = deque(in_statements(asked)), _STATEMENTS_MAX
+        misses_before, has_answered = self._misses, not left
+        while left and most > 0:
+            most -= 1
+            said, parts, is_of_keys = self._ask(left.popleft())
             answers |= said
-            left += apart
+            left += parts
+            most += len(parts) if is_of_keys else 0
+            has_answered = has_answered or not is_of_keys
+        if not has_answered:
+            self._misses = misses_before + 1
+            if self._misses >= _MISSES_MAX:
+                self._next_at = self._clock.monotonic_seconds() + _REST_SECONDS
         return answers
 
-    def _ask(self, keys: Sequence[KeyValue]) -> tuple[dict[KeyValue, BusinessAnswer | None], list[Sequence[KeyValue]]]:
-        """By one statement, and what is to be asked again."""
+    def _ask(
+        self, keys: Sequence[KeyValue]
+    ) -> tuple[dict[KeyValue, BusinessAnswer | None], list[Sequence[KeyValue]], bool]:
+        """By one statement, and what is to be asked again; whether it failed for the sake of its keys."""
         now = self._clock.monotonic_seconds()
         if self._misses >= _MISSES_MAX and now < self._next_at:
-            return dict.fromkeys(keys, unknown(RESTS(times=self._misses))), []
+            return dict.fromkeys(keys, unknown(RESTS(times=self._misses))), [], False
         try:
             with self._statement():
                 role, rows = self._database.ask(self._query.sql, keys, rows_max=self._query.rows_max)
-        except (ReconcilerError, SQLAlchemyError) as error:
-            return dict.fromkeys(keys, unknown(_no_answer(error))), []
+        except _FAILURES as error:
+            why, is_of_keys = _no_answer(error), _is_of_keys(error)
+            return dict.fromkeys(keys, unknown(why)), self._halves(keys, why) if is_of_keys else [], is_of_keys
         if role.is_primary is not True:
-            return dict.fromkeys(keys, unknown(NOT_THE_PRIMARY())), []
-        return judge_rows(self._query, set(keys), rows), asked_apart(self._query, keys, rows)
+            return dict.fromkeys(keys, unknown(NOT_THE_PRIMARY())), [], False
+        return judge_rows(self._query, set(keys), rows), asked_apart(self._query, keys, rows), False
+
+    def _halves(self, keys: Sequence[KeyValue], why: Fact) -> list[Sequence[KeyValue]]:
+        """Of keys among which the database cannot take one, so often a minute. One that stands alone is remembered."""
+        now, half = self._clock.monotonic_seconds(), len(keys) // 2
+        if not half:
+            if len(self._strange) < _STRANGE_MAX:
+                self._strange[keys[0]] = why, now + _STRANGE_SECONDS
+            return []
+        if len(self._halved_at) == _HALVINGS_MAX and now - self._halved_at[0] < _HALVINGS_SECONDS:
+            return []
+        self._halved_at.append(now)
+        return [keys[:half], keys[half:]]
 
     def inspect(self, keys: Sequence[KeyValue]) -> Inspection:
         """What speaks against trusting it, seen with some keys of halves. Raises nothing."""
+        keys = [key for key in keys if not isinstance(key, str) or key.isascii()] or keys  # any database has those
         try:
             with self._statement():
                 return inspect_query(self._engine, self._query, keys)
-        except (ReconcilerError, SQLAlchemyError) as error:
+        except _FAILURES as error:
             return Inspection(problems=(_no_answer(error),))
 
     def examine(self, keys: Sequence[KeyValue]) -> tuple[QueryFinding, ...]:
@@ -112,7 +160,7 @@ class SqlCommitQuery:
                     found += examine_query(self._engine, self._query, keys)
                 with self._statement():
                     found.append(role_finding(self._database.role(), self._database.unread()))
-            except (ReconcilerError, SQLAlchemyError) as error:
+            except _FAILURES as error:
                 found += problem_findings((_no_answer(error),))
         unfit = {one.aspect for one in found if one.fitness is Fitness.UNFIT}
         return tuple(one for one in found if one.fitness is Fitness.UNFIT or one.aspect not in unfit)
@@ -122,7 +170,7 @@ class SqlCommitQuery:
         twisted = twisted_keys(keys)
         rows: Sequence[Sequence[object]] | None = None
         if twisted:
-            with suppress(ReconcilerError, SQLAlchemyError), self._statement():
+            with suppress(*_FAILURES), self._statement():
                 _, rows = self._database.ask(self._query.sql, twisted, rows_max=self._query.rows_max)
         return collation_finding(self._query.key_type, twisted, rows)
 
@@ -137,8 +185,8 @@ class SqlCommitQuery:
         self._deadline = self._clock.monotonic_seconds() + STATEMENT_SECONDS
         try:
             yield
-        except (ReconcilerError, SQLAlchemyError):
-            self._misses += 1
+        except _FAILURES as error:
+            self._misses += 0 if _is_of_keys(error) else 1
             raise
         else:
             self._misses = 0
@@ -150,6 +198,19 @@ class SqlCommitQuery:
     def _end_sqlite_statements(self, connection: Any, _record: object) -> None:
         """There is no server that would."""
         connection.set_progress_handler(lambda: self._clock.monotonic_seconds() > self._deadline, _SQLITE_STEPS)
+
+
+def _is_of_keys(error: Exception) -> bool:
+    """Whether the database, or its driver, cannot take one of the keys: it answers, and others may be had."""
+    cause: BaseException | None = error
+    while cause is not None:
+        driver = getattr(cause, "orig", None) or cause
+        is_refused = isinstance(driver, UnicodeError) or "DataError" in class_names(driver)
+        number = next(iter(driver.args), None)
+        if is_refused or (isinstance(number, int) and number in _OTHER_CHARACTERS):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def _no_answer(error: Exception) -> Fact:

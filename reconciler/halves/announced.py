@@ -26,7 +26,7 @@ from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerE
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.business_key import business_key
 from reconciler.halves.half_topic import TOOLS_GROUP, why_unread
-from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left
+from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, digest_of_key, halves_left
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.ports.announcing import AnnouncementQueue, HalfSets
 from reconciler.policy.ports.ledger import NAMED_BY_PLACE, NotedHalf
@@ -76,10 +76,11 @@ class HalfTopicSource:
         ]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """One PULL_MESSAGE that the broker answers at once. It filters nothing: halves have tags of their messages."""
-        result = self._pulled(queue, offset, max_messages)
-        records = [record for record in result.records if self._half(record).tag == tag]
-        return self._noted(replace(result, records=records))
+        """One PULL_MESSAGE that the broker answers at once. It filters nothing: halves have tags of their messages.
+
+        Those of other shards are noted, too: below the offset of any shard all is (StoredHalves)."""
+        pulled = self._noted(self._pulled(queue, offset, max_messages))
+        return replace(pulled, messages=[half for half in pulled.messages if half.tag == tag])
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
@@ -240,7 +241,7 @@ def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
     return NotedHalf(
         unique_key=key if is_unique_key(key) else f"{NAMED_BY_PLACE}{record.physical_offset:020d}",
         broker=record.broker_name,
-        key_digest=None if value is None else digest_of(str(value)),
+        key_digest=None if value is None else digest_of_key(value),
         tag_digest=digest_of(record.tags) if record.tags else None,
         stored_at_ms=record.store_timestamp_ms,
     )

@@ -16,6 +16,7 @@ from reconciler.policy.commit_query import (
     BusinessAnswer,
     CommitQuery,
     KeyValue,
+    folded,
     is_committed,
     unknown,
     without_row,
@@ -83,7 +84,7 @@ def judge_halves(
     tries: dict[tuple[str, str], dict[Identity, HalfFate]] = {}
     for half in halves:
         copy = half.copy
-        tries.setdefault((copy.business_key, copy.tags), {})[copy.identity] = half.state
+        tries.setdefault((folded(copy.business_key), copy.tags), {})[copy.identity] = half.state
         if half.state in _ASKED:
             value = query.key_type.value_of(copy.business_key)
             if value is None:
@@ -103,7 +104,9 @@ def judge_halves(
             stored_ms = copy.born_ms if copy.is_put_back else copy.store_ms
             answer = without_row(query, stored_ms=stored_ms, now_ms=now_ms)
         elif is_committed(answer):
-            doubt = _doubt(tries[copy.business_key, copy.tags], is_delivered=delivered.get(copy.identity, False))
+            doubt = _doubt(
+                tries[folded(copy.business_key), copy.tags], is_delivered=delivered.get(copy.identity, False)
+            )
             answer = answer if doubt is None else unknown(doubt)
         answers[copy.identity] = answer
     return answers

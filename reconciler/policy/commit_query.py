@@ -39,6 +39,8 @@ COLUMNS_MAX = 2
 #: More rows of a key are an error, not an answer.
 ROWS_A_KEY_MAX = 2
 _KEY_CHARACTERS_MAX = 255
+#: What no database takes: NUL, and halves of characters, which JSON can spell.
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _INTEGER_MAX = 1 << 63
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -63,7 +65,7 @@ class KeyType(StrEnum):
         """The key that a text is; None: it is none of this type."""
         match self:
             case KeyType.TEXT:
-                return text if 0 < len(text) <= _KEY_CHARACTERS_MAX and "\0" not in text else None
+                return text if 0 < len(text) <= _KEY_CHARACTERS_MAX and _NO_TEXT.search(text) is None else None
             case KeyType.INTEGER:
                 number = int(text) if _INTEGER.fullmatch(text) else None
                 return number if number is not None and -_INTEGER_MAX <= number < _INTEGER_MAX else None
@@ -154,6 +156,34 @@ def digest_of(text: str) -> bytes:
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
+def digest_of_key(key: KeyValue) -> bytes:
+    """What the ledger keeps of a key: one digest for all that a collation may take for the same key. Then a message too
+    many is a sibling, and none too few."""
+    return digest_of(folded(key))
+
+
+def in_statements(keys: Sequence[KeyValue]) -> list[Sequence[KeyValue]]:
+    """The keys in statements of their own where a collation may take some for one another: what comes back for one
+    would hide that the other was taken for it."""
+    statements: list[dict[str, KeyValue]] = []
+    for key in keys:
+        name = folded(key)
+        free = next((one for one in statements if name not in one), None)
+        if free is None:
+            statements.append({name: key})
+        else:
+            free[name] = key
+    return [list(one.values()) for one in statements]
+
+
+def folded(key: KeyValue) -> str:
+    """The key without what collations leave out of account: case, accents, width, blanks at the ends."""
+    text = str(key).casefold()
+    if not text.isascii():
+        text = "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one)).casefold()
+    return text.strip()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitQuery:
     """The query of one topic, as it is declared."""
@@ -224,21 +254,13 @@ def asked_apart(
     if unfit is None or unfit.code not in (KEY_NOT_ASKED, ROWS_TOO_MANY):
         return []
     found = Counter(query.key_type.returned(row[0]) for row in rows)
-    strange = {_folded(key) for key in found if key is not None and key not in asked}
-    spoiling = {key for key in asked if found[key] > ROWS_A_KEY_MAX or _folded(key) in strange}
+    strange = {folded(key) for key in found if key is not None and key not in asked}
+    spoiling = {key for key in asked if found[key] > ROWS_A_KEY_MAX or folded(key) in strange}
     others = [key for key in asked if key not in spoiling]
     if spoiling:
         return [others] if others else []
     half = len(asked) // 2
     return [asked[:half], asked[half:]] if half else []
-
-
-def _folded(key: KeyValue) -> KeyValue:
-    """One for all keys that usual collations take for one another: by case, accents, width, or blanks at the end."""
-    if not isinstance(key, str):
-        return key
-    letters = unicodedata.normalize("NFKD", key.casefold())
-    return "".join(letter for letter in letters if not unicodedata.combining(letter)).rstrip()
 
 
 def _of_state(query: CommitQuery, state: object) -> BusinessAnswer:

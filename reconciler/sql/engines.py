@@ -53,6 +53,8 @@ CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS_MIN = 2
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
+#: MySQL and MariaDB: every row.
+_SELECT_LIMIT_NONE = 2**64 - 1
 #: More of a driver's words is not repeated.
 DRIVER_WORDS_CHARACTERS_MAX = 300
 #: What drivers, servers and pgbouncer say, and what to do about it; the first that fits.
@@ -272,8 +274,11 @@ def _postgres_arguments(connect_seconds: int) -> dict[str, Any]:
 
 def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connect_seconds: int) -> dict[str, Any]:
     return {
-        # Whole seconds are what the server knows.
-        "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
+        # Whole seconds are what the server knows. A row that a limit of the server's leaves out would pass for absent.
+        "init_command": (
+            f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}, "
+            f"sql_select_limit={_SELECT_LIMIT_NONE}"
+        ),
         "connect_timeout": connect_seconds,
         "read_timeout": silence_seconds,
         "write_timeout": min(silence_seconds, SILENCE_SECONDS),

@@ -32,7 +32,7 @@ from reconciler.policy.commit_query import (
     KeyType,
     KeyValue,
     State,
-    digest_of,
+    digest_of_key,
     is_committed,
     unknown,
     without_row,
@@ -319,7 +319,7 @@ class OpenQueries:
         """Of the key as the database takes it."""
         query = self._opened[topic][0]
         values = {unique_key: query.key_type.value_of(_key_of(query, copy)) for unique_key, copy in copies.items()}
-        return {unique_key: digest_of(str(value)) for unique_key, value in values.items() if value is not None}
+        return {unique_key: digest_of_key(value) for unique_key, value in values.items() if value is not None}
 
     def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
         """As the messages have it. KEYS has no word with a blank."""

@@ -176,6 +176,52 @@ def test_a_collation_that_takes_keys_for_one_another_says_nothing_of_these_alone
         assert clock.monotonic_seconds() - since <= 1.0, "two statements"
 
 
+def test_of_two_spellings_of_one_key_the_row_is_that_of_neither_other(shop: Shop) -> None:
+    """Where the database takes them for one, what has no row of its own is not said to have none."""
+    if shop.kind == "sqlite":
+        shop.write("DROP TABLE orders", "CREATE TABLE orders (number TEXT COLLATE NOCASE PRIMARY KEY, status TEXT)")
+        shop.write("INSERT INTO orders VALUES ('A', 'PAID')")
+    with shop.query() as asked:
+        assert asked.says("A", "a") == ["committed", "none" if shop.kind == "postgresql" else "query.key-not-asked"]
+
+
+STRANGE = "\u8ba2\u5355"
+
+
+@pytest.fixture
+def narrow(new_database_url: Callable[[], str]) -> Iterator[Shop]:
+    """A shop whose database, or column, lacks the characters of STRANGE; SQLite takes any."""
+    url = make_url(new_database_url())
+    if url.get_backend_name() == "postgresql":
+        server = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+        url = url.set(database=f"{url.database}_narrow")
+        with server.connect() as connection:
+            connection.exec_driver_sql(
+                f"CREATE DATABASE {url.database} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+            )
+        server.dispose()
+    with shop_in(url.render_as_string(hide_password=False)) as made:
+        if made.kind == "mysql":
+            made.write("ALTER TABLE orders MODIFY number VARCHAR(40) CHARACTER SET latin1")
+        yield made
+
+
+def test_a_key_that_a_database_cannot_take_silences_no_other(narrow: Shop) -> None:
+    """It is found once: then it is left out for a while."""
+    says = "none" if narrow.kind == "sqlite" else "query.no-answer"
+    keys = [f"x{number}" for number in range(499)]
+    keys.insert(250, STRANGE)
+    clock = ManualClock()
+    with narrow.query(clock=clock) as asked:
+        assert asked.problems([STRANGE, "A"]) == []
+        said = dict(zip(keys, asked.says(*keys), strict=True))
+        assert said.pop(STRANGE) == says
+        assert set(said.values()) == {"none"}
+        before = clock.monotonic_seconds()
+        assert asked.says("A", STRANGE, "B") == ["committed", says, "rolled-back"]
+        assert clock.monotonic_seconds() - before <= 1.0, "one statement"
+
+
 def test_a_plan_that_reads_the_whole_table_is_found_before_it_is_asked(shop: Shop) -> None:
     shop.write(rows("orders", (f"('x{number}', 'PAID', 'c{number}')" for number in range(ROWS))))
     shop.write("ANALYZE TABLE orders" if shop.kind == "mysql" else "ANALYZE")

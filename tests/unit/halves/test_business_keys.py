@@ -112,3 +112,10 @@ def test_a_half_without_a_key_and_one_without_a_row_are_told_apart() -> None:
 def test_many_keys_are_asked_in_pages() -> None:
     many = [half(f"U{number}", business=f"B{number}") for number in range(1_201)]
     assert set(judged(*many).values()) == {"committed"}
+
+
+def test_two_spellings_of_one_key_are_two_tries_of_it() -> None:
+    """Databases compare without regard to letters."""
+    assert set(judged(half("U1", business="order-1a"), half("U2", business="ORDER-1A")).values()) == {
+        "query.other-halves"
+    }

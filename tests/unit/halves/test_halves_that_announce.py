@@ -196,6 +196,21 @@ def test_what_brokers_have_is_noted_to_its_end_without_a_move_of_any_offset(play
         assert rest.read_to_end("OTHER") is not None  # its announcements are no halves
 
 
+def test_below_the_offset_of_any_shard_the_halves_of_all_are_noted(play: Stage) -> None:
+    """A shard reads by itself until it has come to the end: the sibling of a key is in any other shard."""
+    for number in range(8):
+        play.half(key(number), KEYS="7")
+    with patient_instance(play.broker.address) as instance:
+        read = Readings(instance)
+        number = shard_of(key(0), SHARDS)
+        alone = next(one for one in read.source.queues("RMQ_SYS_TRANS_HALF_TOPIC") if one.queue_id == number)
+        eventually(lambda: read.steps[0].run_once(alone).kind is StepKind.IDLE, within_seconds=60)
+        assert set(read.announced(read.all).values()) == {number}
+        shards = [Shard(subscription=read.all, number=number) for number in range(SHARDS)]
+        assert StoredHalves(read.source, instance.routes, read.memory, {TOPIC: shards}).read_to_end(TOPIC) is None
+        assert read.noted.keys() == {(TOPIC, key(number)) for number in range(8)}
+
+
 def test_reading_leaves_no_group_and_no_offset_at_the_broker(play: Stage) -> None:
     play.half(key(1))
     with patient_instance(play.broker.address) as instance:

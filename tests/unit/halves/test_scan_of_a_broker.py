@@ -96,6 +96,13 @@ def test_an_open_half_tells_until_when_producers_are_asked_and_what_to_do(play: 
     assert (row["producers"], row["next"]["code"]) == (1, "scan.let-it-be-asked")
 
 
+def test_a_half_with_a_number_that_no_broker_reads_is_listed_like_others(play: Stage) -> None:
+    play.round()
+    play.half("open", CHECK_IMMUNITY_TIME_IN_SECONDS="9" * 400)
+    play.clock.advance(700)
+    assert states(scanned(play)) == {"open": "open"}
+
+
 @pytest.mark.parametrize("code", [RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE])
 def test_a_round_that_runs_meanwhile_hides_no_half(play: Stage, code: RequestCode) -> None:
     """It puts the copies behind the end that was seen, and saves an offset behind the older ones."""

@@ -13,6 +13,8 @@ from reconciler.policy.commit_query import (
     KeyType,
     KeyValue,
     asked_apart,
+    digest_of_key,
+    in_statements,
     judge_rows,
     without_row,
 )
@@ -120,6 +122,7 @@ def test_what_is_asked_alone_is_not_asked_again() -> None:
         (KeyType.TEXT, "order-17", "order-17"),
         (KeyType.TEXT, "", None),
         (KeyType.TEXT, "a\0b", None),
+        (KeyType.TEXT, "order-\ud800", None),  # as JSON may spell it
         (KeyType.TEXT, "x" * 256, None),
         (KeyType.INTEGER, "17", 17),
         (KeyType.INTEGER, "-1", -1),
@@ -149,3 +152,16 @@ def test_a_uuid_is_one_however_a_database_returns_it() -> None:
 def test_without_a_row_nothing_is_concluded_while_a_transaction_may_run() -> None:
     young, old = (without_row(QUERY, stored_ms=0, now_ms=now) for now in (599_999, 600_000))
     assert (young.state, old.state) == (BusinessState.UNKNOWN, BusinessState.NO_ROW)
+
+
+@pytest.mark.parametrize("other", ["ORDER-7e", "order-7e ", "\uff4frder-7\u00e9", "Order-7\u0065\u0301"])
+def test_keys_that_a_collation_may_take_for_one_another_are_siblings_and_asked_for_apart(other: str) -> None:
+    assert digest_of_key(other) == digest_of_key("order-7e")
+    assert in_statements(["a", "order-7e", other, "b"]) == [["a", "order-7e", "b"], [other]]
+
+
+def test_other_keys_have_other_digests_and_one_statement() -> None:
+    keys: list[KeyValue] = [*(f"order-{number}" for number in range(20)), 7, UUID(NAME)]
+    assert len({digest_of_key(key) for key in keys}) == len(keys)
+    assert in_statements(keys) == [keys]
+    assert in_statements([]) == []

@@ -1,0 +1,47 @@
+"""A limit of the server, or of init_connect, on what a SELECT returns: rows beyond it are not absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.audit.collect.database import _engine
+from reconciler.audit.collect.sources import Source
+from reconciler.sql.engines import open_engine
+
+pytestmark = pytest.mark.sql("mariadb")
+
+
+@pytest.fixture
+def limited(mariadb_url: str) -> Iterator[str]:
+    """A database of a server that returns two rows, of a table that has three."""
+    owner = sa.create_engine(mariadb_url)
+    with owner.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER)")
+        connection.exec_driver_sql("INSERT INTO numbers VALUES (1), (2), (3)")
+        connection.exec_driver_sql("SET GLOBAL sql_select_limit = 2")
+    try:
+        yield mariadb_url
+    finally:
+        with owner.begin() as connection:
+            connection.exec_driver_sql("SET GLOBAL sql_select_limit = 18446744073709551615")
+        owner.dispose()
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        open_engine,
+        lambda url: open_engine(url, read_only=True),
+        lambda url: open_engine(url, autocommit=True),
+        lambda url: _engine(Source(kind="database", address=url.replace("mysql+pymysql", "mysql"), option="--inbox")),
+    ],
+    ids=["plain", "read-only", "autocommit", "audit"],
+)
+def test_a_limit_of_the_server_hides_no_row(limited: str, opened: Callable[[str], sa.Engine]) -> None:
+    engine = opened(limited)
+    with engine.connect() as connection:
+        assert len(connection.execute(sa.text("SELECT number FROM numbers")).all()) == 3
+    engine.dispose()
