@@ -82,6 +82,11 @@ class HandlersLoop:
             places = asyncio.Semaphore(self._running_max)
         self._opened = _Opened(loop, os.getpid(), places)
 
+    @property
+    def is_open(self) -> bool:
+        """False from its end on, which cancels each call that runs."""
+        return self._opened is not None
+
     def require_open(self) -> _Opened:
         """Raises UsageError where it is not open, after a fork, and in a loop, which a call would block."""
         opened = self._opened
@@ -283,14 +288,16 @@ class AwaitedSqlInbox:
                 session = AwaitedSession(given)
                 if session.is_of_driver and session.is_pipelined:
                     raise UnsafeConnection("the connection is in pipeline mode, which is not awaited here")
-                awaited = ((entry, partial(_until_done, session, effect)) for entry, effect in work)
+                awaited = ((entry, partial(self._until_done, session, effect)) for entry, effect in work)
                 return apply_in(session, connection, awaited, database=self._database)
 
             return await on_connection(connection, apply)
 
-
-def _until_done(session: AwaitedSession, effect: Effect, connection: Any) -> object:
-    return session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
+    def _until_done(self, session: AwaitedSession, effect: Effect, connection: Any) -> object:
+        done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
+        if not self._loop.is_open:
+            raise asyncio.CancelledError  # it was cancelled, and may have swallowed that halfway
+        return done
 
 
 @types.coroutine

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -466,3 +467,25 @@ def test_a_consumer_whose_start_was_cancelled_is_shut_down_once_it_has_started(e
     consumer.may_start.set()
     assert consumer.ended.wait(60)
     assert consumer.order == ["start", "shutdown"]
+
+
+def test_a_call_that_swallows_its_cancellation_leaves_no_half_of_an_effect(
+    engine: sa.Engine, database: AsyncEngine, loop: LoopThread
+) -> None:
+    """`except BaseException` in the handler, or in a library of its: it returns as if it had done all."""
+    begun = threading.Event()
+
+    async def bill(received: Any, connection: AsyncConnection) -> None:
+        await connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    handler = loop.opened(transactional_handler(database, group="billing")(bill))
+    received = message()
+    answer = apart(handler.apply, received)
+    assert begun.wait(60)
+    loop.closed(handler)
+    with pytest.raises(TransientError, match="cancelled"):
+        answer.result(60)
+    assert effect_count(engine, received.unique_key) == 0
