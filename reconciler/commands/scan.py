@@ -150,7 +150,7 @@ class ScanReport:
         if any(one.unread is not None for one in self.findings):
             return 3
         limit_ms = self.scanned_at_ms - round(self.older_than_seconds * 1000)
-        return int(any(may_be_lost(half) and half.copy.born_ms < limit_ms for half in self.halves))
+        return int(any(may_be_lost(half) and half.copy.since_ms < limit_ms for half in self.halves))
 
     @property
     def is_finished(self) -> bool:

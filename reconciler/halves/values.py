@@ -82,6 +82,11 @@ class HalfCopy:
         """The same for all copies of a half: its topic and key, or its place where it has no key."""
         return self.topic, self.unique_key or f"@{self.broker}/{self.commit_log_offset}"
 
+    @property
+    def since_ms(self) -> int:
+        """Since when it has been there at least: its birth is its producer's word, whose clock may be ahead."""
+        return min(self.born_ms, self.store_ms)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:

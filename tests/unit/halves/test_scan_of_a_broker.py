@@ -96,6 +96,14 @@ def test_an_open_half_tells_until_when_producers_are_asked_and_what_to_do(play: 
     assert (row["producers"], row["next"]["code"]) == (1, "scan.let-it-be-asked")
 
 
+def test_the_clock_of_a_producer_makes_no_half_younger_than_its_brokers_copy_of_it(play: Stage) -> None:
+    play.round()
+    play.half("open", ahead_seconds=86_400.0)
+    assert scanned(play).exit_code == 0
+    play.clock.advance(61)
+    assert scanned(play).exit_code == 1
+
+
 def test_a_half_with_a_number_that_no_broker_reads_is_listed_like_others(play: Stage) -> None:
     play.round()
     play.half("open", CHECK_IMMUNITY_TIME_IN_SECONDS="9" * 400)
