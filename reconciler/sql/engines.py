@@ -53,8 +53,9 @@ CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS_MIN = 2
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
-#: MySQL and MariaDB: every row.
-_SELECT_LIMIT_NONE = 2**64 - 1
+#: MySQL and MariaDB may have other values for all sessions. A row that a limit leaves out would pass for absent; where
+#: each COMMIT begins another transaction, a statement of its own would stay in it.
+_MYSQL_USUAL = (f"sql_select_limit={2**64 - 1}", "completion_type=0")
 #: More of a driver's words is not repeated.
 DRIVER_WORDS_CHARACTERS_MAX = 300
 #: What drivers, servers and pgbouncer say, and what to do about it; the first that fits.
@@ -252,6 +253,7 @@ def _open_server(
         event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
         event.listen(engine, "begin", begin_with(lock_timeout_seconds, statement_seconds))
         return engine
+    event.listen(engine, "connect", _mysql_connect_as_usual, insert=True)  # SQLAlchemy's own commits
     if statement_seconds is not None:
         event.listen(engine, "connect", _mysql_end_statements_after(statement_seconds * SERVER_SHARE))
     if autocommit:
@@ -274,11 +276,8 @@ def _postgres_arguments(connect_seconds: int) -> dict[str, Any]:
 
 def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connect_seconds: int) -> dict[str, Any]:
     return {
-        # Whole seconds are what the server knows. A row that a limit of the server's leaves out would pass for absent.
-        "init_command": (
-            f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}, "
-            f"sql_select_limit={_SELECT_LIMIT_NONE}"
-        ),
+        # Whole seconds are what the server knows.
+        "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
         "connect_timeout": connect_seconds,
         "read_timeout": silence_seconds,
         "write_timeout": min(silence_seconds, SILENCE_SECONDS),
@@ -333,6 +332,17 @@ def _mysql_end_statements_after(seconds: float) -> Callable[[Any, object], None]
                 logger.warning("statements_not_ended: the database does not take %s: %s", limit, refused)
 
     return ask
+
+
+def _mysql_connect_as_usual(connection: Any, _record: object) -> None:
+    """Other products may not know them."""
+    for value in _MYSQL_USUAL:
+        try:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(f"SET SESSION {value}")
+        except connection.Error:
+            if not connection.open:
+                raise
 
 
 def _mysql_connect_read_only(connection: Any, _record: object) -> None:

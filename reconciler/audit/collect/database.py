@@ -168,8 +168,11 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 def _mysql_read_only(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
-        # A limit of the server's, or of init_connect, would leave out rows without a word.
-        cursor.execute(f"SET SESSION sql_select_limit = {2**64 - 1}")
+        try:  # a limit of the server's, or of init_connect, would leave out rows without a word
+            cursor.execute(f"SET SESSION sql_select_limit = {2**64 - 1}")
+        except connection.Error:  # another product, which knows no such limit
+            if not connection.open:
+                raise
 
 
 def _catch_up(source: Source, connection: Any, _record: object) -> None:

@@ -1,4 +1,5 @@
-"""A limit of the server, or of init_connect, on what a SELECT returns: rows beyond it are not absent."""
+"""What a server sets for all sessions, also by init_connect: rows beyond its limit are not absent, and a statement of
+its own is a transaction."""
 
 from __future__ import annotations
 
@@ -45,3 +46,26 @@ def test_a_limit_of_the_server_hides_no_row(limited: str, opened: Callable[[str]
     with engine.connect() as connection:
         assert len(connection.execute(sa.text("SELECT number FROM numbers")).all()) == 3
     engine.dispose()
+
+
+def test_a_statement_of_its_own_is_over_when_it_is_answered(mariadb_url: str) -> None:
+    """Also where each COMMIT begins another transaction."""
+    owner = sa.create_engine(mariadb_url)
+    with owner.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER)")
+        connection.exec_driver_sql("SET GLOBAL completion_type = CHAIN")
+    try:
+        single = open_engine(mariadb_url, autocommit=True)
+        count = sa.text("SELECT COUNT(*) FROM numbers")
+        with single.connect() as ours, open_engine(mariadb_url).connect() as theirs:
+            for seen in range(3):
+                assert ours.execute(count).scalar() == seen
+                theirs.exec_driver_sql("INSERT INTO numbers VALUES (1)")
+                assert ours.execute(count).scalar() == seen, "not before it is committed"
+                theirs.commit()
+            theirs.engine.dispose()
+        single.dispose()
+    finally:
+        with owner.begin() as connection:
+            connection.exec_driver_sql("SET GLOBAL completion_type = DEFAULT")
+        owner.dispose()
