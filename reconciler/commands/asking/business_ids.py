@@ -14,7 +14,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import in_other_case, is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
 from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX
-from reconciler.policy.commit_query import digest_of
+from reconciler.policy.commit_query import digest_of_key
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.wiring.commit_queries import configured_queries
@@ -181,7 +181,7 @@ def _noted_halves(
         value = one.query.key_type.value_of(query_key)
         if value is None:
             continue
-        digest = digest_of(str(value))
+        digest = digest_of_key(value)
         noted = connections.ledger.halves.of_keys(settings.environment, topic, [digest])
         if noted is None:
             silent.append(HALVES_NOT_KEPT(topic=topic))
