@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
-from reconciler.contract.query_answers import KEY_NOT_ASKED, NO_ANSWER, NOT_THE_PRIMARY, RESTS
+from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, RESTS
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.commit_query_examination import (
@@ -32,6 +32,7 @@ from reconciler.policy.commit_query import (
     asked_apart,
     in_statements,
     judge_rows,
+    key_not_asked,
     unknown,
 )
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
@@ -96,7 +97,7 @@ class SqlCommitQuery:
         self._strange = {key: one for key, one in self._strange.items() if now < one[1]}
         asked = [key for key in keys if key not in self._strange]
         answers: dict[KeyValue, BusinessAnswer | None] = {key: unknown(why) for key, (why, _) in self._strange.items()}
-        answers = {key: answers.get(key, unknown(KEY_NOT_ASKED(key=""))) for key in keys}
+        answers = {key: answers.get(key, unknown(key_not_asked(key))) for key in keys}
         left, most = deque(in_statements(asked)), _STATEMENTS_MAX
         misses_before, has_answered = self._misses, not left
         while left and most > 0:

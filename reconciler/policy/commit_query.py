@@ -239,8 +239,13 @@ def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Seque
         if key is None:
             return KEY_OF_OTHER_TYPE(found=type(row[0]).__name__, declared=query.key_type.value)
         if key not in asked:  # a collation that takes texts for one another, a joined table, a wrong column
-            return KEY_NOT_ASKED(key=str(key)[:_SHOWN_CHARACTERS_MAX])
+            return key_not_asked(key)
     return None
+
+
+def key_not_asked(key: KeyValue) -> Fact:
+    """That a statement returned, or would return, a key that it was not asked for."""
+    return KEY_NOT_ASKED(key=str(key)[:_SHOWN_CHARACTERS_MAX])
 
 
 def asked_apart(
