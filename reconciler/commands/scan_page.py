@@ -11,6 +11,7 @@ from html import escape
 from reconciler.clock import utc_text
 from reconciler.commands.scan import HalfGroup, ScanReport, age_text
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.visible_text import visible
 from reconciler.halves.values import Half, HalfFate
 from reconciler.policy.commit_query import BusinessState
 from reconciler.words import LANGUAGES, said
@@ -109,7 +110,7 @@ def page_of(report: ScanReport) -> str:
 
 def _section(report: ScanReport, language: str) -> Iterator[str]:
     def tell(fact: Fact) -> str:
-        return escape(said(fact, language))
+        return _told(said(fact, language))
 
     halves = report.halves
     yield f"<h1>{tell(PAGE_TITLE())}</h1><p>{tell(PAGE_SCANNED(at_ms=report.scanned_at_ms))}</p>"
@@ -142,6 +143,11 @@ def _section(report: ScanReport, language: str) -> Iterator[str]:
         yield f"<p>{tell(PAGE_SHOWN(shown=len(shown), number=len(halves)))}</p>"
 
 
+def _told(text: str) -> str:
+    """What a stranger may have brought: no markup, and nothing that hides or turns the text around it."""
+    return escape(visible(text))
+
+
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f'<div class="wide"><table><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr></thead><tbody>'
     for row in rows:
@@ -160,13 +166,13 @@ def _group_cells(one: HalfGroup, report: ScanReport, states: Sequence[str], told
         *times,
     ]
     shown = ["" if value is None else str(value) for value in values]
-    return [escape(one.topic), escape(one.producer_group), *states, str(one.keys), *shown, told]
+    return [_told(one.topic), _told(one.producer_group), *states, str(one.keys), *shown, told]
 
 
 def _half_cells(half: Half, report: ScanReport, states: Sequence[str]) -> list[str]:
     copy = half.copy
     age = age_text(report.scanned_at_ms - copy.born_ms)
-    return [escape(copy.topic), escape(copy.unique_key), *states, age, str(copy.asked), escape(copy.broker)]
+    return [_told(copy.topic), _told(copy.unique_key), *states, age, str(copy.asked), _told(copy.broker)]
 
 
 def _picture(report: ScanReport, fates: Mapping[HalfFate, str], *, others: str) -> str:

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from reconciler.contract.visible_text import visible, visible_json
+from reconciler.contract.visible_text import visible_json, visible_line
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
@@ -99,7 +99,7 @@ def _extra_fields(_logger: WrappedLogger, _name: str, event: EventDict) -> Event
 def _made_visible(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
     for name, value in event.items():
         if not isinstance(value, (int, float, type(None))):
-            event[name] = visible(value if isinstance(value, str) else repr(value))
+            event[name] = visible_line(value if isinstance(value, str) else repr(value))
     return event
 
 

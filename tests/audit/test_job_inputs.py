@@ -260,6 +260,10 @@ def test_rows_that_do_not_add_up_are_told(folder: Path) -> None:
         ("subscriptions", [subscription(), subscription()], "none twice"),
         ("subscriptions", [subscription(producer_groups=[])], "producer_groups"),
         ("subscriptions", [subscription(grace_period_seconds="1m")], "grace_period_seconds"),
+        ("subscriptions", [subscription(late_after_seconds=1e308)], "late_after_seconds"),
+        ("subscriptions", [subscription(grace_period_seconds=10**400)], "grace_period_seconds"),
+        ("window", {"start_ms": 0, "end_ms": 1 << 64}, "window.end_ms"),
+        ("collected_at_ms", -(10**4000), "collected_at_ms"),
         ("subscriptions", [subscription(inbox=False, effects=False)], "neither its inbox nor its effects"),
         ("outboxes", [], "nothing says what was committed"),
         ("shards", 0, "shards"),
@@ -280,7 +284,7 @@ def test_a_document_that_makes_no_sense_is_refused_with_its_field(
     assert told in message
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 1', b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 1', b"\xff\xfe", b"[" * 100_000])
 def test_a_document_that_is_none_is_refused(folder: Path, content: bytes) -> None:
     (folder / "evidence.json").write_bytes(content)
     assert refused(folder)[0] == "inputs"

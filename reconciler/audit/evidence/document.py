@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,10 @@ from reconciler.contract.history_row import PREFIXES
 
 EVIDENCE_JSON = "evidence.json"
 _SKEW_BOUND_MS = 10_000
+#: As columns of tables have them.
+_INTEGER_MAX = 1 << 63
+#: Some thirty years: what is longer can be added to no time.
+_SECONDS_MAX = 1e9
 
 #: Topic, group, table and column: of LATER_COLUMNS, one that a source of the subscription's evidence lacked.
 LackingColumn = tuple[str, str, str, str]
@@ -73,7 +76,7 @@ def parse_evidence(data: bytes) -> EvidenceDocument:
     """Raises AuditError("inputs") that names the field."""
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AuditError("inputs", f"{EVIDENCE_JSON}: no JSON ({error}); collect again") from error
     if not isinstance(document, dict):
         raise _wrong("the document", document, "an object")
@@ -269,6 +272,8 @@ def _typed(item: Mapping[str, Any], name: str, kind: type, where: str = "") -> A
         raise _wrong(
             where + name, value, {int: "a whole number", str: "text", dict: "an object"}.get(kind, kind.__name__)
         )
+    if kind is int and not -_INTEGER_MAX <= item[name] < _INTEGER_MAX:
+        raise _wrong(where + name, value, "a whole number of 64 bits")
     return value
 
 
@@ -281,8 +286,8 @@ def _names(item: Mapping[str, Any], name: str, where: str = "") -> list[str]:
 
 def _seconds(item: Mapping[str, Any], name: str, where: str) -> float:
     value = item.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise _wrong(where + name, value, "seconds, 0 or more")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _SECONDS_MAX:
+        raise _wrong(where + name, value, f"seconds, 0 to {_SECONDS_MAX:g}")
     return float(value)
 
 

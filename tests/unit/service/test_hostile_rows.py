@@ -288,6 +288,7 @@ def test_a_log_that_people_read_is_shown_and_not_obeyed(
     told = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().err)  # the renderer's own colours
     assert not {letter for letter in told if unicodedata.category(letter)[0] == "C"} - {"\n"}
     assert "ValueError" in told
+    assert "\nreconciler: all is well" not in told
 
 
 @pytest.mark.parametrize(
