@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from reconciler.clock import Standstill
 from reconciler.contract.answers import INDEX_BEHIND, INDEX_WITHOUT_PROBE, LEFT_THE_ROUTE, NOT_INDEXING
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.absent_producers import AbsentProducers
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.evidence.lookup import Lookups
@@ -104,7 +104,7 @@ class RemotingBrokerEvidence:
         )
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
         self._filters: dict[Subscription, tuple[FilterKind, float]] = {}
-        self._looks = Standstill(instance.clock)
+        self._absent_producers = AbsentProducers(instance.clock)
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
@@ -301,14 +301,25 @@ class RemotingBrokerEvidence:
             return ProducerLook(is_connected=None)
         if not facts.has_check_back:
             return ProducerLook(is_connected=False)
+        queue = MessageQueue(topic=half.topic, broker_name=half.broker, queue_id=half.queue_id)
+        of = half.broker, half.producer_group
         try:
             is_connected = self._admin.has_producer(address, half.producer_group)
+            absence = (
+                None
+                if is_connected
+                else self._absent_producers.not_found(*of, lambda: self._offsets.maximum(address, queue))
+            )
         except ReconcilerError:
-            return ProducerLook(is_connected=None)
+            is_connected, absence = None, None
+        if absence is None:
+            self._absent_producers.found(*of)
+            return ProducerLook(is_connected=is_connected)
         intervals = self._intervals(address)
         return ProducerLook(
-            is_connected=is_connected,
-            away_seconds=self._looks.seconds((half.broker, half.producer_group), is_connected),
+            is_connected=False,
+            away_seconds=absence.seconds,
+            half_queue_ends=absence.half_queue_ends,
             interval_seconds=facts.transaction_check_interval_seconds if intervals is None else intervals[1],
         )
 

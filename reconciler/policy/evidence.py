@@ -392,6 +392,8 @@ class ProducerLook:
     is_connected: bool | None
     #: For how long none was there, at each look of this process.
     away_seconds: float = 0.0
+    #: How many seconds ago a look since then was, and where the half queue ended after it; oldest first.
+    half_queue_ends: tuple[tuple[float, int], ...] = ()
     #: Time between two rounds of questions.
     interval_seconds: float = 0.0
 

@@ -4,6 +4,7 @@ behind and says so.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from threading import Lock
 from types import SimpleNamespace
@@ -88,6 +89,7 @@ class _QuerySeen(SqlCommitQuery):
         fields: dict[str, object] = {
             "_query": QUERY, "_clock": process.clock, "_database": _ReadTable(world, process),
             "_engine": SimpleNamespace(dispose=lambda: None), "_deadline": 0.0, "_next_at": 0.0, "_misses": 0,
+            "_halved_at": deque(maxlen=1), "_strange": {},
         }  # fmt: skip
         self.__dict__.update(fields)
 

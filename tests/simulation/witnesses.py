@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from reconciler.clock import Standstill
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.evidence import brokers, watermark
+from reconciler.evidence.absent_producers import AbsentProducers
 from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
 from reconciler.evidence.broker_configs import BrokerConfigs
 from reconciler.evidence.brokers import RemotingBrokerEvidence
@@ -288,6 +288,9 @@ class OffsetsSeen:
     def maxima(self, asked: Sequence[tuple[str, MessageQueue]]) -> list[int]:
         return [self._bounds(address, queue)[1] for address, queue in asked]
 
+    def maximum(self, address: str, queue: MessageQueue) -> int:
+        return self._bounds(address, queue)[1]
+
     def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
         broker = self._cluster.at(address)
         bounds: tuple[int, int] = ask(
@@ -527,7 +530,7 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_configs": configs,
             "_producers": {},
             "_filters": {},
-            "_looks": Standstill(process.clock),
+            "_absent_producers": AbsentProducers(process.clock),
         }
         self.__dict__.update(fields)
         self._process = process

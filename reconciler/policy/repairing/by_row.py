@@ -20,7 +20,7 @@ from reconciler.contract.kept_facts import (
 )
 from reconciler.contract.reasons import SIBLINGS, SIBLINGS_OF_OTHER_TAGS
 from reconciler.policy.commit_query import is_committed
-from reconciler.policy.evidence import Lookup, StoredMessage
+from reconciler.policy.evidence import Lookup, ProducerLook, StoredMessage
 from reconciler.policy.inquiry.business import other_tags_doubt, sibling_doubt, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
@@ -74,10 +74,15 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
         if left_seconds > 0:
             return stay(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
         # An END, of a rollback too, leaves the half where it is; only one that is open is put back by its broker.
-        away_ms = case.now_ms - 1000 * (min(look.away_seconds, case.waited_seconds) - case.skew_margin_seconds)
-        if half.check_times is None or half.store_timestamp_ms < away_ms:
+        if half.check_times is None or not _is_put_back(half, look, since_seconds=case.waited_seconds):
             return _wait(case, NOT_PUT_BACK(group=half.producer_group, broker=broker))
     return replace(send, halves=tuple(asked.values()))
+
+
+def _is_put_back(half: StoredMessage, look: ProducerLook, *, since_seconds: float) -> bool:
+    """Whether it came to its queue after a look of these seconds that found no producer."""
+    ends = [end for seconds, end in look.half_queue_ends if seconds <= since_seconds]
+    return bool(ends) and half.queue_offset >= min(ends)
 
 
 def _pause_seconds(case: RepairCase, doubt: Fact) -> float:

@@ -62,6 +62,8 @@ class FakeBroker:
         #: Whether producers are connected; None: it does not tell.
         self.producers: bool | None = False
         self.producers_left_ms = 0
+        #: Time and end of the half queue at looks that found none.
+        self._half_queue_ends: list[tuple[int, int]] = []
         #: An open half that is asked for is put back once it is so old, as a check round does. None: none is.
         self.put_back_after_seconds: float | None = None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
@@ -314,9 +316,16 @@ class FakeBroker:
     def producers_of(self, half: StoredMessage) -> ProducerLook:
         """As set."""
         del half
-        since = self.clock.now_ms() if self.producers is not False else self.producers_left_ms
-        away_seconds = (self.clock.now_ms() - since) / 1000
-        return ProducerLook(is_connected=self.producers, away_seconds=away_seconds, interval_seconds=30.0)
+        now_ms = self.clock.now_ms()
+        since = now_ms if self.producers is not False else self.producers_left_ms
+        if self.producers is False:
+            self._half_queue_ends.append((now_ms, len(self.halves)))
+        return ProducerLook(
+            is_connected=self.producers,
+            away_seconds=(now_ms - since) / 1000,
+            half_queue_ends=tuple(((now_ms - at) / 1000, end) for at, end in self._half_queue_ends if at >= since),
+            interval_seconds=30.0,
+        )
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """As set."""

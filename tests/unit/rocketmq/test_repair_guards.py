@@ -10,8 +10,9 @@ from typing import NoReturn
 
 import pytest
 
-from reconciler.clock import ManualClock, Standstill
+from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable
+from reconciler.evidence.absent_producers import AbsentProducers
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.evidence.stored_message import stored_message
@@ -348,22 +349,33 @@ def test_a_broker_that_does_not_say_that_no_producer_is_there_may_have_one(
 ) -> None:
     """And since when none was is asked anew each time: nothing is remembered of one that was."""
     evidence, clock = RemotingBrokerEvidence(instance, skew_margin_seconds=1), ManualClock()
-    evidence._looks = Standstill(clock)
+    evidence._absent_producers = AbsentProducers(clock)
+
+    ends = iter(range(100, 200))
+    cluster.broker.on(
+        RequestCode.GET_MAX_OFFSET, lambda request: cluster.broker.success(request, {"offset": str(next(ends))})
+    )
 
     def look(half: StoredMessage) -> tuple[bool | None, float, float]:
         clock.advance(7)
         seen = evidence.producers_of(half)
+        looks.append(seen.half_queue_ends)
         return seen.is_connected, seen.away_seconds, seen.interval_seconds
 
+    looks: list[tuple[tuple[float, int], ...]] = []
+
     _configures(cluster.broker)
-    assert look(_half()) == (True, 0.0, 2.0)
+    assert look(_half()) == (True, 0.0, 0.0)
     _configures(cluster.broker, has_producer=False)
     assert [look(_half()) for _ in range(3)] == [(False, 0.0, 2.0), (False, 7.0, 2.0), (False, 14.0, 2.0)]
     assert look(replace(_half(), producer_group="PH")) == (False, 0.0, 2.0)
+    three = ((14.0, 100), (7.0, 101), (0.0, 102))
+    assert looks == [(), ((0.0, 100),), ((7.0, 100), (0.0, 101)), three, ((0.0, 103),)]
     _configures(cluster.broker)
     assert look(_half())[0] is True
     _configures(cluster.broker, has_producer=False)
     assert look(_half()) == (False, 0.0, 2.0)
+    assert looks[-1] == ((0.0, 104),), "where the half queue ended, at looks since the producer was there"
     for code, remark in ((1, "java.lang.NullPointerException"), (1, None), (16, "no permission")):
         cluster.broker.on(
             RequestCode.GET_PRODUCER_CONNECTION_LIST,

@@ -1,0 +1,56 @@
+"""Since when a process has found no producer of a group at a broker, and where the half queue ended at its looks.
+
+An offset tells what a broker put back after a look by the broker's own order: its clock may be ahead of ours by hours.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from reconciler.clock import Clock
+
+#: Ends are asked for at most so often, for each broker and group, and so many are kept.
+_ENDS_EVERY_SECONDS = 5.0
+_ENDS_MAX = 64
+_GROUPS_MAX = 10_000
+
+
+class Absence(NamedTuple):
+    """What looks of a process have found, each since a producer was last there."""
+
+    seconds: float
+    #: How many seconds ago a look was, and where the half queue ended after it; oldest first.
+    half_queue_ends: tuple[tuple[float, int], ...]
+
+
+class AbsentProducers:
+    """Thread-safe. It knows the groups that were looked at last, _GROUPS_MAX of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: Broker and group -> since when, and ends; by the monotonic clock.
+        self._absences: dict[tuple[str, str], tuple[float, deque[tuple[float, int]]]] = {}
+        self._lock = threading.Lock()
+
+    def found(self, broker: str, group: str) -> None:
+        """Notes that a producer was there, or that the broker did not say."""
+        with self._lock:
+            self._absences.pop((broker, group), None)
+
+    def not_found(self, broker: str, group: str, end_of_half_queue: Callable[[], int]) -> Absence:
+        """Notes that no producer was there. Asks for the end after the look, and raises what that raises."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            since, ends = self._absences.pop((broker, group), (now, deque(maxlen=_ENDS_MAX)))
+            self._absences[broker, group] = since, ends
+            if len(self._absences) > _GROUPS_MAX:
+                del self._absences[next(iter(self._absences))]
+            is_due = not ends or now - ends[-1][0] >= _ENDS_EVERY_SECONDS
+        end = end_of_half_queue() if is_due else None
+        with self._lock:
+            if end is not None:
+                ends.append((now, end))
+            return Absence(now - since, tuple((now - at, offset) for at, offset in ends))
