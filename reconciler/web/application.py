@@ -47,6 +47,9 @@ BODY_BYTES_MAX = 1 << 20
 #: Of whoever has not logged in, for example a login: everybody may send that.
 STRANGERS_BODY_BYTES_MAX = 32 << 10
 BODY_SECONDS_MAX = 10.0
+#: With both a proxy in front may see the request end elsewhere: the connection ends with its answer, so that nothing of
+#: its body is taken for a request of somebody else (RFC 9112, 6.1).
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 #: On every answer. Pages hold no inline script or style, and nothing of another host.
 HEADERS = {
     "Content-Security-Policy": (
@@ -86,7 +89,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         if answer.status is HTTPStatus.NOT_FOUND and wanted.method in {"GET", "HEAD"} and "GET" in by_path.get(own, ()):
             query = f"?{urlencode(wanted.query, doseq=True)}" if wanted.query else ""
             answer = see_other(services.prefix + own + query)
-        return _framework_response(services, answer, wanted)
+        return _framework_response(services, answer, wanted, request.scope)
 
     application = Starlette(routes=served, exception_handlers={404: not_found, 405: not_found})
     # Its own answer comes before every check, and leads to whatever host the request names.
@@ -126,7 +129,7 @@ class _Endpoint:
                 answer = route.handler(self._services, wanted)
             else:
                 answer = await run_in_threadpool(answer_of, self._services, route, wanted)
-        await _framework_response(self._services, answer, wanted)(scope, receive, send)
+        await _framework_response(self._services, answer, wanted, scope)(scope, receive, send)
 
 
 async def _body_of(request: Request, bytes_max: int) -> bytes:
@@ -237,12 +240,14 @@ def _request_id(given: str) -> str:
     return given if is_plain else secrets.token_hex(8)
 
 
-def _framework_response(services: WebServices, answer: WebResponse, request: WebRequest) -> Response:
+def _framework_response(services: WebServices, answer: WebResponse, request: WebRequest, scope: Scope) -> Response:
     hsts_seconds = services.settings.web.hsts_seconds
     over_tls_only = {"Strict-Transport-Security": f"max-age={hsts_seconds}"} if hsts_seconds else {}
     headers = HEADERS | over_tls_only | {"X-Request-ID": request.request_id} | dict(answer.headers)
     response = Response(answer.body, status_code=answer.status.value, media_type=None, headers=headers)
     response.headers["Content-Type"] = answer.content_type
+    if {name for name, _ in scope["headers"]} >= _LENGTHS:
+        response.headers["Connection"] = "close"
     for cookie in answer.cookies:
         response.headers.append("Set-Cookie", cookie)
     return response

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -179,6 +181,27 @@ def test_a_stranger_has_no_long_body_read(server: Server, prefix: str) -> None:
         for size in (bytes_max, bytes_max + 1):
             is_refused = server.get(prefix + path, method="POST", body="a" * size)[0] == 413
             assert is_refused is (size > bytes_max), path
+
+
+@pytest.mark.parametrize("path", ["/livez", "/login", "/repairs", "/nothing"])
+@pytest.mark.parametrize("padding", [0, 200], ids=["few headers", "too many"])
+def test_what_a_proxy_may_take_for_a_body_is_never_a_request(
+    server: Server, prefix: str, path: str, padding: int
+) -> None:
+    method = b"GET" if path == "/livez" else b"POST"
+    host = b"Host: localhost\r\n"
+    inner = b"GET " + prefix.encode() + b"/livez HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
+    body = b"0\r\n\r\n" + inner
+    outer = method + b" " + (prefix + path).encode() + b" HTTP/1.1\r\n" + host + b"Content-Length: %d\r\n" % len(body)
+    outer += b"".join(b"x-%d: 1\r\n" % n for n in range(padding)) + b"Transfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(outer + body)
+        answered = b""
+        with suppress(ConnectionResetError):  # it closes with bytes unread
+            while piece := connection.recv(65_536):
+                answered += piece
+    assert answered.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nconnection: close\r\n" in answered.lower()
 
 
 def test_what_is_not_there_is_told_in_the_form_of_the_surface(server: Server, prefix: str) -> None:
