@@ -13,7 +13,7 @@ import random
 import signal
 import socket
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +117,34 @@ class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
         self._run_job_success(job.id, run_job(job, "default", run_times, self._logger.name))
 
 
+class _Places:
+    """So many at once; the others in the order in which they came, also before one that comes again at once."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        with self._lock:
+            given = None if self._free else threading.Event()
+            if given is None:
+                self._free -= 1
+            else:
+                self._waiting.append(given)
+        if given is not None:
+            given.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._waiting:
+                    self._waiting.popleft().set()
+                else:
+                    self._free += 1
+
+
 class TickRunner:
     """Runs ticks until a stop is asked for. Not reusable; `run` blocks the calling thread."""
 
@@ -139,7 +167,7 @@ class TickRunner:
         #: Job -> turns that were skipped in a row because something is away, and the name of the last error.
         self._away: dict[str, tuple[int, str]] = {}
         self._lock = threading.Condition()
-        self._room = threading.BoundedSemaphore(BEGUN_TURNS_MAX)
+        self._room = _Places(BEGUN_TURNS_MAX)
         #: (job, why) -> turns that did not run or did not do their work: "still running" (the turn before was),
         #: "missed" (nothing ran: the process was stopped or starved), "away", or the name of a bug's exception.
         self.skipped: Counter[tuple[str, str]] = Counter()
@@ -216,7 +244,7 @@ class TickRunner:
                 pass
 
     def _begun_once(self, tick: Tick) -> bool:
-        with self._room:
+        with self._room.taken():
             return self._run_turn(tick)
 
     def _turn(self, tick: Tick) -> None:

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.errors import ConfigurationError, RedisAway
+from reconciler.wiring import scheduler
 from reconciler.wiring.scheduler import Tick, TickRunner
 from tests.polling import eventually
 
@@ -195,3 +197,32 @@ def test_a_begun_turn_that_failed_is_followed_by_none_before_its_next_beginning(
     eventually(lambda: "long" not in daemon.lateness_seconds(), within_seconds=60, message="it has ended")
     assert len(turns) == 1
     assert daemon.skipped == {("long", "still running"): 1, ("long", "away"): 1}
+
+
+def test_turns_that_follow_each_other_leave_those_that_wait_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock goes to whoever asks first: to the turn that has just ended, and never to one that has to wake up."""
+    monkeypatch.setattr(scheduler, "BEGUN_TURNS_MAX", 2)
+    ran = {name: threading.Event() for name in ("late", "later", "last")}
+
+    def flood(name: str) -> None:
+        daemon.begin(name)  # its interval is over, and it still runs
+        ran["last"].wait(0.01)
+
+    def is_over() -> bool:
+        return all(one.is_set() for one in ran.values()) or daemon.skipped["flood 1", "still running"] > 100
+
+    flooded = [
+        Tick(name=name, interval_seconds=0.01, run=partial(flood, name), is_begun=True)
+        for name in ("flood 1", "flood 2")
+    ]
+    others = [Tick(name=name, interval_seconds=1, run=one.set, is_begun=True) for name, one in ran.items()]
+    stop = threading.Event()
+    daemon = TickRunner([*flooded, *others], stop=stop, clock=SystemClock())
+    try:
+        for tick in (*flooded, *others):
+            daemon.begin(tick.name)
+        eventually(is_over, within_seconds=60, message="each had a turn, or the flood a hundred")
+        assert [name for name, one in ran.items() if not one.is_set()] == []
+    finally:
+        stop.set()
+    eventually(lambda: not daemon.lateness_seconds(), within_seconds=60, message="all have ended")
