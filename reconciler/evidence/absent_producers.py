@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from reconciler.clock import Clock
 
-#: Ends are asked for at most so often, for each broker and group, and so many are kept.
+#: Ends are asked for at most so often, for each group and half queue of a broker, and so many are kept.
 _ENDS_EVERY_SECONDS = 5.0
 _ENDS_MAX = 64
 _GROUPS_MAX = 10_000
@@ -31,8 +31,8 @@ class AbsentProducers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Broker and group -> since when, and ends; by the monotonic clock.
-        self._absences: dict[tuple[str, str], tuple[float, deque[tuple[float, int]]]] = {}
+        #: Broker and group -> since when, and ends by half topic, since each counts for itself; by the monotonic clock.
+        self._absences: dict[tuple[str, str], tuple[float, dict[str, deque[tuple[float, int]]]]] = {}
         self._lock = threading.Lock()
 
     def found(self, broker: str, group: str) -> None:
@@ -40,12 +40,13 @@ class AbsentProducers:
         with self._lock:
             self._absences.pop((broker, group), None)
 
-    def not_found(self, broker: str, group: str, end_of_half_queue: Callable[[], int]) -> Absence:
+    def not_found(self, broker: str, group: str, half_topic: str, end_of_half_queue: Callable[[], int]) -> Absence:
         """Notes that no producer was there. Asks for the end after the look, and raises what that raises."""
         now = self._clock.monotonic_seconds()
         with self._lock:
-            since, ends = self._absences.pop((broker, group), (now, deque(maxlen=_ENDS_MAX)))
-            self._absences[broker, group] = since, ends
+            since, of_topics = self._absences.pop((broker, group), (now, {}))
+            self._absences[broker, group] = since, of_topics
+            ends = of_topics.setdefault(half_topic, deque(maxlen=_ENDS_MAX))
             if len(self._absences) > _GROUPS_MAX:
                 del self._absences[next(iter(self._absences))]
             is_due = not ends or now - ends[-1][0] >= _ENDS_EVERY_SECONDS

@@ -308,7 +308,7 @@ class RemotingBrokerEvidence:
             absence = (
                 None
                 if is_connected
-                else self._absent_producers.not_found(*of, lambda: self._offsets.maximum(address, queue))
+                else self._absent_producers.not_found(*of, half.topic, lambda: self._offsets.maximum(address, queue))
             )
         except ReconcilerError:
             is_connected, absence = None, None

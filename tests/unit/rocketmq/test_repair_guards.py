@@ -344,6 +344,21 @@ def test_whether_a_producer_could_answer_is_asked_of_each_broker_and_of_each_gro
             assert [evidence.check_back_wait_seconds(half) for half in halves] == [0.0, 3.0, 3.0]
 
 
+def test_the_ends_of_the_two_half_queues_of_a_broker_are_told_apart(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    """5.4 may keep halves in RocksDB: its short queue says nothing of when a half was put back into the long one."""
+    ends = {HALF_TOPIC: 1_000, ROCKSDB_HALF_TOPIC: 3}
+    cluster.broker.on(
+        RequestCode.GET_MAX_OFFSET,
+        lambda request: cluster.broker.success(request, {"offset": str(ends[request.fields["topic"]])}),
+    )
+    _configures(cluster.broker, has_producer=False)
+    evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1)
+    seen = [evidence.producers_of(replace(_half(), topic=topic)) for topic in (ROCKSDB_HALF_TOPIC, HALF_TOPIC)]
+    assert [[end for _, end in look.half_queue_ends] for look in seen] == [[3], [1_000]]
+
+
 def test_a_broker_that_does_not_say_that_no_producer_is_there_may_have_one(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:
