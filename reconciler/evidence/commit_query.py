@@ -104,8 +104,12 @@ class SqlCommitQuery:
             most -= 1
             said, parts, is_of_keys = self._ask(left.popleft())
             answers |= said
-            left += parts
-            most += len(parts) if is_of_keys else 0
+            if is_of_keys:
+                # In front: of several keys that it cannot take, one at least is found before no more are halved.
+                left.extendleft(reversed(parts))
+                most += len(parts)
+            else:
+                left += parts
             has_answered = has_answered or not is_of_keys
         if not has_answered:
             self._misses = misses_before + 1

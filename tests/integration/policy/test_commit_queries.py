@@ -222,6 +222,22 @@ def test_a_key_that_a_database_cannot_take_silences_no_other(narrow: Shop) -> No
         assert clock.monotonic_seconds() - before <= 1.0, "one statement"
 
 
+def test_of_several_keys_that_a_database_cannot_take_one_a_minute_is_found(narrow: Shop) -> None:
+    strange = [f"{STRANGE}{number}" for number in range(3)]
+    keys = [f"x{number}" for number in range(497)]
+    for number, key in enumerate(strange):
+        keys.insert(10 + 240 * number, key)
+    clock = ManualClock()
+    with narrow.query(clock=clock) as asked:
+        for _ in strange:
+            asked.says(*keys)
+            clock.advance(60)
+        said = dict(zip(keys, asked.says(*keys), strict=True))
+    says = "none" if narrow.kind == "sqlite" else "query.no-answer"
+    assert [said.pop(key) for key in strange] == [says] * 3
+    assert set(said.values()) == {"none"}
+
+
 def test_a_plan_that_reads_the_whole_table_is_found_before_it_is_asked(shop: Shop) -> None:
     shop.write(rows("orders", (f"('x{number}', 'PAID', 'c{number}')" for number in range(ROWS))))
     shop.write("ANALYZE TABLE orders" if shop.kind == "mysql" else "ANALYZE")
