@@ -31,8 +31,9 @@ class AbsentProducers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Broker and group -> since when, and ends by half topic, since each counts for itself; by the monotonic clock.
-        self._absences: dict[tuple[str, str], tuple[float, dict[str, deque[tuple[float, int]]]]] = {}
+        #: Broker and group -> since when, the last look, and ends by half topic, since each counts for itself; by the
+        #: monotonic clock.
+        self._absences: dict[tuple[str, str], tuple[float, float, dict[str, deque[tuple[float, int]]]]] = {}
         self._lock = threading.Lock()
 
     def found(self, broker: str, group: str) -> None:
@@ -40,12 +41,24 @@ class AbsentProducers:
         with self._lock:
             self._absences.pop((broker, group), None)
 
-    def not_found(self, broker: str, group: str, half_topic: str, end_of_half_queue: Callable[[], int]) -> Absence:
-        """Notes that no producer was there. Asks for the end after the look, and raises what that raises."""
+    def not_found(
+        self,
+        broker: str,
+        group: str,
+        half_topic: str,
+        end_of_half_queue: Callable[[], int],
+        *,
+        unlooked_seconds_max: float,
+    ) -> Absence:
+        """Notes that no producer was there. Asks for the end after the look, and raises what that raises.
+
+        `unlooked_seconds_max`: after a longer time without a look one may have come, answered and left."""
         now = self._clock.monotonic_seconds()
         with self._lock:
-            since, of_topics = self._absences.pop((broker, group), (now, {}))
-            self._absences[broker, group] = since, of_topics
+            since, looked, of_topics = self._absences.pop((broker, group), (now, now, {}))
+            if now - looked > unlooked_seconds_max:
+                since, of_topics = now, {}
+            self._absences[broker, group] = since, now, of_topics
             ends = of_topics.setdefault(half_topic, deque(maxlen=_ENDS_MAX))
             if len(self._absences) > _GROUPS_MAX:
                 del self._absences[next(iter(self._absences))]

@@ -60,6 +60,8 @@ from reconciler.rocketmq.wire.properties import whole_number
 HANDED_OUT = Code("evidence.handed-out", position=Field.FACT)
 #: A group's producers and its filter are remembered for this long.
 _REMEMBER_SECONDS = 5.0
+#: Two looks at producers belong together up to this time, or three rounds of questions, between them.
+_UNLOOKED_SECONDS = 600.0
 #: Wait where neither broker nor version is known: the longest of all defaults.
 _UNKNOWN_WAIT_SECONDS = 66.0
 
@@ -303,24 +305,30 @@ class RemotingBrokerEvidence:
             return ProducerLook(is_connected=False)
         queue = MessageQueue(topic=half.topic, broker_name=half.broker, queue_id=half.queue_id)
         of = half.broker, half.producer_group
+        intervals = self._intervals(address)
+        interval_seconds = facts.transaction_check_interval_seconds if intervals is None else intervals[1]
         try:
             is_connected = self._admin.has_producer(address, half.producer_group)
             absence = (
                 None
                 if is_connected
-                else self._absent_producers.not_found(*of, half.topic, lambda: self._offsets.maximum(address, queue))
+                else self._absent_producers.not_found(
+                    *of,
+                    half.topic,
+                    lambda: self._offsets.maximum(address, queue),
+                    unlooked_seconds_max=max(_UNLOOKED_SECONDS, 3 * interval_seconds),
+                )
             )
         except ReconcilerError:
             is_connected, absence = None, None
         if absence is None:
             self._absent_producers.found(*of)
             return ProducerLook(is_connected=is_connected)
-        intervals = self._intervals(address)
         return ProducerLook(
             is_connected=False,
             away_seconds=absence.seconds,
             half_queue_ends=absence.half_queue_ends,
-            interval_seconds=facts.transaction_check_interval_seconds if intervals is None else intervals[1],
+            interval_seconds=interval_seconds,
         )
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:

@@ -359,6 +359,22 @@ def test_the_ends_of_the_two_half_queues_of_a_broker_are_told_apart(
     assert [[end for _, end in look.half_queue_ends] for look in seen] == [[3], [1_000]]
 
 
+def test_a_producer_may_have_come_and_left_where_nobody_has_looked_for_long(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    """What was put back meanwhile it may have been asked about."""
+    cluster.broker.on(RequestCode.GET_MAX_OFFSET, lambda request: cluster.broker.success(request, {"offset": "9"}))
+    _configures(cluster.broker, has_producer=False)
+    evidence, clock = RemotingBrokerEvidence(instance, skew_margin_seconds=1), ManualClock()
+    evidence._absent_producers = AbsentProducers(clock)
+    away: list[tuple[float, int]] = []
+    for pause_seconds in (0, 600, 601):
+        clock.advance(pause_seconds)
+        look = evidence.producers_of(_half())
+        away.append((look.away_seconds, len(look.half_queue_ends)))
+    assert away == [(0.0, 1), (600.0, 2), (0.0, 1)]
+
+
 def test_a_broker_that_does_not_say_that_no_producer_is_there_may_have_one(
     cluster: ScriptedCluster, instance: ClientInstance
 ) -> None:
