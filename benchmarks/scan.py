@@ -11,33 +11,41 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.errors import RequestTimeout
 from reconciler.halves.half_topic import IN_FLIGHT, TOOLS_GROUP
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest
-from reconciler.rocketmq.producer.ending import EndDecision
-from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC
-from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.producer.ending import EndDecision, EndRequest
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command, FrameReader, encode_frame
 from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.message_id import decode_offset_message_id
 from reconciler.wiring.half_scan import ScanRequest
-from tests.services.patient_instance import end_half, patient_instance
+from tests.services.patient_instance import patient_client, patient_instance
 from tests.services.rocketmq import RocketMQCluster
 from tests.services.topics import create_topic
 
 TOPIC, GROUP, QUEUES = "SCANNED", "PG_scanned", 4
 #: Of so many halves one is rolled back.
 _ROLLED_BACK_EACH = 100
-_LOADERS = 8
+_LOADERS = 2
+#: Halves of a loader, and of one write.
+_EACH_LOADER, _TOGETHER = 10_000, 200
+_PLACE_OF_KEY = "F" * 32
 _GOAL_SECONDS, _GOAL_RATIO, _GOAL_MIB = 5.0, 3.5, 100
 
 
@@ -60,12 +68,14 @@ def main() -> int:
         "transactionOpBatchInterval": "1000",
         "mappedFileSizeCommitLog": str(1 << 28),
         "mappedFileSizeConsumeQueue": "6000000",
+        # A busy machine is slow: nothing is refused.
+        **dict.fromkeys(("waitTimeMillsInSendQueue", "waitTimeMillsInTransactionQueue"), "600000"),
+        "waitTimeMillsInPullQueue": "600000",
     }
     with RocketMQCluster(chosen.broker, properties=properties) as cluster:
         broker = cluster.broker()
         create_topic(broker.port, TOPIC, queues=QUEUES, name_server_port=cluster.name_server.port)
-        with patient_instance(cluster.name_servers) as instance:
-            _load(instance, broker.address, halves=chosen.halves, left_open=chosen.open)
+        _load(cluster.name_servers, broker.address, halves=chosen.halves, left_open=chosen.open)
         # A process that has loaded nothing, so that its memory is that of scans.
         command = [sys.executable, "-m", "benchmarks.scan", "--measure", cluster.name_servers, broker.name]
         command += ["--halves", str(chosen.halves), "--open", str(chosen.open)]
@@ -106,21 +116,78 @@ def _measure(name_servers: str, broker: str, *, halves: int, left_open: int, out
     return int(not (is_exact and is_fast and peak_mib <= _GOAL_MIB))
 
 
-def _load(instance: ClientInstance, address: str, *, halves: int, left_open: int) -> None:
+def _load(name_servers: str, address: str, *, halves: int, left_open: int) -> None:
     """The open ones are spread over all."""
+    half = _half(name_servers)
+    halves_of_queues = [replace(half, fields={**half.fields, "e": str(number)}) for number in range(QUEUES)]
     each_open = halves // left_open if left_open else halves + 1
-    message = Message(topic=TOPIC, body=b"x" * 100)
 
-    def one(number: int) -> None:
-        half = instance.sender(GROUP).send(message, is_half=True)
+    def decision(number: int) -> EndDecision | None:
         if number % each_open == 0 and number // each_open < left_open:
-            return
-        decision = EndDecision.ROLLBACK if number % _ROLLED_BACK_EACH == 1 else EndDecision.COMMIT
-        end_half(instance.client, half, decision, address=address, group=GROUP, from_transaction_check=True)
+            return None
+        return EndDecision.ROLLBACK if number % _ROLLED_BACK_EACH == 1 else EndDecision.COMMIT
+
+    def load(begin: int) -> None:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            for first in range(begin, min(begin + _EACH_LOADER, halves), _TOGETHER):
+                numbers = range(first, min(first + _TOGETHER, begin + _EACH_LOADER, halves))
+                sent = _answers(connection, [_numbered(halves_of_queues[one % QUEUES], one) for one in numbers])
+                # Whichever half an answer is of: all of a number are as many.
+                ends = [
+                    _end(stored, made) for one, stored in zip(numbers, sent, strict=True) if (made := decision(one))
+                ]
+                _answers(connection, ends)
 
     with ThreadPoolExecutor(_LOADERS) as pool:
-        for begin in range(0, halves, 10_000):
-            deque(pool.map(one, range(begin, min(begin + 10_000, halves))), maxlen=0)
+        deque(pool.map(load, range(0, halves, _EACH_LOADER)), maxlen=0)
+
+
+def _half(name_servers: str) -> Command:
+    """The request, which was not sent."""
+    requests: list[Command] = []
+
+    def keep(_address: str, command: Command) -> Command | None:
+        if command.code != RequestCode.SEND_MESSAGE_V2:
+            return command
+        requests.append(command)
+        return None
+
+    with patient_client(outgoing=keep) as client, ClientInstance(name_servers, client=client) as instance:
+        message = Message(topic=TOPIC, body=b"x" * 100, unique_key=_PLACE_OF_KEY)
+        with suppress(RequestTimeout):
+            instance.sender(GROUP).send(message, is_half=True, attempts=1)
+    return requests[0]
+
+
+def _numbered(half: Command, number: int) -> bytes:
+    return encode_frame(half, opaque=number).replace(_PLACE_OF_KEY.encode(), f"{number:032X}".encode())
+
+
+def _end(half: Command, decision: EndDecision) -> bytes:
+    place = decode_offset_message_id(half.fields["msgId"]).commit_log_offset
+    request = EndRequest(
+        address="",
+        producer_group=GROUP,
+        decision=decision,
+        message_id=half.fields["transactionId"],
+        transaction_id=half.fields["transactionId"],
+        tran_state_table_offset=int(half.fields["queueOffset"]),
+        commit_log_offset=place,
+        from_transaction_check=True,
+    )
+    return encode_frame(request.as_command(), opaque=place % 1_000_000)
+
+
+def _answers(connection: socket.socket, frames: Sequence[bytes]) -> list[Command]:
+    """In any order."""
+    connection.sendall(b"".join(frames))
+    reader, answers = FrameReader(), list[Command]()
+    while len(answers) < len(frames):
+        answers += reader.feed(connection.recv(1 << 16))
+    if refused := [one for one in answers if one.code != ResponseCode.SUCCESS]:
+        raise SystemExit(f"refused: {refused[0]}")
+    return answers
 
 
 def _settle(name_servers: str, *, left_open: int) -> None:
