@@ -1,4 +1,4 @@
-"""Shops of stock Java clients: of 400 transactions the scan names those that are stuck, and each
+"""Shops of stock Java clients, on each release: of 400 transactions the scan names those that are stuck, and each
 committed message has one bill, those of producers that died by us, those of living ones by their broker's question."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.services.topics import create_topic, topic_name
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 #: Release of the broker -> release of its clients.
-CLIENTS = {"4.9.7": "4.9.7"}
+CLIENTS = {"4.4.0": "4.9.7", "4.9.7": "4.9.7", "5.1.4": "5.3.3", "5.3.3": "5.3.3", "5.5.0": "5.3.3"}
 #: So many questions that nothing is given up while a test is under way.
 ASKS_ON = "1000"
 SECONDS = 150
@@ -202,12 +202,15 @@ def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
     shop = JavaShop(new_rocketmq_cluster(version, properties=properties), tmp_path, stack)
     shop.ends_on_their_way_are_lost()
     given_up = names(CUT_OFF) | names(first_tries(range(5)))
-    eventually(lambda: shop.stuck() == {"open": given_up}, within_seconds=SECONDS, message="stuck ones")
-    shop.cluster.broker().update_config(transactionCheckMax="1")
-    eventually(lambda: shop.stuck() == {"given-up": given_up}, within_seconds=SECONDS, message="given up")
-    shop.cluster.broker().update_config(transactionCheckMax=ASKS_ON)
+    stuck = {"open": given_up}
+    eventually(lambda: shop.stuck() == stuck, within_seconds=SECONDS, message="stuck ones")
+    if version != "4.4.0":  # it keeps no list of what it has given up
+        shop.cluster.broker().update_config(transactionCheckMax="1")
+        eventually(lambda: shop.stuck() == {"given-up": given_up}, within_seconds=SECONDS, message="given up")
+        shop.cluster.broker().update_config(transactionCheckMax=ASKS_ON)
+        stuck = {"given-up": given_up}
     shop.a_process_dies_before_it_sends_them()
-    stuck = {"given-up": given_up, "open": names(KILLED) | names(first_tries(range(5, 10)))}
+    stuck["open"] = stuck.get("open", set()) | names(KILLED) | names(first_tries(range(5, 10)))
     eventually(lambda: shop.stuck() == stuck, within_seconds=SECONDS, message="stuck ones")
 
     config = settings(

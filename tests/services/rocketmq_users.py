@@ -10,7 +10,7 @@ from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.answers import require_success
 from reconciler.rocketmq.wire.frame import Command
-from tests.services.rocketmq import RealBroker, RocketMQCluster
+from tests.services.rocketmq import ClusterTls, RealBroker, RocketMQCluster
 
 ADMIN = AclCredentials(access_key="administrator", secret_key="secret-of-the-administrator")
 #: (Action, kind, name).
@@ -38,19 +38,27 @@ def is_acl(version: str) -> bool:
     return version.startswith("4.")
 
 
-def secured_cluster(version: str, users: Mapping[str, Sequence[Right]], *, secret: str) -> RocketMQCluster:
+def secured_cluster(
+    version: str, users: Mapping[str, Sequence[Right]], *, secret: str, tls: ClusterTls | None = None, **properties: str
+) -> RocketMQCluster:
     """A cluster, not started, whose broker lets these users in, and the administrator."""
-    properties = {"aclEnable": "true"} if is_acl(version) else AUTHORIZATION
-    cluster = RocketMQCluster(version, properties=properties)
+    secured = {"aclEnable": "true"} if is_acl(version) else AUTHORIZATION
+    cluster = RocketMQCluster(version, properties=secured | properties, tls=tls)
     if is_acl(version):
         _write_plain_acl(cluster.broker(), users, secret)
     return cluster
 
 
-def create_users(cluster: RocketMQCluster, users: Mapping[str, Sequence[Right]], *, secret: str) -> None:
+def create_users(
+    cluster: RocketMQCluster,
+    users: Mapping[str, Sequence[Right]],
+    *,
+    secret: str,
+    tls: TlsSettings | None = None,
+) -> None:
     """Makes the users in a running cluster from 5.3 on; older ones read them from a file."""
     if not is_acl(cluster.version):
-        create_users_at(cluster.broker().address, users, secret=secret)
+        create_users_at(cluster.broker().address, users, secret=secret, tls=tls)
 
 
 def create_users_at(
