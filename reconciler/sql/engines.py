@@ -509,9 +509,10 @@ def is_away(error: BaseException | None) -> bool:
     return type(error).__name__ == "DatabaseError"
 
 
-#: Milliseconds since 1970 UTC by the database's own clock, also inside a long transaction.
+#: Milliseconds since 1970 UTC by the database's own clock, also inside a long transaction. SQLite's day is a double:
+#: most milliseconds are a little less there, and would be cut to the one before.
 NOW_MS_SQL = {
-    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)",
+    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
     "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
     # UNIX_TIMESTAMP of a local time is ambiguous in the hour that daylight saving repeats.
     "mysql": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)",

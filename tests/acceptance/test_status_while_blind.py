@@ -79,7 +79,7 @@ def delete_topic(deployed: Deployment, topic: str) -> None:
 def sweep(deployed: Deployment, *, seconds_ago: float) -> None:
     """Puts down a sweep as the sweeper does."""
     with closing(sqlite3.connect(deployed.outbox)) as db:
-        at_ms = f"CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) - {round(seconds_ago * 1000)}"
+        at_ms = f"CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - {round(seconds_ago * 1000)}"
         db.execute(f"UPDATE reconciler_outbox_identity SET swept_at_ms = {at_ms} WHERE id = 2")
         db.commit()
 

@@ -93,7 +93,7 @@ def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
 def now_ms(connection: sa.Connection) -> int:
     """The database's own clock."""
     expressions = {
-        "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)",
+        "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
         "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
     }
     mysql = "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)"

@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 from reconciler.sql.engines import (
+    NOW_MS_SQL,
     away,
     database_now_ms,
     driver_error,
@@ -391,3 +392,11 @@ def test_the_text_of_an_error_repeats_what_a_statement_carried() -> None:
     own = ValueError("no such column")
     assert driver_error(sa.exc.DBAPIError("SELECT :body", {"body": "4111 1111"}, own)) is own
     assert driver_error(own) is own
+
+
+def test_the_time_of_sqlite_is_that_of_its_host_to_the_millisecond() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for _ in range(200):
+            before = time.time_ns() // 1_000_000
+            (at_ms,) = connection.execute(f"SELECT {NOW_MS_SQL['sqlite']}").fetchone()
+            assert before <= at_ms <= time.time_ns() // 1_000_000
