@@ -47,8 +47,10 @@ public class Shop {
         TransactionMQProducer producer = new TransactionMQProducer("producer_" + topic);
         producer.setNamesrvAddr(nameServers);
         producer.setSendMsgTimeout(SEND_MILLISECONDS);
+        producer.setMqClientApiTimeout(SEND_MILLISECONDS);
         producer.setTransactionListener(new Orders());
         producer.start();
+        producer.fetchPublishMessageQueues(topic); // many first sales at once would not all wait for the route
         ExecutorService threads = Executors.newFixedThreadPool(THREADS);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -68,6 +70,7 @@ public class Shop {
     private static void bill(String nameServers, String topic) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("group_" + topic);
         consumer.setNamesrvAddr(nameServers);
+        consumer.setMqClientApiTimeout(SEND_MILLISECONDS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
