@@ -96,8 +96,9 @@ class SqlCommitQuery:
         now = self._clock.monotonic_seconds()
         self._strange = {key: one for key, one in self._strange.items() if now < one[1]}
         asked = [key for key in keys if key not in self._strange]
-        answers: dict[KeyValue, BusinessAnswer | None] = {key: unknown(why) for key, (why, _) in self._strange.items()}
-        answers = {key: answers.get(key, unknown(key_not_asked(key))) for key in keys}
+        answers: dict[KeyValue, BusinessAnswer | None] = {
+            key: unknown(self._strange[key][0] if key in self._strange else key_not_asked(key)) for key in keys
+        }
         left, most = deque(in_statements(asked)), _STATEMENTS_MAX
         misses_before, has_answered = self._misses, not left
         while left and most > 0:

@@ -255,11 +255,12 @@ def asked_apart(
     nobody asked for, as where a collation takes texts for one another, or too many of one key. None where no part
     could say more.
     """
-    unfit = _unfit(query, asked, rows)
+    of_asked = set(asked)
+    unfit = _unfit(query, of_asked, rows)
     if unfit is None or unfit.code not in (KEY_NOT_ASKED, ROWS_TOO_MANY):
         return []
     found = Counter(query.key_type.returned(row[0]) for row in rows)
-    strange = {folded(key) for key in found if key is not None and key not in asked}
+    strange = {folded(key) for key in found if key is not None and key not in of_asked}
     spoiling = {key for key in asked if found[key] > ROWS_A_KEY_MAX or folded(key) in strange}
     others = [key for key in asked if key not in spoiling]
     if spoiling:

@@ -240,12 +240,11 @@ class TickRunner:
 
     def _begun_turn(self, tick: Tick) -> None:
         with self._ending(tick):
-            while self._begun_once(tick) and self._overlaps[tick.name] and not self._stop.is_set():
-                pass
-
-    def _begun_once(self, tick: Tick) -> bool:
-        with self._room.taken():
-            return self._run_turn(tick)
+            is_behind = True
+            while is_behind:
+                with self._room.taken():
+                    is_done = self._run_turn(tick)
+                is_behind = is_done and self._overlaps[tick.name] > 0 and not self._stop.is_set()
 
     def _turn(self, tick: Tick) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.message import Message
+from reconciler.sql.engines import NOW_MS_SQL
 from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
@@ -79,7 +80,7 @@ def delete_topic(deployed: Deployment, topic: str) -> None:
 def sweep(deployed: Deployment, *, seconds_ago: float) -> None:
     """Puts down a sweep as the sweeper does."""
     with closing(sqlite3.connect(deployed.outbox)) as db:
-        at_ms = f"CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - {round(seconds_ago * 1000)}"
+        at_ms = f"{NOW_MS_SQL['sqlite']} - {round(seconds_ago * 1000)}"
         db.execute(f"UPDATE reconciler_outbox_identity SET swept_at_ms = {at_ms} WHERE id = 2")
         db.commit()
 

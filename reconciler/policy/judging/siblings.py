@@ -34,15 +34,15 @@ class SiblingDoubt:
 def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
     """None: the row is of this half, since there is no other."""
     # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
-    doubt = sibling_doubt(suspect.siblings, may_be_unread=not suspect.plan.reads_halves)
+    siblings = suspect.siblings
+    doubt = sibling_doubt(siblings, may_be_unread=not suspect.plan.reads_halves)
     if doubt is None:
         return None
-    if doubt.code is not SIBLINGS:
+    if siblings is None or doubt.code is not SIBLINGS:
         return SiblingDoubt(reason=doubt, by=Undecided.WITNESS if doubt.code is SIBLINGS_UNREAD else Undecided.SET_UP)
     if (seen := delivered_sibling(suspect)) is not None:
         return seen
-    newest_ms = suspect.siblings.newest_ms if suspect.siblings is not None else 0
-    if (young_seconds := _age_left(suspect, newest_ms, suspect.plan.grace_period_seconds)) > 0:
+    if (young_seconds := _age_left(suspect, siblings.newest_ms, suspect.plan.grace_period_seconds)) > 0:
         return SiblingDoubt(reason=doubt, by=None, wait_seconds=young_seconds)  # brokers are not asked about it yet
     followed = suspect.followed_siblings
     if followed and suspect.sibling_copies is None:
@@ -52,10 +52,9 @@ def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
         return _delivered(SIBLING_DELIVERED(unique_key=copies.records[0].unique_key))
     if copies is not None and copies.is_unknown:
         return SiblingDoubt(reason=copies_unknown(copies), by=Undecided.WITNESS)
-    siblings = suspect.siblings
-    if siblings is None or len(followed) < len(siblings.unique_keys):
+    if len(followed) < len(siblings.unique_keys):
         return SiblingDoubt(reason=doubt, by=Undecided.SET_UP)
-    left_seconds = _seconds_left(suspect, newest_ms)
+    left_seconds = _seconds_left(suspect, siblings.newest_ms)
     if isinstance(left_seconds, Question):
         return left_seconds
     if left_seconds > 0:

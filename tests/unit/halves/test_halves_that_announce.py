@@ -264,9 +264,8 @@ def test_what_waits_is_told_by_shard_and_topic(play: Stage) -> None:
         assert waiting.waiting_since_ms(half_tag("OTHER", number), 0) is None
 
 
-@contextmanager
-def connected(play: Stage, folder: Path) -> Iterator[Connections]:
-    """A deployment that reads the halves of the topic."""
+def settings_of(play: Stage, folder: Path) -> Path:
+    """The file of a deployment that reads the halves of the topic."""
     file = folder / "reconciler.toml"
     file.write_text(f"""
 environment = "test"
@@ -283,7 +282,12 @@ topic = "{TOPIC}"
 group = "billing"
 announcements = "half_topic"
 """)
-    with Connections.for_people(load_settings(file, {})) as connections:
+    return file
+
+
+@contextmanager
+def connected(play: Stage, folder: Path) -> Iterator[Connections]:
+    with Connections.for_people(load_settings(settings_of(play, folder), {})) as connections:
         yield connections
 
 

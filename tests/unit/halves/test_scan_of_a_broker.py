@@ -29,6 +29,7 @@ from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from tests.polling import eventually
 from tests.unit.embedded.check_back_stage import Stage, stage, two_stages
 from tests.unit.embedded.raw_client import GROUP, TOPIC
+from tests.unit.service.test_queries_of_settings import declared
 
 #: Between rounds that the broker begins by itself.
 ROUNDS_BY_HAND_SECONDS = 10_000.0
@@ -385,16 +386,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
         shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
         shop.execute("INSERT INTO orders VALUES ('o1', 'PAID'), ('o2', 'CANCELLED'), ('o4', 'PAID'), ('twice', 'PAID')")
-    declared = tmp_path / "queries.toml"
-    declared.write_text(f"""
-        [[commit_queries]]
-        topic = "{TOPIC}"
-        database_url = "sqlite:///{tmp_path}/shop.db"
-        sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
-        key = "KEYS"
-        committed = ["PAID"]
-        rolled_back = ["CANCELLED"]
-        """)
+    queries = declared(tmp_path, TOPIC)
     for unique_key, key in (("K1", "o1"), ("K2", "o2"), ("K3", "o3")):
         play.half(unique_key, KEYS=key)
     for _ in range(5):
@@ -407,7 +399,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     request = ScanRequest(
         name_servers=play.broker.address,
         clock=play.clock,
-        business=Business(read_commit_queries(declared), clock=play.clock),
+        business=Business(read_commit_queries(queries), clock=play.clock),
     )
     report = run_scan(request, older_than_seconds=60.0, topic=None, progress=lambda *_: None)
     assert {
@@ -427,7 +419,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     assert dict(proved.values) == {"lost": 1, "stuck": 1, "harmless": 2, "unknown": 1}
     assert report.exit_code == 1
     for form, shown in (("table", "committed"), ("html", "your database"), ("json", '"business": "rolled-back"')):
-        run(["scan", "-n", play.broker.address, "--commit-query", str(declared), "--output", form])
+        run(["scan", "-n", play.broker.address, "--commit-query", str(queries), "--output", form])
         assert shown in capsys.readouterr().out
 
 
@@ -455,11 +447,9 @@ def test_a_query_that_cannot_be_asked_is_named_before_a_broker_is(tmp_path: Path
         "committed": '["PAID"]',
     }
     name, _, value = line.partition(" = ")
-    declared = tmp_path / "queries.toml"
-    declared.write_text(
-        "[[commit_queries]]\n" + "\n".join(f"{one} = {it}" for one, it in {**good, name: value}.items())
-    )
+    named = tmp_path / "queries.toml"
+    named.write_text("[[commit_queries]]\n" + "\n".join(f"{one} = {it}" for one, it in {**good, name: value}.items()))
     with pytest.raises(InvalidValue) as refused:
-        read_commit_queries(declared)
+        read_commit_queries(named)
     assert place in str(refused.value)
     assert "private" not in str(refused.value)

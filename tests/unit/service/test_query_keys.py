@@ -25,6 +25,7 @@ from reconciler.sql.tables import half
 from reconciler.wiring.connections import Connections
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import TOPIC
+from tests.unit.halves.test_halves_that_announce import settings_of
 
 FIRST, SECOND, OTHER = (f"{number:032X}" for number in (1, 2, 3))
 
@@ -39,32 +40,7 @@ def play() -> Iterator[Stage]:
 def config(tmp_path: Path, play: Stage) -> Path:
     """A half topic announces, and the ledger has noted two tries of order-4 and one of another order."""
     upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
-    queries = tmp_path / "queries.toml"
-    queries.write_text(f"""
-        [[commit_queries]]
-        topic = "{TOPIC}"
-        database_url = "sqlite:///{tmp_path}/shop.db"
-        sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
-        key = "KEYS"
-        committed = ["PAID"]
-        """)
-    file = tmp_path / "reconciler.toml"
-    file.write_text(f"""
-        environment = "test"
-        rocketmq.name_servers = "{play.broker.address}"
-        redis.url = "redis://127.0.0.1:1/0"
-        ledger.url = "sqlite:///{tmp_path}/ledger.db"
-        [[producers]]
-        group = "shop"
-        topics = ["{TOPIC}"]
-        commit_queries = "{queries}"
-        [[subscriptions]]
-        topic = "{TOPIC}"
-        group = "billing"
-        announcements = "half_topic"
-        [repairs]
-        enabled = false
-        """)
+    file = settings_of(play, tmp_path)
     for unique_key, order in ((FIRST, "order-4"), (SECOND, "order-4"), (OTHER, "ORDER-4")):
         play.half(unique_key, KEYS=order)
     with Connections(load_settings(file, {})) as connections:
