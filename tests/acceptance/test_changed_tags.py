@@ -33,8 +33,8 @@ def run_both(deployed: Deployment, *, tags: str | None) -> None:
     kept = [line for line in deployed.config.read_text().splitlines() if not line.startswith("tags = ")]
     at = kept.index("[[subscriptions]]") + 1
     deployed.config.write_text("\n".join([*kept[:at], *([f'tags = "{tags}"'] if tags else []), *kept[at:]]))
-    deployed.run("run")
-    deployed.run("sweep")
+    started = [deployed.run("run"), deployed.run("sweep")]
+    eventually(lambda: all(service.takes_signals for service in started), within_seconds=60)
 
 
 def sweeps_again(deployed: Deployment) -> None:
@@ -54,7 +54,8 @@ def test_lost_message_that_a_wrong_setting_settled_is_repaired_once_it_is_correc
     arrived = deployed.commit(3, producer=producer)
     (lost,) = deployed.commit(1, lose=True, producer=producer)
     eventually(lambda: states(deployed) == {"SETTLED"}, within_seconds=60)
-    assert (deployed.effects(), deployed.repairs()) == (sorted(arrived), {})
+    eventually(lambda: deployed.effects() == sorted(arrived), within_seconds=60)
+    assert deployed.repairs() == {}
 
     run_both(deployed, tags=None)
     eventually(lambda: deployed.repairs() == {lost: "DONE"}, within_seconds=60)

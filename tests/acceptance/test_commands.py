@@ -108,7 +108,7 @@ def test_hold_freezes_repairs_until_resume(deployed: Deployment) -> None:
 
 def test_run_lifts_a_hold_whose_end_has_passed(deployed: Deployment) -> None:
     deployed.run("run")
-    until = datetime.now(UTC) + timedelta(seconds=4)
+    until = datetime.now(UTC) + timedelta(seconds=10)  # a command may take seconds to start
     held = deployed.command("hold", deployed.topic, "--until", until.strftime("%Y-%m-%dT%H:%M:%S"), "-o", "json")
     assert one_object(held)["until_ms"] == int(until.timestamp()) * 1000
     eventually(lambda: deployed.command("status", "-o", "json").document["holds"] == [], within_seconds=60)
@@ -252,7 +252,7 @@ def test_module_and_command_are_the_same() -> None:
 def test_the_half_of_a_dismissed_key_is_told_before_and_closed_on_request(
     new_deployment: DeploymentFactory, embedded_broker: EmbeddedBroker
 ) -> None:
-    embedded_broker.configure({"transactionCheckMax": "100", "transactionCheckInterval": "1000"})
+    embedded_broker.configure({"transactionCheckMax": "1000", "transactionCheckInterval": "1000"})
     deployed = new_deployment()
     (key,) = deployed.commit(1, lose=True)
     columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"

@@ -142,6 +142,6 @@ def test_40_days_ahead_for_one_sweep_and_one_round_delete_nothing_and_change_not
         eventually(lambda: states(engine)[0] == Counter(DONE=4), within_seconds=200, message="and verified")
         assert all(kept[name] <= found for name, found in primary_keys(engine).items())
         assert deployed.copies() == Counter(lost)
-        assert states(engine)[1] == Counter(CONSUMED=4)
+        eventually(lambda: states(engine)[1] == Counter(CONSUMED=4), within_seconds=120, message="and settled")
         assert run.end() == 0
         assert sweep.end() == 0

@@ -166,6 +166,7 @@ def test_two_replay_workers_apply_each_handed_over_message_once_also_after_failu
     assert sources == ["hand-over"]
     story = deployed.command("explain", lost[0], "--output", "json").document
     assert any(f"repair verified for {deployed.group}" in event["what"] for event in story["events"])
+    eventually(lambda: all(worker.takes_signals for worker in workers), within_seconds=60)
     assert [service.end(), workers[0].end(), workers[1].end(signal.SIGINT)] == [0, 0, 130]
 
 

@@ -20,6 +20,7 @@ from tests.chaos.recovery import pending_keys, still_recovering
 from tests.chaos.service_logs import noted
 from tests.chaos.truth import NOW_MS
 from tests.chaos.world import LIFE_SECONDS_MAX, World
+from tests.polling import PATIENCE
 from tests.services.processes import ServiceFailed
 
 #: Until the first messages have their effects.
@@ -38,7 +39,7 @@ RECOVERY_SECONDS_MAX = 60.0
 WINDOW_SECONDS = 0.8
 AFTERWARDS_SECONDS = 3 * L1_BOUND_SECONDS
 #: Everything must have come to rest within this after the last fault.
-HEAL_SECONDS = 240.0
+HEAL_SECONDS = 240.0 * PATIENCE
 
 
 class ChaosRun:

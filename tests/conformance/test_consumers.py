@@ -222,6 +222,7 @@ def test_a_new_group_s_first_offsets_are_all_kept(steps: Steps) -> None:
         assert [offsets.of_group(address, queue, group) for queue in queues] == [1] * 4, group
 
 
+@pytest.mark.usefixtures("patient_last_commit")
 def test_a_restarted_consumer_goes_on_where_it_stopped(steps: Steps, target: Target) -> None:
     topic = target.new_topic("restart")
     before, after = Received(), Received()

@@ -123,7 +123,7 @@ def test_a_reply_can_be_lost_after_the_work_was_done(broker: EmbeddedBroker, cli
     broker.faults.lose_replies(37)
     half = client.send_half(UNIQ_KEY="K1")
     end(client, end_fields(half, 8), is_lost=True)
-    assert len(broker.stored(TOPIC)) == 1
+    assert len(eventually(lambda: broker.stored(TOPIC), within_seconds=60)) == 1
 
 
 def test_a_lost_reply_is_that_of_a_message_where_no_request_is_named() -> None:

@@ -100,10 +100,11 @@ def test_a_row_is_marked_only_after_a_broker_took_its_announcement(world: World)
 
 def test_keys_that_no_broker_took_stay_new_for_the_sweeper(world: World) -> None:
     producer = world.producer(announce_every_seconds=MOMENT_SECONDS, clock=SystemClock())
-    gate(world).away = {1}
     transactions = sold(world, producer, 20)
+    away = shard_of(transactions[-1].unique_key, QUEUES)
+    gate(world).away = {away}
     gate(world).is_open.set()
-    lost = [tx for tx in transactions if shard_of(tx.unique_key, QUEUES) == 1]
+    lost = [tx for tx in transactions if shard_of(tx.unique_key, QUEUES) == away]
     eventually(lambda: sum(tx.is_announced for tx in transactions) == 20 - len(lost), within_seconds=60)
     eventually(lambda: producer.counts.as_dict().get("announcements_failed") == len(lost), within_seconds=60)
     assert states(world, lost) == {"NEW"}

@@ -118,11 +118,13 @@ def test_a_peer_that_answers_nothing_any_more_gets_a_new_connection() -> None:
         (drain if peer.connections == 1 else answer)(connected)
 
     def is_answered() -> bool:
-        with contextlib.suppress(RequestTimeout, BrokerUnavailable):
-            return client.request(peer.address, ASK, timeout_seconds=0.2).is_response
+        with contextlib.suppress(RequestTimeout, ConnectionLost, BrokerUnavailable):
+            return client.request(peer.address, ASK, timeout_seconds=60).is_response
         return False
 
     with Peer(script) as peer, RemotingClient() as client:
+        with pytest.raises(RequestTimeout):
+            client.request(peer.address, ASK, timeout_seconds=0.2)
         eventually(is_answered, within_seconds=60)
         assert peer.connections == 2
 

@@ -51,7 +51,7 @@ def test_a_silent_peer_is_not_asked_again_and_says_why(has_spoken: bool) -> None
             assert isinstance(again, BrokerUnavailable)
             assert "not asked again; the last failure" in str(again)
         assert peer.connections == 1
-        assert len(spoken) == 1 + has_spoken
+        eventually(lambda: len(spoken) == 1 + has_spoken, within_seconds=60)
 
 
 def test_a_silent_peer_is_asked_again_after_its_pause_and_by_all_once_it_answers() -> None:
@@ -77,7 +77,7 @@ def test_a_silent_name_server_costs_unknown_topics_one_deadline_together() -> No
     with (
         Peer(drain) as silent,
         Peer(TOPIC_UNKNOWN) as other,
-        closing(RemotingClient(request_timeout_seconds=0.5, silence_pauses=NEVER)) as client,
+        closing(RemotingClient(request_timeout_seconds=2, silence_pauses=NEVER)) as client,
     ):
         name_servers = NameServers(f"{silent.address};{other.address}", client)
         for number in range(20):

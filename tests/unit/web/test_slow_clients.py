@@ -120,7 +120,7 @@ def test_a_client_that_reads_nothing_does_not_keep_its_place(serve: Serve, monke
     monkeypatch.setattr(bounded_listener, "OF_AN_ADDRESS_MAX", 1)
     with serve() as address, from_("127.0.0.2", address) as connection:
         connection.setblocking(False)
-        with suppress(BlockingIOError):
+        with suppress(BlockingIOError, ConnectionError):  # a slow machine may be cut off before all is full
             for _ in range(10_000):
                 connection.send(WHOLE * 100)
         eventually(lambda: is_served("127.0.0.2", address), within_seconds=60)
