@@ -3,7 +3,6 @@ broker's own question alone. Nothing before a person stands by the query."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,9 @@ def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_
                 )
 
             eventually(is_settled, within_seconds=120)
-        assert shop.billed == Counter(lost | alive), "once each, and nothing else"
+        assert shop.billed.keys() == lost | alive, "nothing else"
+        # A broker that asks again while an answer is under way obeys both.
+        assert {one: shop.billed[one] for one in lost} == dict.fromkeys(lost, 1)
         assert {one: attempts for one, (_, attempts) in shop.repairs().items() if attempts} == dict.fromkeys(lost, 1)
         assert {shop.verdicts()[one] for one in ("cancelled", "abandoned")} == {"REJECTED"}
         assert shop.verdicts()["twice"] == "UNKNOWN"

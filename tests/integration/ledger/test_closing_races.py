@@ -57,7 +57,8 @@ class Side:
 
 @pytest.fixture
 def sides(database_url: str) -> Iterator[tuple[Side, Side]]:
-    engines = [open_engine(database_url), open_engine(database_url)]
+    # Who waits for the other one's lock gets it, however busy the machine is.
+    engines = [open_engine(database_url, lock_timeout_seconds=60) for _ in range(2)]
     ledger_metadata.create_all(engines[0])
     yield Side(engines[0]), Side(engines[1])
     for engine in engines:

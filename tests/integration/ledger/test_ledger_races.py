@@ -28,6 +28,8 @@ from tests.forks import fork_server
 from tests.polling import eventually
 
 ROWS = 120
+#: SQLite lets nobody have its turn: who loses a race again and again waits for long on a busy machine.
+LOCK_SECONDS = 60.0
 ENVIRONMENT = "races"
 
 pytestmark = pytest.mark.pooled("nightly")
@@ -44,14 +46,14 @@ def url(database_url: str) -> str:
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[SqlLedger]:
-    engine = open_engine(url, pool_size=8)
+    engine = open_engine(url, pool_size=8, lock_timeout_seconds=LOCK_SECONDS)
     yield SqlLedger(engine)
     engine.dispose()
 
 
 def _claim_all(url: str, token: str, start: object, results: object) -> None:
     """In a process of its own: claims all it can and reports the keys."""
-    engine = open_engine(url)
+    engine = open_engine(url, lock_timeout_seconds=LOCK_SECONDS)
     repairs = SqlLedger(engine).repairs
     rows = repairs.claimable(ENVIRONMENT, "ORDERS", scope=EVERY_GROUP, limit=ROWS)
     start.wait(60)  # type: ignore[attr-defined]  # a multiprocessing barrier

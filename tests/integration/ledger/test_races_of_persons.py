@@ -162,7 +162,8 @@ class Books:
     """An inbox of billing, whose handler commits halfway once, and then does not."""
 
     def __init__(self, url: str) -> None:
-        self.sides = Side(open_engine(url)), Side(open_engine(url))
+        one, other = (Side(open_engine(url, lock_timeout_seconds=60)) for _ in range(2))
+        self.sides = one, other
         #: What both persons have seen.
         self.seen: list[IncompleteRow] = []
         schema.upgrade(url, "inbox")
