@@ -30,6 +30,8 @@ CHINESE = {
 CHINESE_SWITCHES = {"Light": "浅色", "Dark": "深色", "As the system": "跟随系统"}
 #: The heading of an index whose pages are for readers who doubt or take part: their tab is shown beside these pages alone.
 EVIDENCE = "Evidence"
+#: What a page counts in the search where it is not 1: one that answers comes before those that only have the word.
+WEIGHTS = {"index.md": 0.3, "glossary.md": 4.0, "runbooks/": 2.5, "how-to/": 2.0, EVIDENCE: 0.3}
 #: Where the site has the files of the repository outside docs that pages link.
 REPOSITORY = "repository/"
 PICTURES = (".svg", ".webp", ".png")
@@ -140,6 +142,8 @@ def on_page_markdown(text: str, page: Page, **_: object) -> str:
     path = here.removeprefix(REPOSITORY) if here.startswith(REPOSITORY) else f"docs/{here}"
     if here.startswith(REPOSITORY):
         page.meta["search"] = {"exclude": True}  # who searches wants the page for users, and not how it came to be
+    else:
+        page.meta["search"] = {"boost": _weight(page)}
     if not (ROOT / path).is_file():
         return text  # the text of a file
 
@@ -150,6 +154,13 @@ def on_page_markdown(text: str, page: Page, **_: object) -> str:
     if path == f"docs/{here}":
         text = with_glossary(without_remarks(text), here)  # a remark within a list would end its item
     return _with_blank_lines(_LINK.sub(linked, text))
+
+
+def _weight(page: Page) -> float:
+    place = page.file.src_uri.removeprefix(TREES[_language_of(page)])
+    if any(section.title == EVIDENCE for section in page.ancestors):
+        return WEIGHTS[EVIDENCE]
+    return next((weight for beginning, weight in WEIGHTS.items() if place.startswith(beginning)), 1.0)
 
 
 def _with_blank_lines(text: str) -> str:
