@@ -35,7 +35,7 @@ class Reasoned(ActFields):
     """What is on record with a reason."""
 
     reason: str = Field(
-        default="", max_length=REASON_CHARACTERS_MAX, description="Why; kept with the name of who did it."
+        default="", max_length=REASON_CHARACTERS_MAX, description="Why; kept with the name of the person who did it."
     )
 
 

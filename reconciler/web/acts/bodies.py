@@ -26,7 +26,7 @@ class BodyFields(ActFields):
     reason: str = Field(
         min_length=1,
         max_length=REASON_CHARACTERS_MAX,
-        description="Why; kept with the name of who opened it.",
+        description="Why; kept with the name of the person who opened it.",
         json_schema_extra={"pattern": r"\S"},
     )
 
@@ -60,7 +60,7 @@ OPEN_BODY = WebAct(
     name="body",
     path="/messages/{unique_key}/body",
     role=WebRole.OPERATOR,
-    summary="Opens the body of a message, on record with the reason; of a long one the first 64 KiB.",
+    summary="Opens the body of a message, the first 64 KiB at most, on record with the reason.",
     fields=BodyFields,
     do=_open,
     answer=record(
@@ -68,8 +68,8 @@ OPEN_BODY = WebAct(
             "unique_key": TEXT,
             "topic": TEXT,
             "found_in": one_of(FOUND_IN),
-            "bytes": {**NUMBER, "description": "Of the whole body."},
-            "shown_bytes": {**NUMBER, "description": f"Of it in `body`: {SHOWN_BYTES_MAX} at most."},
+            "bytes": {**NUMBER, "description": "Bytes of the whole body."},
+            "shown_bytes": {**NUMBER, "description": f"Bytes of it in `body`: {SHOWN_BYTES_MAX} at most."},
             "encoding": {**one_of(("utf-8", "base64")), "description": "How `body` is written."},
             "body": TEXT,
         }

@@ -53,7 +53,7 @@ JOB: Schema = record(
     {
         "job_id": TEXT,
         "kind": one_of(JobKind),
-        "request": {"type": "object", "description": "What was asked for; of named keys their number."},
+        "request": {"type": "object", "description": "What was asked for; if keys were named, their number."},
         "by": TEXT,
         "state": one_of(JobState),
         "done": {**NUMBER, "description": "Repair: keys that are finished. Rebuild: inbox rows."},

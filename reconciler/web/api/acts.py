@@ -48,7 +48,7 @@ _REFUSED = {
 def description_of(act: WebAct[Any]) -> Description:
     """Of the route of an act."""
     places = (
-        Parameter(name=name, doc="Of the path.", schema=_PLACES[name], where="path", is_required=True)
+        Parameter(name=name, doc="Part of the path.", schema=_PLACES[name], where="path", is_required=True)
         for name in _PLACE.findall(act.path)
     )
     return Description(

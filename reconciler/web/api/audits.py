@@ -103,7 +103,7 @@ _NAME = Parameter(
 )
 _COUNT: Schema = {**NUMBER, "description": "-1: the statement says none."}
 _SUMMARY: Mapping[str, Schema] = {
-    "name": {**TEXT, "description": "Of the output in the folder."},
+    "name": {**TEXT, "description": "Name of the output in the folder."},
     "verification": {
         **one_of(AuditState),
         "description": "What `reconciler statement verify` says of this output; `waiting`: it is being verified.",
@@ -137,7 +137,7 @@ _STATEMENT: Mapping[str, Schema] = {
     "classes": {"type": "object", "additionalProperties": NUMBER, "description": "Keys by class."},
     "signed_by": {**nullable(TEXT), "description": "Fingerprint that it names; null: it says that it is not signed."},
     "signature_holds": {**FLAG, "description": "web.audits_public_key has signed it."},
-    "report_sha256": {**nullable(TEXT), "description": "Of report.html, as it was signed."},
+    "report_sha256": {**nullable(TEXT), "description": "SHA-256 of report.html, as it was signed."},
 }
 _DETAILS: Mapping[str, Schema] = {
     "statements": listed(record(_STATEMENT)),
@@ -161,7 +161,7 @@ AUDITS = ApiEndpoint(
         ),
         parameters=PAGED,
         statuses={200: "a page", **_ANSWERS},
-        more="The last by name first. What is not known yet is verified from now on, one after the other.",
+        more="The last by name first. Audits that were not verified yet are verified from now on, one after the other.",
     ),
 )
 ONE_AUDIT = ApiEndpoint(

@@ -62,7 +62,7 @@ READY = ApiEndpoint(
                 "checks": {
                     "type": "object",
                     "additionalProperties": TEXT,
-                    "description": "Dependency: ok, or what is wrong with it; to who has not logged in it is `away`.",
+                    "description": "Dependency: ok, or what is wrong with it; without a login only `away`.",
                 },
             }
         ),

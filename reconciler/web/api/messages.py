@@ -39,12 +39,12 @@ _EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "fact": FACT, 
 
 _STORY = {
     "unique_key": TEXT,
-    "seen": {**TEXT, "description": "What the ledger says of it, as one word: an act may carry it."},
+    "seen": {**TEXT, "description": "A word for its state in the ledger. An act that carries the word skips the message if its state has changed."},
     "known": FLAG,
     "events": {**listed(_EVENT), "description": "In time order."},
     "silent": {**LINES, "description": "Witnesses that gave no answer: the story may be incomplete."},
     "away": {**LINES, "description": "Dependencies that are away."},
-    "outlook": {**LINES, "description": "How far it is, and what comes next, one sentence a subscription."},
+    "outlook": {**LINES, "description": "How far the message is and what comes next, one sentence per subscription."},
     "incomplete": {
         **listed(
             record(

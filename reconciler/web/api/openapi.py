@@ -33,8 +33,8 @@ PROBLEM: Mapping[str, Any] = {
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What is wrong, with the value."},
         "request_id": {"type": "string", "description": "In the log, and in the header X-Request-ID."},
-        "field": {"type": "string", "description": "Of an invalid value: where it is."},
-        "remedy": {"type": "string", "description": "Of an invalid value: what would do."},
+        "field": {"type": "string", "description": "Place of an invalid value."},
+        "remedy": {"type": "string", "description": "What to give in place of an invalid value."},
     },
     "required": ["type", "title", "status", "detail", "request_id"],
 }

@@ -46,7 +46,7 @@ STATUS = {
     },
     "following": {
         **listed(record({"away": TEXT, "lines": LINES, "facts": FACTS})),
-        "description": "What is so, or looks so, because a dependency is away: below its line of `away`.",
+        "description": "Findings that follow from a dependency that is away, below its line of `away`.",
     },
     "subscriptions": listed(
         record(
