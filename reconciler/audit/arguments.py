@@ -63,7 +63,9 @@ AUDIT_HELP = (
 def _audit(parser: argparse.ArgumentParser) -> None:
     asked = parser.add_argument_group("what is asked")
     asked.add_argument("--window", metavar="START/END", help="ISO 8601 with offsets or zones; END is not included")
-    asked.add_argument("--timezone", metavar="ZONE", help="of times without offset, for example Europe/Berlin")
+    asked.add_argument(
+        "--timezone", metavar="ZONE", help="time zone of times without offset, for example Europe/Berlin"
+    )
     asked.add_argument("--subscriptions", metavar="FILE", type=local_path, help="the reconciler's settings (TOML)")
     asked.add_argument("--only", metavar="TOPIC/GROUP", action="append", default=[], help="only these subscriptions")
     evidence = parser.add_argument_group("evidence")
@@ -99,7 +101,10 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     result = parser.add_argument_group("result")
     result.add_argument("--out", metavar="DIR", type=local_path, required=True, help="folder of the result")
     result.add_argument(
-        "--language", choices=REPORT_LANGUAGES, default=REPORT_LANGUAGES[0], help="of report.html; the rest is the same"
+        "--language",
+        choices=REPORT_LANGUAGES,
+        default=REPORT_LANGUAGES[0],
+        help="language of report.html; the other files are the same",
     )
     result.add_argument(
         "--tables",
@@ -115,7 +120,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         "--public-key",
         metavar="FILE",
         type=local_path,
-        help="Ed25519, PEM: of the history's manifest only what follows --previous is read, if this key signed it",
+        help="Ed25519 public key (PEM): if it signed --previous, only later entries of the manifest are read",
     )
     result.add_argument(
         "--whole-chain", action="store_true", help="read the manifest from its first entry on, whatever --previous read"

@@ -288,7 +288,7 @@ def hold(
 ) -> None:
     """Stop the repairs of a topic; verification goes on.
 
-    Of two holds of one topic the later end counts; none is later than any.
+    If a topic has two holds, the later end counts; no end is later than any.
     """
     from reconciler.commands.acts.hold import end_of_hold, place_hold
     from reconciler.commands.acts.operator_actions import operator

@@ -47,7 +47,9 @@ def rename(
     ] = False,
     pulls: Annotated[
         bool,
-        typer.Option("--pulls", help="No member of OLD has popped in the last 12 hours: you know, 5.x brokers do not."),
+        typer.Option(
+            "--pulls", help="Say that no member of OLD has popped in the last 12 hours: 5.x brokers cannot tell."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, change nothing.")] = False,
     yes: YesOption = False,

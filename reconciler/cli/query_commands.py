@@ -29,7 +29,7 @@ def accept(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a commit query for what it says of your business, on record in the ledger.
+    """Accept what a commit query says of your business, on record in the ledger.
 
     It is tried first, as `doctor` tries it, on halves of the cluster of the settings. What is not proved needs
     --reason; what is disproved cannot be accepted. It holds for this SQL, key, states and database: after a change the

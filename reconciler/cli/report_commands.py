@@ -147,8 +147,8 @@ def explain(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the life of one message in time order, with the evidence; of a business id or query key, of each of its
-    messages.
+    """Tell the life of one message in time order, with the evidence; for a business id or query key, of each of
+    its messages.
 
     Exit code 2: it is unknown; 3: a dependency is away that might know more, or nothing ever ran with the environment
     of the settings.

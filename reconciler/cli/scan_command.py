@@ -37,7 +37,7 @@ class ScanOutput(StrEnum):
 
 
 RateOption = Annotated[
-    float, typer.Option("--rate", min=1, help="Records that are read a second, at most, of one broker.")
+    float, typer.Option("--rate", min=1, help="Records that are read per second from one broker, at most.")
 ]
 SinceOption = Annotated[
     str | None,
@@ -45,14 +45,16 @@ SinceOption = Annotated[
 ]
 WalkOption = Annotated[
     bool,
-    typer.Option("--walk", help="Walk the logs of brokers up to 4.2, a request a record of any topic: up to hours."),
+    typer.Option(
+        "--walk", help="Walk the logs of brokers up to 4.2: one request per record of any topic, so up to hours."
+    ),
 ]
 CommitQueryOption = Annotated[
     Path | None,
     typer.Option(
         "--commit-query",
         metavar="FILE",
-        help="TOML file with a query a topic: which of them your tables call committed.",
+        help="TOML file with one query per topic, which asks your tables what was committed.",
     ),
 ]
 AccessKeyOption = Annotated[
@@ -80,7 +82,9 @@ def scan(
     ],
     older_than: Annotated[
         float,
-        typer.Option("--older-than", min=0, help="Seconds from which on a half that was not delivered is too old."),
+        typer.Option(
+            "--older-than", min=0, help="Age in seconds from which a half that was not delivered counts as too old."
+        ),
     ] = 600.0,
     topic: TopicOption = None,
     rate: RateOption = 20_000.0,

@@ -226,7 +226,7 @@ def topics_create(
         bool, typer.Option("--business", help="Also the configured business topics and groups that do not exist yet.")
     ] = False,
     business_queues: Annotated[
-        int, typer.Option(help="Queues a master of a business topic that is made.", min=1, max=1024)
+        int, typer.Option(help="Queues per master of a business topic that is made.", min=1, max=1024)
     ] = 8,
     output: OutputOption = Output.TABLE,
 ) -> None:

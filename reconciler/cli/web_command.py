@@ -30,7 +30,7 @@ web_app = typer.Typer(invoke_without_command=True)
 user_app = typer.Typer(help="People who log in.", no_args_is_help=True)
 token_app = typer.Typer(help="Bearer tokens of programs.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="What stands on record as who did it.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(help="Name under which acts are recorded.", show_default=False)]
 RoleOption = Annotated[str, typer.Option("--role", help="viewer, operator or admin.", show_default=False)]
 
 
@@ -44,7 +44,7 @@ def web(
 ) -> None:
     """Serve the console and the HTTP API until SIGTERM; or, with a command: say who may use them.
 
-    Dependencies that are away are told on the pages. Exit code 2: the address cannot be had, or would be unsafe.
+    Dependencies that are away are told on the pages. Exit code 2: the address is not available, or would be unsafe.
     """
     if context.invoked_subcommand is not None:
         context.obj = config
@@ -109,7 +109,7 @@ def user_add(
 
 @user_app.command("remove")
 def user_remove(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
-    """Let a person in no more; their sessions end."""
+    """Remove a person; their sessions end."""
     with _extra_needed():
         from reconciler.web.access.users_file import change_users
 
@@ -132,7 +132,9 @@ def token_add(
     context: typer.Context,
     name: NameArgument,
     role: RoleOption,
-    days: Annotated[int, typer.Option("--days", min=1, max=3_660, help="It is good for so long.", show_default=False)],
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=3_660, help="Days for which the token is valid.", show_default=False)
+    ],
     config: ConfigOption = None,
 ) -> None:
     """Make a token for a program, or another one in its place. It is shown now and never again.

@@ -98,7 +98,7 @@ def record(fields: Mapping[str, Schema], *, optional: Sequence[str] = ()) -> Sch
 
 def coded(*lines: str) -> Schema:
     """Beside these lines of an answer: the same as codes and fields."""
-    return {**record(dict.fromkeys(lines, FACTS)), "description": "The lines as codes and fields."}
+    return {**record(dict.fromkeys(lines, FACTS)), "description": "The lines above as codes and fields."}
 
 
 def listed(items: Schema) -> Schema:

@@ -15,7 +15,7 @@ from reconciler.clock import utc_text
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.web.roles import ROLES_BY_NAME, WebRole
 
-#: What stands on record as who did it.
+#: Name under which acts are recorded.
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"
 ENTRIES_MAX = 10_000
 

@@ -36,8 +36,8 @@ class LiftFields(ActFields):
     seen: list[str] = Field(
         default=[],
         max_length=len(HoldKind),
-        description="`seen` of the topic's holds, as they were listed: a hold that has come in the place of one of them stays. "
-        "Empty: those that the request reads first count.",
+        description="`seen` of the topic's holds, as they were listed: a hold that has come in the place of one of "
+        "them stays. Empty: those that the request reads first count.",
     )
 
 

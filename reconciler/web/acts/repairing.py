@@ -53,7 +53,7 @@ SEEN: Any = Field(
 DIGEST: Any = Field(
     default=None,
     max_length=64,
-    description="With all: of `seen`, as the preview told it. A `seen` of another digest is refused.",
+    description="With all: digest of `seen`, as the preview gave it. A `seen` of another digest is refused.",
 )
 _VERDICT = f"^({'|'.join(Verdict)})$"
 #: What is handed over by hand, or taken back, is decided message by message.
@@ -98,9 +98,7 @@ class RepairFields(Reasoned):
         pattern=_VERDICT,
         description="With all: only losses that have this verdict now.",
     )
-    failed: bool = Field(
-        default=False, description="With all, instead of open losses: what repairs have failed for, tried again."
-    )
+    failed: bool = Field(default=False, description="With all: try failed repairs again, instead of open losses.")
     dry_run: bool = Field(default=False, description="Judge and tell, change nothing.")
     by: Literal["ladder", "hand-over"] = Field(
         default="ladder",
@@ -374,7 +372,7 @@ _REPORT = record(
             optional=("failed",),  # of an answer that 0.2.0 has kept
         ),
         "seen": {"type": "object", "additionalProperties": TEXT},
-        "lines": {**NUMBER, "description": "Lines that there would be, had a dry run no bound."},
+        "lines": {**NUMBER, "description": "Number of lines without the bound of a dry run."},
         "digest": {**TEXT, "description": "Digest of `seen` in a dry run, which a repair of all repeats."},
         "exit_code": EXIT_CODE,
     },

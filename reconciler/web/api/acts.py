@@ -39,7 +39,7 @@ _PLACES: Mapping[str, Schema] = {
 _REFUSED = {
     400: f"{KEY_HEADER} is missing, or the body is no JSON",
     403: "the visitor may not do this",
-    409: "the same key is under way (with Retry-After), nobody knows what came of it, or what is needed is not so",
+    409: "the same key is under way (with Retry-After), nobody knows what came of it, or a precondition does not hold",
     422: "a field has a value that cannot work, or the key was used for another request",
     503: "a dependency is away: the key is free again, unless this may have been done and is not harmless again",
 }

@@ -153,7 +153,7 @@ def _show_holds(services: WebServices, request: WebRequest) -> WebResponse:
 
 _NOT_SHOWN = ("environment", "fact")
 _HOLD = {column.name: of_column(column) for column in tables.HOLD.columns if column.name not in _NOT_SHOWN}
-_SEEN = {"until_ms": END_OF_HOLD, "seen": {**TEXT, "description": "It as one word: a lift may carry it."}}
+_SEEN = {"until_ms": END_OF_HOLD, "seen": {**TEXT, "description": "A word for the hold as it is: a lift may carry it."}}
 HOLDS = ApiEndpoint(
     handler=_show_holds,
     about=Description(

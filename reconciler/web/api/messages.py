@@ -39,7 +39,11 @@ _EVENT = record({"at_ms": TIME_MS, "witness": TEXT, "what": TEXT, "fact": FACT, 
 
 _STORY = {
     "unique_key": TEXT,
-    "seen": {**TEXT, "description": "A word for its state in the ledger. An act that carries the word skips the message if its state has changed."},
+    "seen": {
+        **TEXT,
+        "description": "A word for its state in the ledger. An act that carries the word skips the message if the state "
+        "has changed.",
+    },
     "known": FLAG,
     "events": {**listed(_EVENT), "description": "In time order."},
     "silent": {**LINES, "description": "Witnesses that gave no answer: the story may be incomplete."},

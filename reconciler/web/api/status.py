@@ -60,11 +60,11 @@ STATUS = {
                 "last_round_ms": nullable(TIME_MS),
                 "weaker": TEXT,
                 "accounted_until_ms": nullable(TIME_MS),
-                "waiting": {**NUMBER, "description": "Messages that the group has not passed; 0 if unknown, too."},
+                "waiting": {**NUMBER, "description": "Messages that the group has not passed; also 0 if unknown."},
                 "waiting_since_ms": nullable(TIME_MS),
                 "since_ms": {
                     **nullable(TIME_MS),
-                    "description": "Since when it answers for messages; 0: for every one; null: no round yet.",
+                    "description": "Time from which it answers for messages; 0: for all of them; null: no round yet.",
                 },
             }
         )
