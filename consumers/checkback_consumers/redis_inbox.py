@@ -48,7 +48,7 @@ class RedisInbox:
         environment: str,
         #: How long a mark is kept. A message that comes later takes effect again.
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
-        #: More than the longest handler takes, or two may run at once. A crash keeps its key for as long.
+        #: More than the longest handler takes, or two may run at once. After a crash its key stays taken for as long.
         lease_seconds: float = 300.0,
     ) -> None:
         self._client = client

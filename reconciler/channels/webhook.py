@@ -19,9 +19,9 @@ A secret is the base64 text of 24 to 64 random bytes, with or without whsec_ bef
 | `data.is_test` | true: `reconciler notify` sent it, nothing has happened |
 | `data.count` | losses since the last message, quarantined keys, failed repairs, audited days, outages, brokers or databases that are away; 0: nothing is counted |
 | `data.since_ms` | beginning of the trouble, milliseconds since 1970 UTC |
-| `data.until_ms` | its end, or of ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
+| `data.until_ms` | its end; for ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
 | `data.detail` | one line, with texts from outside in it: do not trust it; empty: there is nothing to say |
-| `data.business_id` | of the unique key in `detail`, as its outbox tells it; null: there is none, or no outbox answered |
+| `data.business_id` | business id of the unique key in `detail`, from its outbox; null: there is none, or no outbox answered |
 | `data.written_at_ms` | when it was decided to tell it |
 | `data.console_url` | page of the console that shows it, or null |
 """  # noqa: E501 - one row of a table is one line

@@ -41,8 +41,8 @@ _STORY = {
     "unique_key": TEXT,
     "seen": {
         **TEXT,
-        "description": "A word for its state in the ledger. An act that carries the word skips the message if the state "
-        "has changed.",
+        "description": "A word for its state in the ledger. An act that carries the word skips the message if the "
+        "state has changed.",
     },
     "known": FLAG,
     "events": {**listed(_EVENT), "description": "In time order."},
