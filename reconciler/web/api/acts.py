@@ -41,7 +41,7 @@ _REFUSED = {
     403: "the visitor may not do this",
     409: "the same key is under way (with Retry-After), nobody knows what came of it, or a precondition does not hold",
     422: "a field has a value that cannot work, or the key was used for another request",
-    503: "a dependency is away: the key is free again, unless this may have been done and is not harmless again",
+    503: "a dependency is away: the key is free again, unless the act may have been done and must not be done twice",
 }
 
 
