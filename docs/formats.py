@@ -113,7 +113,7 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
             halves = _names([one.name for one in fields(HalfLine)])
             yield "`outcome` is `dismissed`, `SETTLED`, `changed`, `has its effect`, or what the reconciler works on; "
             yield "with `--take-back` `taken back`, `not dismissed`, `changed`, or that. "
-            yield f"`now` is null unless it is `changed` or `has its effect`. Of each half that was looked at: {halves}."
+            yield f"`now` is null unless it is `changed` or `has its effect`. For each half that was looked at: {halves}."
         case "reconciler incomplete":
             ended = IncompleteReport(keys=(("", "", "", ""),)).as_dict()
             (row,) = ended["keys"]  # type: ignore[misc]

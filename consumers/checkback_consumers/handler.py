@@ -124,9 +124,9 @@ class TransactionalHandler:
     and pull consumption and the native client. `apply` is the same with exceptions. Shared by threads: it keeps
     nothing but counters.
 
-    Of an `async def` it is opened with `async with`, in the loop that its calls then run in; the end cancels what still
-    runs, whose messages come again. Threads call it as they call any other, and wait. In another loop, or after a fork,
-    it raises UsageError.
+    An `async def` is opened with `async with`, in the loop in which its calls then run; the end cancels calls that
+    still run, whose messages come again. Threads call it as they call any other, and wait. In another loop, or after
+    a fork, it raises UsageError.
     """
 
     def __init__(

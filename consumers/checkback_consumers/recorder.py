@@ -148,7 +148,7 @@ class _FlushResult(Enum):
 
 
 class CommitRecorder:
-    """Shared by the consumer's threads; confined by its lock, one daemon thread flushes.
+    """Shared by the consumer's threads under one lock; a daemon thread flushes.
 
     Fork: a child starts with an empty recorder of its own at its first record(); what waited belongs to the parent.
     """

@@ -1,4 +1,4 @@
-"""What a constructor takes to reach services that let only known users in, or speak TLS."""
+"""Arguments of constructors for services that ask for a login, or speak TLS."""
 
 from reconciler.contract.secret_sources import secret_from_command, secret_from_file
 from reconciler.rocketmq.client.tls import TlsSettings

@@ -63,7 +63,7 @@ class KeyTaken(Collision):
 
 
 class NoPlace(TransientError):
-    """As many blocks as `blocks_max` says were open for the whole waiting time; nothing was sent, try again."""
+    """`blocks_max` blocks were open for the whole waiting time. Nothing was sent: try again."""
 
 
 class HalfNotSafe(TransientError):

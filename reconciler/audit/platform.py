@@ -100,13 +100,13 @@ class WindowAnswer:
     violations: int
     #: The folder of the window's result, also of one without an answer; None if nothing was written.
     out: Path | None
-    #: What the rows of the tables name it; None without tables.
+    #: Name of the run in the rows of the tables; None without tables.
     run: str | None
-    #: What the window took; windows beside each other share the session.
+    #: Seconds that the window took; windows that run side by side share the session.
     seconds: float
-    #: What of it judging took, with the writing of judged keys.
+    #: The part of it that was judging and writing judged keys.
     judging_seconds: float = 0.0
-    #: What the copies in `staging` took, once for all windows.
+    #: Seconds that the copies in `staging` took, once for all windows.
     staging_seconds: float
     #: What `load_tables` took, which is not in `seconds`; 0: its rows were not loaded.
     loading_seconds: float = 0.0
@@ -129,7 +129,7 @@ def audit(
     keep_staged: bool = False,
     language: str = "en",
 ) -> list[WindowAnswer]:
-    """Audits windows as `reconciler audit` does, `at_once` of them beside each other; one answer each, in their order.
+    """Audits windows as `reconciler audit` does, `at_once` of them side by side; one answer each, in their order.
 
     `windows`: START/END in the order of their beginnings, each time with offset or zone. `out`: a folder that gets a
     folder a window. `staging`: a folder that executors see, where DataFrames and tables are copied to once; the copies

@@ -60,7 +60,7 @@ class JudgedRun:
 
     judged: JudgedWindow
     engine: str
-    #: What the rows of the tables name it; None without tables.
+    #: Name of the run in the rows of the tables; None without tables.
     run: str | None
     #: What judging took, with the writing of judged keys by tasks; 0: nothing was judged.
     judging_seconds: float = 0.0

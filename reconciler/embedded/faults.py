@@ -110,7 +110,7 @@ class Faults:
             self._close_ends.remaining = count
 
     def delay_ends(self, seconds: float, count: int = FOREVER) -> None:
-        """Executes and answers END requests that much later."""
+        """Executes and answers END requests later by so many seconds."""
         with self._lock:
             self._delay_seconds = seconds
             self._delay_ends.remaining = count if seconds > 0 else 0

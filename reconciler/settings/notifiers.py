@@ -79,8 +79,8 @@ class NotifierSettings(Section):
     )
     secret: SecretValues | None = Field(
         default=None,
-        description="webhook: signs each message (Standard Webhooks). Of a list each one signs, while a receiver "
-        "changes over. dingtalk, feishu: the secret of the robot's signature, the first one of a list.",
+        description="webhook: signs each message (Standard Webhooks). If it is a list, all of them sign, while a "
+        "receiver changes over. dingtalk, feishu: the secret of the robot's signature, the first one of a list.",
     )
     sender: MailAddress | None = Field(default=None, description="email: the address that it comes from.")
     recipients: (
@@ -100,7 +100,8 @@ class NotifierSettings(Section):
         description="false: messages of this notifier have no business ids, which may be order numbers of people.",
     )
     interval_minutes: Annotated[float, Field(ge=0, le=1_440)] = Field(
-        default=15.0, description="Of one trouble, one topic and one group, the shortest time between two messages."
+        default=15.0,
+        description="Shortest time between two messages about one kind of trouble, one topic and one group.",
     )
     reminder_hours: Annotated[float, Field(gt=0, le=720)] = Field(
         default=4.0, description="A trouble that goes on is told again after this."

@@ -118,8 +118,8 @@ class UniqueKeyTopicSettings(Section):
     bare_keys: bool = Field(default=False, description="Announcements are version 0: one bare key each.")
     signature_secret: SecretValues | None = Field(
         default=None,
-        description="If set, announcements without a valid HMAC-SHA256 are refused. Of a list the first one signs, and "
-        "each is taken.",
+        description="If set, announcements without a valid HMAC-SHA256 are refused. If it is a list, the first one "
+        "signs, and each is accepted.",
     )
 
     @property

@@ -132,7 +132,7 @@ def open_engine(
     neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
     a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
-    waited for. Of a URL that changes, new connections take user and password as they are then. `statement_seconds`: the
+    waited for. If the URL changes, new connections take its user and password of that time. `statement_seconds`: the
     deadline of each statement, also of COMMIT, and of a new connection if it is shorter than that one's own; what
     follows from one that was missed: silence.py, with these pauses. SQLite has no server that could stand still.
     """

@@ -77,13 +77,13 @@ class Settled:
     #: Every commit has had its effect in each group that takes it, and nothing is left to do. False: no turn changed
     #: anything any more, and something waits for what a test has taken away, or for a person.
     is_at_rest: bool
-    #: By how much the clock was moved; 0 with a database server, whose time is the real one.
+    #: Seconds by which the clock was moved; 0 with a database server, which keeps the real time.
     moved_seconds: float
-    #: Verdict -> how often a round gave it to a key. Of a commit that arrived no verdict is needed.
+    #: Verdict -> how often a round gave it to a key. A commit that arrived needs no verdict.
     verdicts: Mapping[str, int]
     #: Repairs that were sent: "end" or "republish" -> number.
     repairs: Mapping[str, int]
-    #: What did not go well, a sentence each.
+    #: What did not go well, one sentence each.
     problems: tuple[str, ...] = field(default=())
 
 
@@ -285,7 +285,7 @@ class Checkback:
         self.broker.pass_time()
 
     def turn(self) -> None:
-        """What all processes do once: deliveries, check-backs, a sweep, announcements, a round of each group."""
+        """Lets each process do its work once: deliveries, check-backs, sweep, announcements, a round of each group."""
         by_hand = self._reconciler()
         self._wait_for_consumers()
         self._ask_producers()

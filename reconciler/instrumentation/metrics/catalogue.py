@@ -364,7 +364,7 @@ SWEPT_ROWS = _counter(
 SWEEP_WALK = _gauge(
     "reconciler_sweep_walk_rows",
     "NEW outbox rows that a walk from the oldest to the newest leaves behind: damaged ones, and those whose "
-    "announcements fail. Of the last whole walk, or of the present one where that is longer.",
+    "announcements fail. Counted in the last whole walk, or in the present one where that is longer.",
     by="sweep",
     source=NumberSource.EVENTS,
 )

@@ -15,7 +15,7 @@ class TlsSettings:
     #: The client's own certificate and key, where servers ask for one (tls.server.need.client.auth).
     certificate_file: str | None = None
     key_file: str | None = None
-    #: Of the key file; what returns it is asked whenever the file is read.
+    #: Password of the key file; a function is called whenever the file is read.
     key_password: str | Callable[[], str] | None = field(default=None, repr=False)
     #: False: a certificate of the trusted authorities is enough, whatever host it names.
     verify_host_name: bool = True

@@ -40,7 +40,7 @@ class ReceivedMessage:
     store_timestamp_ms: int
     #: The user's flag.
     flag: int
-    #: What it weighs in memory, its body uncompressed: what flow control counts.
+    #: Its size in memory with the body uncompressed, which flow control counts.
     size_bytes: int
 
 
