@@ -59,7 +59,7 @@ def repair(
         list[str] | None, typer.Argument(help="Unique keys, or business ids of one message.", show_default=False)
     ] = None,
     all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Try again what repairs have failed for.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Try failed repairs again.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
     way: Annotated[

@@ -47,9 +47,7 @@ def rename(
     ] = False,
     pulls: Annotated[
         bool,
-        typer.Option(
-            "--pulls", help="Say that no member of OLD has popped in the last 12 hours: 5.x brokers cannot tell."
-        ),
+        typer.Option("--pulls", help="Confirm that no member of OLD popped in the last 12 hours: 5.x cannot tell."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, change nothing.")] = False,
     yes: YesOption = False,
