@@ -216,6 +216,21 @@ class AwaitedSession(SqlSession, AwaitedConnection):
         if self._package != "asyncpg":
             super().require_guarded()
 
+    def require_committed(self) -> None:
+        """After the commit. Raises UnsafeConnection where asyncpg goes on in a transaction that SQLAlchemy has none of.
+
+        A connection may come from its pool inside one (sqlalchemy/sqlalchemy, issue 13381). Ours was a savepoint of it
+        then, and would end with it, acknowledged. Here it ends with the connection.
+        """
+        if self._package != "asyncpg" or self.is_open() or not self._is_in_transaction():
+            return
+        with suppress(Exception):
+            self._raw.terminate()  # its pool makes another one
+        raise UnsafeConnection(
+            "the connection came from its pool inside a transaction that was never ended: nothing of the message is "
+            "committed, it comes again. Look for what begins one below SQLAlchemy, or is cancelled while it does"
+        )
+
     def run_handler(self, handled: Awaitable[object]) -> object:
         """Waits for the handler's coroutine. Raises what it raises, and UsageError where a guard had to strike."""
         if self._package != "asyncpg":
@@ -282,16 +297,21 @@ class AwaitedSqlInbox:
         return self._loop.run(lambda: self._apply_together(work))
 
     async def _apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        async with _connected(self._database) as connection, _in_transaction(connection):
+        async with _connected(self._database) as connection:
+            sessions: list[AwaitedSession] = []
 
             def apply(given: object) -> list[InboxAnswer]:
                 session = AwaitedSession(given)
+                sessions.append(session)
                 if session.is_of_driver and session.is_pipelined:
                     raise UnsafeConnection("the connection is in pipeline mode, which is not awaited here")
                 awaited = ((entry, partial(self._until_done, session, effect)) for entry, effect in work)
                 return apply_in(session, connection, awaited, database=self._database)
 
-            return await on_connection(connection, apply)
+            async with _in_transaction(connection):
+                answers = await on_connection(connection, apply)
+            sessions[0].require_committed()
+            return answers
 
     def _until_done(self, session: AwaitedSession, effect: Effect, connection: Any) -> object:
         done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine

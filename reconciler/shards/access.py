@@ -24,7 +24,7 @@ import redis
 from redis import exceptions
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.connection import parse_url
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -92,7 +92,46 @@ def open_client(
             return _cluster(found, arguments | _options(text, found), silences)
         case "unix":
             del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
+    arguments["connection_class"] = _CONNECTIONS[found.scheme]
     return _sparing(redis.Redis.from_url(text, **arguments), silences)
+
+
+class _LeavesReplicas:
+    """Mixed into redis-py's connections: the first write that is refused by a replica ends the connection.
+
+    A primary that is made a replica keeps its clients. The name in the URL leads elsewhere by then (a hosted Redis'
+    primary endpoint), and only new connections ask for it. redis-py does so where Sentinels name the primary.
+    """
+
+    def read_response(self, *arguments: Any, **more: Any) -> Any:
+        """The answer. Raises ConnectionError in place of READONLY: answers of a pipeline that follow are not read."""
+        try:
+            return super().read_response(*arguments, **more)  # type: ignore[misc]  # redis-py's connection is behind it
+        except exceptions.ResponseError as error:
+            # Redis 6 wraps what a script meets.
+            if not isinstance(error, exceptions.ReadOnlyError) and "-READONLY " not in str(error):
+                raise
+            self.disconnect()  # type: ignore[attr-defined]  # as above
+            raise exceptions.ConnectionError(f"{_host_of(self)} is not the primary any more") from error
+
+
+class _PlainConnection(_LeavesReplicas, Connection):
+    """redis://."""
+
+
+class _TlsConnection(_LeavesReplicas, SSLConnection):
+    """rediss://."""
+
+
+class _UnixConnection(_LeavesReplicas, UnixDomainSocketConnection):
+    """unix://."""
+
+
+_CONNECTIONS = {"redis": _PlainConnection, "rediss": _TlsConnection, "unix": _UnixConnection}
+
+
+def _host_of(connection: object) -> str:
+    return getattr(connection, "host", "") or "this Redis"
 
 
 class RedisSilences:
@@ -229,7 +268,7 @@ class _Connecting:
                 connection.connect()
             return
         if role and role[0] not in (b"master", "master"):
-            raise exceptions.ConnectionError(f"{getattr(connection, 'host', 'this Redis')} is not the primary")
+            raise exceptions.ConnectionError(f"{_host_of(connection)} is not the primary")
 
 
 class translated_errors:  # noqa: N801 - a generator would cost every command of a consumer a microsecond more

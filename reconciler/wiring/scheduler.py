@@ -24,6 +24,7 @@ from typing import Any
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES
 from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 
 from reconciler.clock import Clock
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
@@ -117,6 +118,20 @@ class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
         self._run_job_success(job.id, run_job(job, "default", run_times, self._logger.name))
 
 
+class _Interval(IntervalTrigger):  # type: ignore[misc]  # APScheduler has no types
+    """Of turns that a clock which jumped ahead has left behind, one is due.
+
+    APScheduler first lists each of them: of ten years, hundreds of millions, and nothing runs meanwhile.
+    """
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        following: datetime | None = super().get_next_fire_time(previous_fire_time, now)
+        if following is None or following > now:
+            return following
+        missed: int = (now - following) // self.interval + 1
+        return following + timedelta(seconds=missed * self.interval_length)
+
+
 class _Places:
     """So many at once; the others in the order in which they came, also before one that comes again at once."""
 
@@ -193,11 +208,9 @@ class TickRunner:
             # Jitter, so that two daemons started together do not meet at every turn.
             scheduler.add_job(
                 self._turn,
-                "interval",
+                _Interval(seconds=tick.interval_seconds, jitter=min(1.0, tick.interval_seconds / 10), timezone=UTC),
                 args=[tick],
                 id=tick.name,
-                seconds=tick.interval_seconds,
-                jitter=min(1.0, tick.interval_seconds / 10),
             )
         self._began_at = self._clock.monotonic_seconds()
         scheduler.start()

@@ -26,6 +26,10 @@ class Relay:
         """Takes connections from now on."""
         self.spawn(self._accept)
 
+    def lead_to(self, port: int) -> None:
+        """New connections go to another server, as behind a name that has moved; those that are open stay."""
+        self._server = ("127.0.0.1", port)
+
     def serve(self, client: socket.socket, server: socket.socket) -> None:
         """Spawns what works for this pair."""
         raise NotImplementedError

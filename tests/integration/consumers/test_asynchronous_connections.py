@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from checkback_consumers.errors import IncompleteEffect, UnsafeConnection, UsageError
 from checkback_consumers.handler import transactional_handler
@@ -28,7 +29,7 @@ from reconciler.wiring.replay_worker import build_replay_worker
 from tests.integration.producers.faces import async_engine
 from tests.polling import eventually
 from tests.unit.consumers.loops import LoopThread
-from tests.unit.consumers.messages import business, effect_count, message
+from tests.unit.consumers.messages import business, effect_count, effects, message
 
 pytestmark = pytest.mark.sql("postgres")
 
@@ -100,6 +101,31 @@ def test_asyncpgs_pool_gives_and_gets_each_connection(engine: sa.Engine, loop: L
     assert pool.get_idle_size() == pool.get_size()
     assert effect_count(engine) == 5
     loop.run(pool.close())
+
+
+@pytest.mark.parametrize("given", ["engine", "session"])
+def test_an_effect_inside_a_transaction_that_was_left_in_the_pool_is_not_acknowledged(
+    engine: sa.Engine, loop: LoopThread, given: str
+) -> None:
+    """sqlalchemy/sqlalchemy, issue 13381: SQLAlchemy's COMMIT ends a savepoint there."""
+    own = loop.kept(async_engine(engine.url.render_as_string(hide_password=False), pool_size=1, max_overflow=0))
+
+    async def leave_one() -> None:
+        async with own.connect() as connection:
+            below: Any = (await connection.get_raw_connection()).driver_connection
+            await below.transaction().start()
+
+    async def paid(received: Any, connection: Any) -> None:
+        await connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
+
+    loop.run(leave_one())
+    database: Any = own if given == "engine" else async_sessionmaker(own)
+    bill = loop.opened(transactional_handler(database, group="billing")(paid))
+    received = message()
+    with pytest.raises(UnsafeConnection, match="never ended"):
+        bill.apply(received)
+    eventually(lambda: bill(received) is ConsumeStatus.CONSUME_SUCCESS, within_seconds=60, message="it comes again")
+    assert effect_count(engine, received.unique_key) == 1
 
 
 @bare

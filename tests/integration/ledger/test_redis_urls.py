@@ -13,12 +13,14 @@ import pytest
 import redis
 from redis.cluster import RedisCluster
 
+from checkback_consumers.recorder import CommitRecorder
 from reconciler.commands.safety import require_safe
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.least_rights import RECONCILER
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.policy.ports.rounds import KeyPlaces
+from reconciler.shards.access import translated_errors
 from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.key_places import places_of
@@ -27,6 +29,7 @@ from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
 from tests.contract.ledger.rows import key, shard
 from tests.polling import eventually
+from tests.services.gate import Gate
 from tests.services.ports import free_port
 from tests.services.processes import Child
 from tests.services.redis_server import RedisServer
@@ -109,6 +112,45 @@ def test_a_replica_is_refused(new_redis_server: Start) -> None:
             RedisShardMemory(rounds).state(OF)
         findings = check_redis(client, environment="urls")
     assert by_name(findings)["role"] is Severity.REFUSED
+
+
+def test_a_primary_that_is_made_a_replica_behind_its_name_is_left_at_the_first_write(new_redis_server: Start) -> None:
+    """It keeps its connections: a hosted Redis moves the name and ends none of them."""
+    former, later = new_redis_server(), new_redis_server()
+    with Gate(former.port) as name, contextlib.ExitStack() as stack:
+        url = f"redis://127.0.0.1:{name.port}/0"
+        rounds = stack.enter_context(opened(url))
+        recorder = stack.enter_context(
+            CommitRecorder.open(url, environment="urls", group="billing", shards=4, timeout_seconds=30, wait_seconds=30)
+        )
+        runs_a_round(rounds)
+        assert recorder.record("ORDERS", key(1))
+        at_former, at_later = (stack.enter_context(redis.Redis.from_url(one.url)) for one in (former, later))
+        at_later.replicaof("127.0.0.1", former.port)
+        eventually(lambda: at_later.info("replication")["master_link_status"] == "up", within_seconds=60)
+        at_later.replicaof("NO", "ONE")
+        at_former.replicaof("127.0.0.1", later.port)
+        name.lead_to(later.port)
+        leases = RedisRoundLeases(rounds.client)
+
+        def goes_on() -> bool:
+            with contextlib.suppress(RedisAway):
+                return leases.take(OF, token="c", lease_seconds=30)
+            return False
+
+        eventually(goes_on, within_seconds=60, message="a lease")
+        eventually(lambda: recorder.record("ORDERS", key(2)), within_seconds=60, message="a consumed key")
+        memory = RedisShardMemory(rounds)
+        assert memory.take_round(OF, epoch=memory.begin_epoch(OF)) is not None
+
+
+def test_a_replica_that_refuses_a_write_inside_a_script_of_redis_6_is_left(new_redis_server: Start) -> None:
+    said = "ERR Error running script (call to f_1): @user_script:5: -READONLY You can't write against a replica."
+    with opened(new_redis_server().url) as rounds:
+        before = rounds.client.client_id()
+        with pytest.raises(RedisAway, match="not the primary any more"), translated_errors():
+            rounds.client.eval(f'return redis.error_reply("{said}")', 0)
+        assert rounds.client.client_id() != before
 
 
 def test_a_wrong_password_is_away(new_redis_server: Start) -> None:
