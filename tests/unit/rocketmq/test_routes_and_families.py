@@ -336,7 +336,7 @@ def test_what_only_some_releases_do(fact: str, releases: str) -> None:
 def test_a_broker_is_asked_once_in_a_while_and_again_when_it_may_be_another() -> None:
     clock = ManualClock()
     broker = ScriptedBroker(version=253)
-    with RemotingClient(request_timeout_seconds=0.2) as client:
+    with RemotingClient(request_timeout_seconds=2) as client:
         families = Families(client, clock=clock)
         assert families.facts(broker.address).family is BrokerFamily.V4_2
         broker.version = 479

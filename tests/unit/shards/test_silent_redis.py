@@ -56,8 +56,8 @@ def silent() -> Iterator[SilentServer]:
         server.close()
 
 
-def opened(port: int, silences: RedisSilences) -> RedisClient:
-    return open_client(f"redis://127.0.0.1:{port}/0", timeout_seconds=0.5, silences=silences)
+def opened(port: int, silences: RedisSilences, *, timeout_seconds: float = 0.5) -> RedisClient:
+    return open_client(f"redis://127.0.0.1:{port}/0", timeout_seconds=timeout_seconds, silences=silences)
 
 
 def ping(client: RedisClient) -> None:
@@ -93,7 +93,7 @@ def test_a_silent_redis_is_asked_again_after_its_pause_by_one(silent: SilentServ
 def test_a_redis_that_answers_again_is_asked_as_ever(silent: SilentServer) -> None:
     clock = ManualClock()
     silences = RedisSilences(PAUSES, clock)
-    with closing(opened(silent.port, silences)) as client:
+    with closing(opened(silent.port, silences, timeout_seconds=2)) as client:
         with pytest.raises(RedisAway):
             ping(client)
         clock.advance(PAUSES.first_seconds)
