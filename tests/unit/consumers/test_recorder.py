@@ -73,7 +73,7 @@ def test_an_acknowledgement_finds_its_key_recorded() -> None:
 def test_what_arrives_during_a_flush_travels_together() -> None:
     sink = Sink()
     sink.open.clear()
-    with recorder_of(sink, wait_seconds=5.0) as recorder:
+    with recorder_of(sink, wait_seconds=60.0) as recorder:
         keys = [new_key() for _ in range(50)]
         answers: list[bool] = []
         threads = [threading.Thread(target=lambda k=key: answers.append(recorder.record("ORDERS", k))) for key in keys]
