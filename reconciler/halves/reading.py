@@ -7,7 +7,7 @@ all that brokers still have once, and from there on what is new.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,11 +17,12 @@ from uuid import uuid4
 from reconciler.contract.facts import Fact
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import ReconcilerError
+from reconciler.evidence.lookup import query_messages
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.announced import noted_half
 from reconciler.halves.half_topic import MasterQueues, ReadingRate, why_unread
 from reconciler.policy.commit_query import UNREAD, CommitQuery, digest_of, halves_left, halves_unproved
-from reconciler.policy.evidence import as_foreign
+from reconciler.policy.evidence import StoredMessage, as_foreign
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -29,6 +30,7 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Whereabouts
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from reconciler.rocketmq.wire.record import MessageRecord
 
 #: How long one call reads, at least some halves of each queue: rounds of its topic wait for it.
 READ_SECONDS_MAX = 10.0
@@ -36,6 +38,9 @@ READ_SECONDS_MAX = 10.0
 READ_PER_SECOND = 20_000.0
 #: Halves that are noted in one transaction.
 NOTED_AT_ONCE = 500
+#: How many last records of a queue are read for a younger copy of a half that lies further back: the second number
+#: where the index has not come to the first.
+LOOKED_BACK = (64, 1_024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,7 @@ class RemotingHalfReading:
         horizon: Callable[[str], Horizon],
         read_seconds: float = READ_SECONDS_MAX,
         noted_at_once: int = NOTED_AT_ONCE,
+        looked_back: Sequence[int] = LOOKED_BACK,
     ) -> None:
         """`queries`: by topic what proves its commits. `client`: pulls; a slow one ends no connection of others.
         `why_not`: nothing is noted under a query that nobody stands by: that of another process may be the one.
@@ -79,6 +85,7 @@ class RemotingHalfReading:
         self._horizon = horizon
         self._read_seconds = read_seconds
         self._noted_at_once = noted_at_once
+        self._looked_back = looked_back
         #: When the call has had its time.
         self._until_seconds = 0.0
         self._lock = Lock()
@@ -102,6 +109,45 @@ class RemotingHalfReading:
             horizon = self._horizon(topic)
             whys = (self._why_unread(topic, place, horizon, pace) for place in places)
             return next((why for why in whys if why is not None), None)
+
+    def is_newest(self, half: StoredMessage) -> bool | None:
+        """The queue is read from the half to its end; where that is far, from the first record that the index has: the
+        index tells what lies before it. A broker puts an open half back at the end of its queue."""
+        try:
+            places = self._instance.routes.whereabouts(half.real_topic)
+            place = next((one for one in places if one.broker_name == half.broker), None)
+            if place is None or place.master is None or place.doubt:
+                return None
+            return self._has_no_younger(half, place.master)
+        except ReconcilerError:
+            return None
+
+    def _has_no_younger(self, half: StoredMessage, master: str) -> bool | None:
+        behind = half.queue_offset + 1
+        end = self._offsets.maximum(master, MessageQueue(topic=half.topic, broker_name=half.broker, queue_id=0))
+        if end < behind:
+            return None  # the half itself is there: a broker that says less has not built its queue yet
+        queues = MasterQueues(self._client, half.broker, master, pace=ReadingRate(self._clock, READ_PER_SECOND))
+        begins = [max(behind, end - count) for count in self._looked_back]
+        begin = next((at for at in begins if at == behind or self._is_indexed(queues, master, half.topic, at)), None)
+        if begin is None:
+            return None
+        indexed = self._by_key(master, half.topic, half.unique_key) if begin > behind else []
+        if any(one.queue_offset >= behind for one in indexed):
+            return False
+        return all(one.unique_key != half.unique_key for one in queues.records(half.topic, begin, end))
+
+    def _is_indexed(self, queues: MasterQueues, master: str, half_topic: str, offset: int) -> bool:
+        """The index follows the log in order: what it has of a record, it has of all before."""
+        record = next(queues.records(half_topic, offset, offset + 1), None)
+        if record is None or not record.unique_key:
+            return False
+        found = self._by_key(master, half_topic, record.unique_key)
+        return any(one.physical_offset == record.physical_offset for one in found)
+
+    def _by_key(self, master: str, half_topic: str, unique_key: str) -> list[MessageRecord]:
+        found = query_messages(self._client, master, half_topic, unique_key, by_unique_key=True)
+        return [one for one in found if one.topic == half_topic and one.unique_key == unique_key]
 
     def _why_unread(self, topic: str, place: Whereabouts, horizon: Horizon, pace: ReadingRate) -> Fact | None:
         broker = place.broker_name

@@ -257,6 +257,10 @@ class Broker:
     def check_round(self) -> None:
         """TransactionalMessageServiceImpl.check, one round; plans the next one."""
         self.kernel.after(self.settings.check_interval, self.check_round)
+        self.check_now()
+
+    def check_now(self) -> None:
+        """The round itself."""
         if self.kernel.now < max(self.link.down_until, self.checks_stand_until):
             return
         now_ms = self.clock.now_ms()

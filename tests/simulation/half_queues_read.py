@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from reconciler.errors import BrokerUnavailable
 from reconciler.halves import reading
 from reconciler.halves.reading import RemotingHalfReading
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.record import MessageRecord
+from tests.simulation.broker import RECORD_BYTES
 from tests.simulation.business_table import QUERY
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import TOPIC
@@ -56,7 +58,18 @@ class _QueuesSeen:
             offset = read[-1].queue_offset + 1
 
 
+def _query_messages(
+    client: ClientSeen, address: str, topic: str, key: str, *, by_unique_key: bool
+) -> list[MessageRecord]:
+    """reconciler.evidence.lookup.query_messages."""
+    del by_unique_key
+    broker = client.cluster.at(address)
+    found: list[MessageRecord] = ask(client.process, broker, partial(broker.query, topic, key), "QUERY_MESSAGE")
+    return found
+
+
 setattr(reading, "MasterQueues", _QueuesSeen)  # noqa: B010 - mypy would not have it
+setattr(reading, "query_messages", _query_messages)  # noqa: B010 - the module does not export it
 
 
 class HalfQueuesRead(RemotingHalfReading):
@@ -72,5 +85,12 @@ class HalfQueuesRead(RemotingHalfReading):
             queries={TOPIC: QUERY}, noted=world.ledger_of(process).halves, why_not=world.why_not_accepted,
             horizon=horizon,
         )  # fmt: skip
+        self._process, self._cluster = process, cluster
         self._offsets = _EndsSeen(process, cluster)  # type: ignore[assignment]
         self._name = f"read-{process.name}-{world.kernel.dice.getrandbits(64):016x}"
+
+    def is_newest(self, half: StoredMessage) -> bool | None:
+        """Notes until where the broker's log is looked at."""
+        log_end = len(self._cluster.brokers[half.broker].log) * RECORD_BYTES
+        self._process.looked_for_newest[half.broker, half.unique_key] = (self._process.kernel.now, log_end)
+        return super().is_newest(half)

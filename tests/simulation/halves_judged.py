@@ -87,7 +87,8 @@ class HalvesJudged(Checkers):
         """What lies below a floor is judged at the end: whoever never read a half names no loss of it."""
 
     def ended(self, process: Process, broker: Any, half: Any) -> None:
-        """The index is proved once more behind the look for halves: a half may have been put back in between."""
+        """The index is proved once more behind the look for halves: what was put back since is seen right before."""
+        self.sends.ended(process, broker, half)
 
     def _judged(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
         if entry.verdict in LOSSES:

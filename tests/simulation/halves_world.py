@@ -24,7 +24,7 @@ from reconciler.halves.announced import HalfTopicSource, StoredHalves
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.evidence import CommitQueries, HalfReading, Horizon
+from reconciler.policy.ports.evidence import CommitQueries, HalfReadingBeforeSends, Horizon
 from reconciler.rocketmq.consumer.pulling import PullResult, PullStatus
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
 from reconciler.shards.sets import RedisHalfSets
@@ -131,7 +131,7 @@ class HalvesWorld(World):
         half_sets = RedisHalfSets(client, clock=process.clock)  # type: ignore[arg-type]
         return StoredHalves(HalvesSeen(self, process), RoutesSeen(self.cluster), half_sets, {TOPIC: shards})  # type: ignore[arg-type]
 
-    def queue_reading(self, process: Process, horizon: Callable[[str], Horizon]) -> HalfReading | None:
+    def queue_reading(self, process: Process, horizon: Callable[[str], Horizon]) -> HalfReadingBeforeSends | None:
         return HalfQueuesRead(self, process, horizon)
 
     def why_not_accepted(self, _topic: str) -> Fact | None:
@@ -217,7 +217,12 @@ class HalvesWorld(World):
             begin()
 
     def about_to_send(self) -> None:
-        """A reconciler has noted in the ledger that it sends: now and then producers come back before it does."""
+        """A reconciler has noted in the ledger that it sends: now and then brokers put halves back, or producers come
+        back, before it does."""
+        if self.kernel.dice.random() < 0.2:
+            self.kernel.saw("check round between a claim and its send")
+            for broker in self.cluster.brokers.values():
+                broker.check_now()
         if self._away and self.kernel.dice.random() < 0.2:
             self.kernel.saw("producer came back between a claim and its send")
             self._producers_come()

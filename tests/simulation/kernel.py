@@ -153,6 +153,8 @@ class Process:
         self.asked_offsets_of = ""
         #: Broker -> since when, and when last, its looks found no producer connected; for the checkers.
         self.saw_no_producer: dict[str, tuple[float, float]] = {}
+        #: Broker and message -> when it looked last for a younger copy of the half, and how long the broker's log was.
+        self.looked_for_newest: dict[tuple[str, str], tuple[float, int]] = {}
         self.clock = MachineClock(self, skew_ms)
         self._threads: list[greenlet] = []
 

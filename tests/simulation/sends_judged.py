@@ -74,6 +74,20 @@ class SendsJudged:
             self._alone(process, key, kind)
             self._unanswered(process, key, kind)
 
+    def ended(self, process: Process, broker: Broker, half: MessageRecord | None) -> None:
+        """END is aimed at the newest copy that the broker had when it was looked for, behind the claim."""
+        if half is None:
+            return
+        key = half.unique_key
+        at, log_end = process.looked_for_newest.get((broker.name, key), (-NEVER_SECONDS, 0))
+        if at < self._begun_at.get((process, key), NEVER_SECONDS):
+            self._tell(key, "END", f"without a last look for what {broker.name} has put back")
+        for copy in broker.index.get((half.topic, key), ()):
+            is_newer = half.physical_offset < copy.physical_offset <= log_end
+            if is_newer and broker.at_offset(copy.physical_offset) is copy:
+                self._tell(key, "END", f"on an old copy of its half: {broker.name} had put it back")
+                return
+
     def copied(self, record: MessageRecord) -> None:
         """A broker has stored a copy."""
         kernel, key = self._world.kernel, record.unique_key

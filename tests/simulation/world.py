@@ -18,7 +18,7 @@ from reconciler.contract.tables import Rung
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.evidence import CommitQueries, HalfReading, Horizon
+from reconciler.policy.ports.evidence import CommitQueries, HalfReading, HalfReadingBeforeSends, Horizon
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
@@ -187,7 +187,7 @@ class World:
         del process, client
         return None
 
-    def queue_reading(self, process: Process, horizon: Callable[[str], Horizon]) -> HalfReading | None:
+    def queue_reading(self, process: Process, horizon: Callable[[str], Horizon]) -> HalfReadingBeforeSends | None:
         """What a process reads half queues by before it sends; None: nobody does."""
         del process, horizon
         return None

@@ -186,6 +186,15 @@ class HalfReading(Protocol):
         ...
 
 
+class HalfReadingBeforeSends(HalfReading, Protocol):
+    """The same, and what brokers have put back at the last moment."""
+
+    def is_newest(self, half: StoredMessage) -> bool | None:
+        """Whether its broker has no younger copy of the half in the queue, read now: END on an older copy delivers, and
+        the broker goes on asking about the younger. None: it does not tell."""
+        ...
+
+
 class InboxEvidence(Protocol):
     """Consumers' inboxes, by SELECT only."""
 

@@ -47,7 +47,7 @@ from reconciler.policy.ports.evidence import (
     BrokerEvidence,
     BrokerRepairs,
     CommitQueries,
-    HalfReading,
+    HalfReadingBeforeSends,
     InboxEvidence,
     OutboxEvidence,
 )
@@ -191,7 +191,7 @@ class Repairer:
         rate_limit: RateLimit | None = None,
         queries: CommitQueries | None = None,
         halves: NotedHalves | None = None,
-        reading: HalfReading | None = None,
+        reading: HalfReadingBeforeSends | None = None,
     ) -> None:
         """`english` says a fact that is an answer. `rate_limit`: shared with the other Repairers of the process. None:
         one of its own, by the rules. `queries`, `halves`, `reading`: None where nothing is sent by a query."""
@@ -205,6 +205,7 @@ class Repairer:
             reading=reading,
         )
         self._queries = queries
+        self._reading = reading
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -541,11 +542,16 @@ class Repairer:
                 assert_never(decision.act)
 
     def _unless_answered(self, decision: RepairStep, send: Asked[Asked[SendAnswer]]) -> Asked[SendAnswer]:
-        """Sends, unless a producer has come that could answer a broker's question about one of the halves."""
+        """Sends, unless a producer has come that could answer a broker's question about one of the halves, or what END
+        by a row would name is not the newest copy of its half: the next turn sees the newest."""
         for half in decision.halves:
             if self._brokers.producers_of(half).is_connected is not False:
                 detail = f"a producer of {half.producer_group} may have come back to {half.broker}"
                 return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
+        reading = self._reading if decision.act is Act.END and decision.commit is not None else None
+        if reading is not None and reading.is_newest(decision.subject) is not True:
+            detail = f"{decision.subject.broker} may have put the half back since"
+            return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
         return send()
 
     def _hand_over(self, case: RepairCase, decision: RepairStep) -> Asked[SendAnswer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,10 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
 from reconciler.contract.kept_facts import QUERY_NOT_ACCEPTED
-from reconciler.halves.reading import RemotingHalfReading
+from reconciler.evidence.lookup import Lookups
+from reconciler.halves.reading import LOOKED_BACK, RemotingHalfReading
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.noted_halves import SqlNotedHalves
 from reconciler.policy.commit_query import digest_of
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf
 from reconciler.rocketmq.client.admin import Admin
@@ -53,7 +55,13 @@ class Reading:
     """One process that reads, and its ledger."""
 
     def __init__(
-        self, instance: ClientInstance, ledger: sa.Engine, *, at_once: int = 100, seconds: float = 60.0
+        self,
+        instance: ClientInstance,
+        ledger: sa.Engine,
+        *,
+        at_once: int = 100,
+        seconds: float = 60.0,
+        looked_back: Sequence[int] = LOOKED_BACK,
     ) -> None:
         #: Brokers whose index follows.
         self.proved = {BROKER, "a", "b"}
@@ -64,8 +72,17 @@ class Reading:
             instance, client=instance.client, environment="test", queries={TOPIC: QUERY}, noted=self.noted,
             why_not=lambda topic: None if self.is_accepted else QUERY_NOT_ACCEPTED(topic=topic),
             horizon=lambda _topic: Horizon(at_ms=dict.fromkeys(self.proved, 1)), noted_at_once=at_once,
-            read_seconds=seconds,
+            read_seconds=seconds, looked_back=looked_back,
         )  # fmt: skip
+        self._lookups = Lookups(instance.client, instance.routes, instance.families)
+
+    def copies(self, unique_key: str) -> Sequence[StoredMessage]:
+        """Oldest first."""
+        return self._lookups.view_message(TOPIC, unique_key)().records
+
+    def newest(self, unique_key: str) -> list[bool | None]:
+        """What is said of each copy."""
+        return [self._reading.is_newest(copy) for copy in self.copies(unique_key)]
 
     def read(self) -> str | None:
         why = self._reading.read_to_end(TOPIC)
@@ -210,3 +227,45 @@ def test_a_broker_whose_halves_lie_in_no_queue_or_that_is_gone_proves_nothing(le
         Admin(instance.client).create_topic(play.broker.address, TOPIC, queues=4)
         instance.routes.expect(TOPIC, ["gone"])
         assert str(Reading(instance, ledger).read()).startswith("answer.halves-silent {'broker': 'gone'")
+
+
+@pytest.mark.parametrize("looked_back", [LOOKED_BACK, (1,), (3,)])
+def test_a_copy_that_was_put_back_is_seen_however_far_from_the_end_of_its_queue(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine, looked_back: tuple[int, ...]
+) -> None:
+    """`looked_back`: what lies further back is told by the index."""
+    reading = Reading(instance, ledger, looked_back=looked_back)
+    play.half(key(1), KEYS="7")
+    assert reading.newest(key(1)) == [True]
+    play.round(60.0)
+    play.half(key(2), KEYS="8")
+    play.half(key(3), KEYS="9")
+    assert len(reading.copies(key(1))) == 2
+    assert reading.newest(key(1)) == [False, True]
+    assert reading.newest(key(2)) == [True]
+
+
+def test_an_index_that_has_not_come_to_what_is_read_of_a_queue_tells_nothing_of_what_lies_before(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    """More of the queue is read, down to the half itself where that is not too far."""
+    near, far = Reading(instance, ledger, looked_back=(1,)), Reading(instance, ledger, looked_back=(1, 4))
+    play.half(key(1), KEYS="7")
+    (half,) = near.copies(key(1))
+    play.broker.faults.lag_index(3_600.0)
+    for number in (2, 3, 4):
+        play.half(key(number), KEYS="8")
+    assert near._reading.is_newest(half) is None
+    assert far._reading.is_newest(half) is True
+
+
+def test_a_queue_that_ends_before_the_half_or_a_broker_that_is_gone_tells_nothing(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    """GET_MAX_OFFSET is 0 until a broker has built its queues."""
+    reading = Reading(instance, ledger)
+    play.half(key(1), KEYS="7")
+    (half,) = reading.copies(key(1))
+    assert reading._reading.is_newest(replace(half, queue_offset=half.queue_offset + 1)) is None
+    assert reading._reading.is_newest(replace(half, broker="gone")) is None
+    assert reading._reading.is_newest(replace(half, real_topic="NOBODYS")) is None

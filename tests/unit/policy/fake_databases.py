@@ -89,6 +89,7 @@ class FakeReading:
         self._environment = of
         #: Why some halves may not be noted.
         self.unread: Fact | None = None
+        self.tells_no_newest = False
         self.reads = 0
         self.on_read: Callable[[], object] = lambda: None
 
@@ -109,6 +110,12 @@ class FakeReading:
         ]
         self._noted.note(self._environment, topic, noted, replaces=True)
         return self.unread
+
+    def is_newest(self, half: StoredMessage) -> bool | None:
+        """Of the broker's queue, as it is now; None where that is set."""
+        of = (half.broker, half.unique_key)
+        younger = [one for one in self._halves if (one.broker, one.unique_key) == of]
+        return None if self.tells_no_newest else all(one.queue_offset <= half.queue_offset for one in younger)
 
 
 class FakeRest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -331,6 +332,40 @@ def test_a_producer_that_comes_back_after_the_claim_is_seen_before_the_send(worl
     world.rounds(process, 40)
     assert looked.count(True) == 1, "the look before the byte"
     assert (sent(world), the_repair(world, one).state) == ([], RepairState.OPEN)
+
+
+def when_it_is_sent(world: World, unique_key: str, act: Callable[[], object]) -> None:
+    """Done once, between the claim of a send and its byte."""
+    original, done = world.broker.producers_of, list[str]()
+
+    def look(half: StoredMessage) -> ProducerLook:
+        if not done and the_repair(world, unique_key).state is RepairState.SENDING:
+            done.append(unique_key)
+            act()
+        return original(half)
+
+    world.broker.producers_of = look  # type: ignore[method-assign]
+
+
+def test_a_half_that_is_put_back_after_the_claim_is_ended_by_its_newest_copy(world: World) -> None:
+    """END on an older copy delivers, and its broker goes on asking about the newest: a late answer would deliver
+    again."""
+    one = lost(world)
+    when_it_is_sent(world, one, lambda: world.broker.put_back(world.broker.halves[-1]))
+    world.rounds(world.process(), 60)
+    assert world.broker.ends == [(one, world.broker.halves[-1].commit_log_offset, True)]
+    assert (world.deliveries, the_repair(world, one).state) == ([("billing", one)], RepairState.DONE)
+
+
+def test_a_broker_that_does_not_say_whether_it_has_put_a_half_back_is_sent_nothing(world: World) -> None:
+    one = lost(world)
+    when_it_is_sent(world, one, lambda: setattr(world.reading, "tells_no_newest", True))
+    process = world.process()
+    world.rounds(process, 30)
+    assert (sent(world), the_repair(world, one).state) == ([], RepairState.OPEN)
+    world.reading.tells_no_newest = False
+    world.rounds(process, 60)
+    assert sent(world) == [one]
 
 
 @pytest.mark.parametrize(
