@@ -1,6 +1,7 @@
 """Since when a process has found no producer of a group at a broker, and where the half queue ended at its looks.
 
 An offset tells what a broker put back after a look by the broker's own order: its clock may be ahead of ours by hours.
+A queue that its broker has not built yet, or has cut, ends too early: an end counts for no less than is known of it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class AbsentProducers:
         #: Broker and group -> since when, the last look, and ends by half topic, since each counts for itself; by the
         #: monotonic clock.
         self._absences: dict[tuple[str, str], tuple[float, float, dict[str, deque[tuple[float, int]]]]] = {}
+        #: Broker and half topic -> the highest end that it said, or that a half of it showed.
+        self._ends: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
 
     def found(self, broker: str, group: str) -> None:
@@ -48,11 +51,13 @@ class AbsentProducers:
         half_topic: str,
         end_of_half_queue: Callable[[], int],
         *,
+        known_offset: int,
         unlooked_seconds_max: float,
     ) -> Absence:
         """Notes that no producer was there. Asks for the end after the look, and raises what that raises.
 
-        `unlooked_seconds_max`: after a longer time without a look one may have come, answered and left."""
+        `known_offset`: of a half that is in the queue. `unlooked_seconds_max`: after a longer time without a look one
+        may have come, answered and left."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             since, looked, of_topics = self._absences.pop((broker, group), (now, now, {}))
@@ -65,6 +70,8 @@ class AbsentProducers:
             is_due = not ends or now - ends[-1][0] >= _ENDS_EVERY_SECONDS
         end = end_of_half_queue() if is_due else None
         with self._lock:
+            known = max(self._ends.get((broker, half_topic), 0), known_offset + 1, end or 0)
+            self._ends[broker, half_topic] = known
             if end is not None:
-                ends.append((now, end))
+                ends.append((now, known))
             return Absence(now - since, tuple((now - at, offset) for at, offset in ends))

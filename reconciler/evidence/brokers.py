@@ -316,6 +316,7 @@ class RemotingBrokerEvidence:
                     *of,
                     half.topic,
                     lambda: self._offsets.maximum(address, queue),
+                    known_offset=half.queue_offset,
                     unlooked_seconds_max=max(_UNLOOKED_SECONDS, 3 * interval_seconds),
                 )
             )

@@ -239,11 +239,14 @@ class QueueReading:
     waiting_since_ms: int | None = None
     #: Its number is not below the number of shards.
     is_extra: bool = False
+    #: Half queues never begin anew: one that ends at 0 was not built yet by its broker, which has just failed over.
+    has_halves: bool = False
 
 
 def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
     """Taken is what was stored before the first message that was not; everything until now where there is none."""
-    if seen.end <= seen.begin or seen.taken == seen.end:
+    is_cut = seen.taken is not None and seen.taken > seen.end
+    if seen.taken == seen.end or (seen.end <= seen.begin and not (is_cut and seen.has_halves)):
         return passed(asked_ms)
     of_queue: dict[str, FieldValue] = {
         "broker": seen.queue.broker,

@@ -203,6 +203,7 @@ class Accounting:
                     end=waiting.end,
                     taken=place,
                     waiting_since_ms=waiting.waiting_since_ms(tag, waiting.begin if place is None else place),
+                    has_halves=True,
                 )
                 yield queue_link(seen, asked_ms=self._asked_ms)
 

@@ -227,6 +227,14 @@ def test_a_queue_where_nothing_waits_is_calm_without_traffic(begin: int, end: in
     assert queue(begin, end, taken).until_ms == NOW_MS
 
 
+@pytest.mark.parametrize(("begin", "end"), [(0, 0), (0, 899), (900, 900)])
+def test_a_half_queue_that_is_shorter_than_what_was_read_of_it_proves_nothing(begin: int, end: int) -> None:
+    """GET_MAX_OFFSET is 0 until a broker that has failed over has built its queues."""
+    halves = AnnouncementQueue(unique_key_topic="HALVES", broker="broker-a", queue_id=0)
+    reading = QueueReading(queue=halves, begin=begin, end=end, taken=900, has_halves=True)
+    assert queue_link(reading, asked_ms=NOW_MS).until_ms == (NOW_MS if end == 900 else None)
+
+
 @pytest.mark.parametrize("waiting_since_ms", [NOW_MS - 4_000, NOW_MS + 4_000])
 def test_the_first_announcements_of_a_new_broker_are_as_late_as_they_are_old_or_its_clock_is_ahead(
     waiting_since_ms: int,
