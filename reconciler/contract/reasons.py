@@ -61,6 +61,7 @@ SIBLINGS = Code("reason.siblings", number=Field.NUMBER, unique_keys=Field.NAMES)
 SIBLINGS_OF_OTHER_TAGS = Code("reason.siblings-of-other-tags", number=Field.NUMBER, unique_keys=Field.NAMES)
 SIBLING_DELIVERED = Code("reason.sibling-delivered", unique_key=Field.NAME)
 NO_SIBLING_DELIVERED = Code("reason.no-sibling-delivered", number=Field.NUMBER, unique_keys=Field.NAMES)
+SIBLING_MAY_BE_GONE = Code("reason.sibling-may-be-gone", number=Field.NUMBER, unique_keys=Field.NAMES)
 SIBLINGS_UNKNOWN = Code("reason.siblings-unknown")
 SIBLINGS_UNREAD = Code("reason.siblings-unread", **_WITNESS)
 _HALF: Mapping[str, Field] = {"producer_group": Field.NAME, "half_at": Field.NAME}

@@ -143,6 +143,8 @@ class Siblings:
     unique_keys: tuple[str, ...] = ()
     #: When a broker stored the youngest of these.
     newest_ms: int = 0
+    #: When a broker stored the oldest of them: its copy may have been deleted by age.
+    oldest_ms: int = 0
     #: Those of the key whose tag is another one. A query sees no tag: a row proves none of them.
     of_other_tags: tuple[str, ...] = ()
     #: False: the ledger cannot tell.

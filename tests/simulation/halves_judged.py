@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLINGS
+from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLING_MAY_BE_GONE, SIBLINGS
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
@@ -170,7 +170,7 @@ def _is_told(world: HalvesWorld, row: Candidate | None, key: str) -> bool:
 
 
 def _is_of_siblings(row: Candidate) -> bool:
-    codes = (SIBLINGS, SIBLING_DELIVERED, NO_SIBLING_DELIVERED)
+    codes = (SIBLINGS, SIBLING_DELIVERED, NO_SIBLING_DELIVERED, SIBLING_MAY_BE_GONE)
     return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code in codes
 
 

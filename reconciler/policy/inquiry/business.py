@@ -64,9 +64,11 @@ class BusinessWitness:
             if known is not None and copy is not None and digest is not None and digest in known:
                 others = [one for one in known[digest] if one.unique_key != file.unique_key]
                 alike = {one.unique_key for one in others if one.tag_digest == _tag_digest(copy)}
+                stored_ms = [one.stored_at_ms for one in others if one.unique_key in alike]
                 siblings = Siblings(
                     unique_keys=_youngest_first(others, alike),
-                    newest_ms=max((one.stored_at_ms for one in others if one.unique_key in alike), default=0),
+                    newest_ms=max(stored_ms, default=0),
+                    oldest_ms=min(stored_ms, default=0),
                     of_other_tags=tuple(sorted({one.unique_key for one in others} - alike)),
                     unread=unread,
                 )

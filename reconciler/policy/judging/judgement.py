@@ -352,12 +352,13 @@ def _doubted(doubt: SiblingDoubt) -> Judgement:
 
 def _without_half(suspect: Suspect) -> Judgement:
     """Only a half tells the key of the business: once brokers have deleted it, nothing is ever known of its message
-    any more. What was UNKNOWN until then, or is older than what brokers surely keep, is for a person."""
-    if (delivered := delivered_sibling(suspect)) is not None:
-        return _doubted(delivered)
+    any more. What was UNKNOWN until then, or is older than what brokers surely keep, is for a person: unless another
+    message of its key was delivered, which is then all that its row tells of."""
     reason, known = NO_KEY_COPY(), suspect.known
     had_half = known is not None and COMMIT_QUERY in known.evidence
     is_young = suspect.now_ms is None or suspect.is_kept_since(suspect.first_seen_ms, now_ms=suspect.now_ms)
+    if (delivered := delivered_sibling(suspect)) is not None:
+        return _doubted(delivered) if is_young else Judgement(verdict=Verdict.REJECTED, reason=delivered.reason)
     if known is None or (is_young and not had_half):
         return _unknown(reason, Undecided.WITNESS)
     return _given_up(known.verdict, reason_in(known.evidence) if had_half else reason)

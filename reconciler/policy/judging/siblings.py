@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.contract.facts import Fact
-from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLINGS, SIBLINGS_UNREAD
+from reconciler.contract.reasons import (
+    NO_SIBLING_DELIVERED,
+    SIBLING_DELIVERED,
+    SIBLING_MAY_BE_GONE,
+    SIBLINGS,
+    SIBLINGS_UNREAD,
+)
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.verdicts import Undecided
 from reconciler.policy.inquiry.business import SIBLINGS_NAMED_MAX, sibling_doubt
@@ -17,7 +23,8 @@ from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import copies_unknown
 from reconciler.policy.judging.suspect import Suspect
 
-#: Wait before the next look at a half of which another one was delivered: nothing but a copy of its own changes it.
+#: Shortest wait before the next look at a half of which another one was delivered: nothing but a copy of its own
+#: changes it.
 SIBLING_DELIVERED_WAIT_SECONDS = 3600.0
 
 
@@ -49,7 +56,7 @@ def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
         return Question.SIBLING_COPIES
     copies = suspect.sibling_copies
     if copies is not None and copies.is_found:
-        return _delivered(SIBLING_DELIVERED(unique_key=copies.records[0].unique_key))
+        return _delivered(suspect, SIBLING_DELIVERED(unique_key=copies.records[0].unique_key))
     if copies is not None and copies.is_unknown:
         return SiblingDoubt(reason=copies_unknown(copies), by=Undecided.WITNESS)
     if len(followed) < len(siblings.unique_keys):
@@ -59,18 +66,34 @@ def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
         return left_seconds
     if left_seconds > 0:
         return SiblingDoubt(reason=doubt, by=None, wait_seconds=left_seconds)
-    reason = NO_SIBLING_DELIVERED(number=len(followed), unique_keys=followed[:SIBLINGS_NAMED_MAX])
+    code = SIBLING_MAY_BE_GONE if _may_be_gone(suspect, siblings.oldest_ms) else NO_SIBLING_DELIVERED
+    reason = code(number=len(followed), unique_keys=followed[:SIBLINGS_NAMED_MAX])
     return SiblingDoubt(reason=reason, by=Undecided.CONTRADICTION)
+
+
+def _may_be_gone(suspect: Suspect, oldest_ms: int) -> bool:
+    """A copy of the oldest one may have been deleted by age; not where none of them had one while it would have been
+    there. A person has to hear of both: the consumers may miss the order."""
+    before = _reason_before(suspect)
+    if before is not None and before.code is NO_SIBLING_DELIVERED:
+        return False
+    return suspect.now_ms is not None and not suspect.is_kept_since(oldest_ms, now_ms=suspect.now_ms)
 
 
 def delivered_sibling(suspect: Suspect) -> SiblingDoubt | None:
     """Another half of the key was seen delivered at an earlier look: its copy may have been deleted by age since."""
-    before = reason_in(suspect.known.evidence) if suspect.known is not None else None
-    return _delivered(before) if before is not None and before.code is SIBLING_DELIVERED else None
+    before = _reason_before(suspect)
+    return _delivered(suspect, before) if before is not None and before.code is SIBLING_DELIVERED else None
 
 
-def _delivered(reason: Fact) -> SiblingDoubt:
-    return SiblingDoubt(reason=reason, by=Undecided.SET_UP, wait_seconds=SIBLING_DELIVERED_WAIT_SECONDS)
+def _reason_before(suspect: Suspect) -> Fact | None:
+    return reason_in(suspect.known.evidence) if suspect.known is not None else None
+
+
+def _delivered(suspect: Suspect, reason: Fact) -> SiblingDoubt:
+    age_seconds = 0.0 if suspect.now_ms is None else (suspect.now_ms - suspect.first_seen_ms) / 1000
+    wait_seconds = max(SIBLING_DELIVERED_WAIT_SECONDS, age_seconds / 4)
+    return SiblingDoubt(reason=reason, by=Undecided.SET_UP, wait_seconds=wait_seconds)
 
 
 def _age_left(suspect: Suspect, newest_ms: int, wanted_seconds: float) -> float:

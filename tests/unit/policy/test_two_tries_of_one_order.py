@@ -97,7 +97,42 @@ def test_a_try_beside_a_delivered_one_raises_none_when_brokers_have_deleted_both
     world.broker.halves.clear()
     world.clock.advance(DAYS_3)
     world.rounds(process, 4)
+    assert said(world, FIRST) == ("REJECTED", "reason.sibling-delivered", None), "nothing can tell more of it"
+    row = world.candidate(FIRST)
+    assert row is not None
+    assert row.state is CandidateState.SETTLED
+
+
+def test_a_try_beside_a_delivered_one_is_looked_at_ever_less_often(world: World) -> None:
+    """As long as brokers keep its half."""
+    tried(world, FIRST, SECOND)
+    delivered(world, SECOND)
+    process = world.process()
+    world.rounds(process, 20)
+    asked = len(world.queries.asked)
+    world.rounds(process, 72 * 6, every=600.0)
+    assert len(world.queries.asked) - asked <= 24, "in three days"
     assert said(world, FIRST) == CALM
+
+
+@pytest.mark.parametrize("days", [0, 3])
+def test_of_an_order_whose_older_try_brokers_may_have_deleted_a_person_hears_so(world: World, days: int) -> None:
+    """That one may have been delivered; the consumers may miss the other one all the same."""
+    noted(world, SECOND, stored_at_ms=world.clock.now_ms())
+    world.clock.advance(days * 86_400)
+    tried(world, FIRST)
+    world.rounds(world.process(), 40)
+    told = ("UNKNOWN", "reason.sibling-may-be-gone", Undecided.CONTRADICTION)
+    assert said(world, FIRST) == (told if days else FOR_A_PERSON)
+
+
+def test_that_no_try_was_delivered_stays_known_when_brokers_would_have_deleted_it(world: World) -> None:
+    tried(world, FIRST, SECOND)
+    process = world.process()
+    world.rounds(process, 20)
+    world.clock.advance(DAYS_3)
+    world.rounds(process, 20)
+    assert said(world, FIRST) == FOR_A_PERSON
 
 
 def test_a_second_try_that_is_delivered_late_ends_the_alarm(world: World) -> None:
