@@ -210,6 +210,7 @@ class _Witnesses:
                 inboxes[subscription] = asked.inbox.look_up(subscription, [unique_key])[unique_key]
                 places[subscription] = self._places(subscription, unique_key)
         history, history_problems = rows_of_key(settings, unique_key)
+        evidence = [plan.evidence for plan in self.plans if not topics or plan.topic in topics]
         return life_story_of(
             unique_key,
             outbox=outbox,
@@ -221,6 +222,7 @@ class _Witnesses:
             history=history,
             history_problems=history_problems,
             away=self._away,
+            has_outbox=any(one.has_outbox or not one.asks_business for one in evidence),
         )
 
     def _places(self, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:

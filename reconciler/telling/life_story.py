@@ -187,8 +187,11 @@ def life_story_of(
     history: Sequence[tuple[str, Mapping[str, Any]]] = (),
     history_problems: Sequence[str] = (),
     away: Sequence[Fact] = (),
+    has_outbox: bool = True,
 ) -> LifeStory:
     """Puts the answers of all witnesses in order.
+
+    `has_outbox`: False where a commit query proves commits in place of every outbox: none is missed then.
 
     `history` are rows of its streams (contract/history_row.py), each with its stream's name.
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
@@ -206,7 +209,7 @@ def life_story_of(
         *ledger_events(ledger),
         *(action_event(action) for action in ledger.actions),
     ]
-    silent = [_silent("outbox", outbox.reason)] if outbox.is_unknown else []
+    silent = [_silent("outbox", outbox.reason)] if outbox.is_unknown and has_outbox else []
     unknown: dict[Fact, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
     for name, lookup in copies.items():
         if lookup.is_unknown:

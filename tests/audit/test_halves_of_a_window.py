@@ -111,6 +111,7 @@ def test_an_outbox_that_is_given_all_the_same_tells_what_was_committed(tmp_path:
             evidence.add("outbox", key(number))
     found = judged(evidence, tmp_path)
     assert (found.classes["LOST"], found.classes["REJECTED"], found.not_checked) == (1, 1, ())
+    assert [one.subscription.of_halves for one in found.subscriptions] == [False]
     assert not [note for note in found.notes if "halves of the window" in note]
 
 

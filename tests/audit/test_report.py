@@ -21,7 +21,7 @@ from reconciler.audit.report.page import report_html
 from reconciler.audit.report.series import BARS_MAX, SERIES, binned_volume
 from reconciler.audit.report.words import duration, in_zone, share
 from reconciler.audit.result.classes import BY_NAME, RULES, VIOLATIONS
-from reconciler.audit.result.values import NoAnswer
+from reconciler.audit.result.values import JudgedWindow, NoAnswer
 from reconciler.contract.visible_text import visible
 from tests.audit import judged_samples
 
@@ -305,6 +305,37 @@ def test_why_there_is_no_answer_stands_before_what_is_to_be_done(reason: ReasonW
 )
 def test_the_headline_says_what_was_found(name: str, headline: str) -> None:
     assert [one.text for one in page(name).all("h1")] == [headline]
+
+
+def of_halves(name: str, *places: int) -> JudgedWindow:
+    """The sample, with subscriptions whose half messages announce."""
+    judged = judged_samples.SAMPLES[name]()
+    subscriptions = tuple(
+        replace(one, subscription=replace(one.subscription, of_halves=place in places))
+        for place, one in enumerate(judged.subscriptions)
+    )
+    return replace(judged, subscriptions=subscriptions)
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "headline", "said"),
+    [
+        ("clean", (0, 1), "No violation among the halves of the window", "Of 2 subscriptions the halves"),
+        ("clean", (1,), "No violation", "Of 1 subscription the halves of the window that were read were judged"),
+        ("empty", (0,), "Nothing to judge: no half message of this window was read", "Of 1 subscription the halves"),
+        ("violations", (0, 1, 2, 3, 4, 5), "8 violations", "Found in"),
+    ],
+)
+def test_a_headline_says_where_halves_were_judged_and_no_commits(
+    name: str, places: tuple[int, ...], headline: str, said: str
+) -> None:
+    shown = Page(report_html(of_halves(name, *places), zone="UTC"))
+    (header,) = shown.all("header")
+    assert [one.text for one in shown.all("h1")] == [headline]
+    assert said in header.text
+    title = shown.all("head")[0].all("title")[0]
+    whole = {"clean": headline, "empty": "No violation among the halves", "violations": "Violations: audit"}[name]
+    assert title.text.startswith(whole)
 
 
 def test_what_was_not_checked_stands_beside_what_was() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -234,7 +235,7 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
         if found is not None:
             latencies[name] = found
     return JudgedSubscription(
-        subscription=asked,
+        subscription=replace(asked, of_halves=plan.of_halves),
         watermark_ms=evidence.history.watermarks.get(key),
         as_of_ms=plan.as_of_ms,
         closed=evidence.closed[key],

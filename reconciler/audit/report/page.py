@@ -16,7 +16,7 @@ from reconciler.audit.report.findings import others_section, violations_section
 from reconciler.audit.report.markup import Markup, name, tag
 from reconciler.audit.report.tables import table, table_row
 from reconciler.audit.report.texts import Texts
-from reconciler.audit.report.verdict import checked_section, figures_section, verdict_section
+from reconciler.audit.report.verdict import checked_section, figures_section, title_of, verdict_section
 from reconciler.audit.report.words import moment, number
 from reconciler.audit.result.classes import RULES
 from reconciler.audit.result.documents import rules_document
@@ -73,7 +73,7 @@ def _head(judged: JudgedWindow, script: Markup, texts: Texts) -> Markup:
     )
     title = texts(
         "page-title",
-        verdict=texts(f"page-title.{judged.verdict}"),
+        verdict=title_of(judged, texts),
         environment=judged.environment,
         start=moment(judged.window.start_ms),
         end=moment(judged.window.end_ms),

@@ -52,7 +52,7 @@ def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
         why = tag("strong", f"{texts(f'reason.{judged.no_answer.reason}')} ")
         message = texts.quoted(judged.no_answer.message)
         stop = "" if judged.no_answer.message.endswith(".") else texts("stop")
-        return texts("page-title.no answer"), [why, message, stop, f" {so_far}"]
+        return title_of(judged, texts), [why, message, stop, f" {so_far}"]
     unchecked = f" {texts('some-unchecked')}" if judged.not_checked else ""
     subscriptions = texts.counted(len(judged.subscriptions), "subscription")
     if found:
@@ -60,9 +60,20 @@ def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
         classes = texts.listed(f"{number(count)} {name}" for name, count in worst_first(judged.classes))
         sentence = texts("found", classes=classes, touched=touched, subscriptions=subscriptions, among=among)
         return texts.counted(found, "violation"), [f"{sentence}{unchecked}"]
+    of_halves = sum(one.subscription.of_halves for one in judged.subscriptions)
+    told = texts.counted(of_halves, "subscription")
+    unjudged = f" {texts('of-halves-too', subscriptions=told)}" if of_halves else ""
     if not keys:
-        return texts("empty-window"), [f"{texts('looked-at', subscriptions=subscriptions)}{unchecked}"]
-    return texts("page-title.clean"), [f"{texts('none-broke', among=among)}{unchecked}"]
+        empty = "empty-window.of-halves" if of_halves == len(judged.subscriptions) else "empty-window"
+        return texts(empty), [f"{texts('looked-at', subscriptions=subscriptions)}{unjudged}{unchecked}"]
+    return title_of(judged, texts), [f"{texts('none-broke', among=among)}{unjudged}{unchecked}"]
+
+
+def title_of(judged: JudgedWindow, texts: Texts) -> str:
+    """What was found, and among what: where all subscriptions are of halves, no commit was judged."""
+    is_of_halves = bool(judged.subscriptions) and all(one.subscription.of_halves for one in judged.subscriptions)
+    is_clean_of_halves = judged.verdict == "clean" and is_of_halves
+    return texts("page-title.clean-of-halves" if is_clean_of_halves else f"page-title.{judged.verdict}")
 
 
 def _among(judged: JudgedWindow, outcomes: int, texts: Texts) -> str:

@@ -77,6 +77,7 @@ def test_the_life_of_each_half_of_a_query_key_is_told(config: Path, capsys: pyte
     assert told.count("half message stored") == 2
     assert OTHER not in told
     assert "no outbox here" not in told, "the ledger has all halves that were read"
+    assert "no outbox is configured" not in told, "a commit query is what proves commits"
 
 
 def test_a_query_key_names_its_halves_for_lists_and_acts_once_each(config: Path) -> None:
