@@ -9,25 +9,20 @@ import re
 import runpy
 import sys
 import textwrap
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from deploy import written
-from deploy.declared_packages import classified_licence, is_installed_with
 from deploy.grafana import dashboard
 from reconciler.audit.judged_tables.schema import COLUMNS as AUDIT_TABLES
 from reconciler.audit.result.classes import RULES
 from reconciler.channels import webhook
-from reconciler.contract import announcement, broker_rights, keyspace, least_rights, tables, verdicts
+from reconciler.contract import announcement, keyspace, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, shard_of
 from reconciler.instrumentation.metrics import catalogue
@@ -249,208 +244,6 @@ def _page_link(found: re.Match[str]) -> str:
     return f"([{page.rsplit('/', 1)[-1].removesuffix('.md')}]({'../' if '/' in page else ''}{page}))"
 
 
-def rights_page() -> str:
-    """Which role needs what, as lines to be pasted."""
-    roles = least_rights.ROLES
-    lines = [
-        "# Least rights",
-        "",
-        NOTE,
-        "A role is one kind of process. Each role needs the rights that are listed here, and no others. Tests give processes",
-        "exactly these rights, and take away one after the other. [Security](../how-to/security.md#least-rights) says more.",
-        "",
-        "| role | what it is | user of Redis | databases |",
-        "|---|---|---|---|",
-    ]
-    for role in roles:
-        redis = f"`{role.redis.name}`" if role.redis else "none"
-        lines.append(f"| {role.name} | {role.does} | {redis} | {', '.join(role.databases) or 'none'} |")
-    lines += ["", *_redis_users()]
-    lines += [
-        "## Databases",
-        "",
-        "LOGIN stands for the role's login. On MySQL and MariaDB write LOGIN as `'name'@'host'`, and the database before each",
-        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches. Tables that no",
-        "`reconciler db` made have no `reconciler_alembic_version_` table: leave its line out.",
-        "",
-    ]
-    for role in roles:
-        lines += _grants_of(role)
-    lines += _broker_rights(roles)
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _redis_users() -> list[str]:
-    in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
-    return [
-        "## Redis",
-        "",
-        "Lines for redis.conf or an ACL file. ENV stands for the setting `environment`, `...` for the password. The user",
-        "`inbox` is for a consuming service that keeps its inbox in Redis.",
-        "",
-        "```",
-        *(user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS),  # noqa: S106  # shows its place
-        "```",
-        "",
-        f"On a Redis Cluster each user needs `{in_a_cluster}`, too.",
-        "",
-        "A consuming service may have `~reconciler:v1:{ENV:*}:meta` and `+hget` besides: then it notices at its start if it is",
-        "configured with another number of shards than the reconciler.",
-        "",
-        "Without `~reconciler:v1:{ENV:*}:proofs`, which users of 0.2.0 lack, the user `announcer` works as before, with two",
-        "differences: a broker that gives offsets a second time is noticed only while the process runs, and no floor in SQL is",
-        "proved. If Redis then loses everything, all announcements that the brokers keep are read again, not those behind the",
-        "floor: nothing is lost or done twice, but rounds and inboxes have that many keys to compare, and Redis needs room for",
-        "them. `doctor` has a note on each subscription whose floors have no proof.",
-        "",
-    ]
-
-
-def _broker_rights(roles: Sequence[least_rights.Role]) -> list[str]:
-    return [
-        "## Brokers",
-        "",
-        "TOPIC and GROUP stand for each of your business topics and consumer groups, UNIQUE_KEY_TOPIC for",
-        "`unique_key_topic.name` (and each name in `unique_key_topic.topics`), PROBE_TOPIC for `rocketmq.probe_topic`. ACL 1.0",
-        "is RocketMQ 4.4 to 5.2; authorization is RocketMQ from 5.3 on. Every request needs a signature. A producer's heartbeat",
-        "and END_TRANSACTION need no right. `replay` asks no broker, so it is not in the table. A name `*` is any name. For",
-        "[groups that pop](../explanation/groups-that-pop.md) there is a table of its own. `GROUP_TOPIC` is `GROUP+TOPIC` on",
-        "brokers with `enableRetryTopicV2`.",
-        "",
-        "| role | on | name | ACL 1.0 | authorization | why |",
-        "|---|---|---|---|---|---|",
-        *(f"| {role.name} {_broker_right(right)}" for role in roles for right in role.brokers),
-        "",
-        "### Groups that pop",
-        "",
-        "What `run`, `doctor` and `console` need besides for each group that pops a topic. With `enableRetryTopicV2` of the",
-        "broker the names have `+` in place of `_`.",
-        "",
-        "| on | name | ACL 1.0 | authorization | why |",
-        "|---|---|---|---|---|",
-        *map(_broker_right, broker_rights.OF_GROUPS_THAT_POP),
-        "",
-        "### Subscriptions that read half messages",
-        "",
-        'What `run`, `announcements`, `doctor` and `console` need besides with `announcements = "half_topic"`.',
-        "",
-        "| on | name | ACL 1.0 | authorization | why |",
-        "|---|---|---|---|---|",
-        *map(_broker_right, broker_rights.OF_HALF_TOPIC),
-    ]
-
-
-def _grants_of(role: least_rights.Role) -> Iterator[str]:
-    for tree, rights in role.databases.items():
-        yield from (f"### {role.name}: {tree}", "", "```sql")
-        yield from (f"{grant};" for grant in least_rights.grants(rights, login="LOGIN", is_mysql=False))
-        of_mysql = [right for right in rights if right.only_mysql]
-        if of_mysql:
-            yield "-- on MySQL and MariaDB also"
-            yield from (f"{grant};" for grant in least_rights.grants(of_mysql, login="LOGIN", is_mysql=True))
-        yield from ("```", "")
-        yield from (f"`{right}` is needed only with `{right.only_with}`.\n" for right in rights if right.only_with)
-        yield from (f"Without `{right}` {said(right.without_it)}.\n" for right in rights if right.without_it)
-
-
-def _broker_right(right: broker_rights.BrokerRight) -> str:
-    acl, later = (", ".join(rights) or "none" for rights in (right.acl, right.authorization))
-    return f"| {right.kind} | `{right.name}` | {acl} | {later} | {right.why} |"
-
-
-#: Licences that ask something of who passes the package on or changes it.
-COPYLEFT = re.compile(r"GPL|Mozilla|MPL|EPL|CDDL|EUPL", re.IGNORECASE)
-#: Those that are known, and what they ask. A new one stops this script.
-ASKS = {
-    "psycopg": "the extra `postgres` only; your code may import it under any licence; whoever distributes it must add its licence and let it be replaced",
-    "psycopg-binary": "as psycopg",
-    "axe-playwright-python": "tests only, never shipped",
-    "certifi": "the extra `otel` only; whoever distributes a changed list of authorities must publish the change",
-    "hypothesis": "tests only, never shipped",
-    "pathspec": "development only, never shipped",
-}
-#: Not installed here: it needs a native library that no registry carries.
-NOT_INSTALLED = {"rocketmq-client-python": "Apache Software License 2.0"}
-#: Read in their files: the packages declare none. Or the releases for different Pythons say it in different words.
-UNDECLARED = {"axe-playwright-python": "MIT, and MPL-2.0 for the axe-core in it", "deprecated": "MIT License"}
-
-
-def dependencies_page() -> str:
-    """Every package that the project or one of its extras brings, with its licence.
-
-    The page as it is where not all of them are installed, as without PySpark: the same wherever it is written. Raises
-    SystemExit if pyproject.toml then asks for one that the page does not have.
-    """
-    document = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
-    project, groups = document["project"], document["dependency-groups"]
-    asked = {"base": project["dependencies"], **project["optional-dependencies"]}
-    asked["tests and lint"] = [one for name in ("test", "dev") for one in groups[name] if isinstance(one, str)]
-    direct = {canonicalize_name(Requirement(one).name) for requirements in asked.values() for one in requirements}
-    direct -= {canonicalize_name(project["name"])}
-    there = {canonicalize_name(one.name) for one in distributions()}
-    if not direct <= there | NOT_INSTALLED.keys():
-        page = (FOLDER / "dependencies.md").read_text(encoding="utf-8")
-        unknown = sorted(name for name in direct if f"\n| {name} | " not in page)
-        if unknown:
-            raise SystemExit(f"the licences of {unknown} are not on the page of dependencies: make setup docs")
-        return page
-    brought: dict[str, set[str]] = {}
-    for name, requirements in asked.items():
-        for requirement in requirements:
-            _follow(Requirement(requirement), name, brought)
-    names = [name for name in sorted(brought) if name != canonicalize_name(project["name"])]
-    licences = {name: NOT_INSTALLED.get(name) or _licence(name) for name in names}
-    copyleft = {name for name, licence in licences.items() if COPYLEFT.search(licence)}
-    if copyleft != ASKS.keys():
-        raise SystemExit(f"licences that ask something: say of each in ASKS what: {copyleft ^ ASKS.keys()}")
-    lines = [
-        "# Dependencies and their licences",
-        "",
-        NOTE,
-        "What each [extra](../how-to/install.md#extras) brings, as the packages themselves declare it. Versions and hashes that",
-        "are tested: `requirements/ci.lock`; the oldest ones: `requirements/lowest.lock`. What only builds wheels (hatchling,",
-        "setuptools, wheel: MIT) is left out.",
-        "",
-        "## What asks something of you",
-        "",
-        "All others are permissive: keep their notices.",
-        "",
-        "| package | licence | what it asks |",
-        "|---|---|---|",
-        *(f"| {name} | {licences[name]} | {ASKS[name]} |" for name in sorted(copyleft)),
-        "",
-        "## All",
-        "",
-        "| package | licence | brought by |",
-        "|---|---|---|",
-        *(f"| {name} | {licences[name]} | {', '.join(sorted(brought[name]))} |" for name in names),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _follow(requirement: Requirement, asker: str, brought: dict[str, set[str]], extra: str = "") -> None:
-    name = canonicalize_name(requirement.name)
-    if not is_installed_with(requirement, extra):
-        return
-    if asker in brought.get(name, ()) and not requirement.extras:
-        return
-    brought.setdefault(name, set()).add(asker)
-    if name in NOT_INSTALLED:
-        return
-    for text in distribution(name).requires or ():
-        for wanted in ("", *requirement.extras):
-            _follow(Requirement(text), asker, brought, wanted)
-
-
-def _licence(name: str) -> str:
-    metadata = distribution(name).metadata
-    declared = UNDECLARED.get(name) or metadata.get("License-Expression") or classified_licence(name)
-    declared = declared or metadata.get("License")
-    if not declared:
-        raise SystemExit(f"{name} declares no licence: look it up")
-    return declared.splitlines()[0]
-
-
 def metrics_page() -> str:
     """Every metric of run, sweep and replay."""
     lines = [
@@ -518,7 +311,7 @@ PAGES = {
     "webhook.md": webhook_page,
     "metrics.md": metrics_page,
     "test-vectors.md": test_vectors_page,
-    "dependencies.md": dependencies_page,
+    "dependencies.md": partial(written_beside, "Dependencies and their licences", "dependencies.py"),
     "audit-classes.md": audit_classes_page,
     "audit-tables.md": audit_tables_page,
     "settings.md": settings_page,
@@ -527,7 +320,7 @@ PAGES = {
     "redis-keys.md": keys_page,
     "announcement.md": announcement_page,
     "exit-codes.md": exit_codes_page,
-    "rights.md": rights_page,
+    "rights.md": partial(written_beside, "Least rights", "rights.py"),
 }
 
 
