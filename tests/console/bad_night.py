@@ -23,9 +23,10 @@ from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.dismissing import DISMISS
 from reconciler.web.acts.every import TOLD
 from reconciler.web.acts.once import kept_key
-from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.audits.check import AuditCheck
 from reconciler.web.route import Surface
 from reconciler.web.routes import ROUTES

@@ -8,9 +8,10 @@ from typing import Any
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.dismissing import DISMISS
 from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.jobs import CANCEL, REBUILD
-from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.acts.repairing import REPAIR
 
 ACTS: Sequence[WebAct[Any]] = (REPAIR, HOLD, LIFT, DISMISS, ACKNOWLEDGE, REBUILD, CANCEL, OPEN_BODY)
 #: By name, those whose result a page tells; the others are jobs, which have a page of their own.

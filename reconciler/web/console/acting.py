@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 from reconciler.errors import InvalidValue
 from reconciler.web.acts.act import ActResult, WebAct
+from reconciler.web.acts.dismissing import DISMISS
 from reconciler.web.acts.incident import ACKNOWLEDGE
 from reconciler.web.acts.jobs import REBUILD
 from reconciler.web.acts.once import UNDER_WAY, done_once
-from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.console.offer import CONFIRMED_ABOVE
 from reconciler.web.console.rendering import page
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, last_of, see_other

@@ -11,7 +11,7 @@ from reconciler.contract.tables import JobKind, JobState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import MalformedInput
 from reconciler.telling.ports.jobs import ENDED_JOBS, Job
-from reconciler.web.acts.repairing import PREVIEWED_MAX
+from reconciler.web.acts.previewed import PREVIEWED_MAX
 from reconciler.web.console.listings import ROWS_A_PAGE, ListingPage, filter_of
 from reconciler.web.console.names import keys_to_name
 from reconciler.web.console.rendering import page

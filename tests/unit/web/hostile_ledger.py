@@ -20,9 +20,10 @@ from reconciler.settings.schema import Settings
 from reconciler.sql import tables as sql
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
+from reconciler.web.acts.dismissing import DISMISS
 from reconciler.web.acts.every import TOLD
 from reconciler.web.acts.once import kept_key
-from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.acts.repairing import REPAIR
 from tests.unit.web.ledger_of_cases import ENVIRONMENT, GROUP, TOPIC, key, write_database
 
 ROOT = Path(__file__).parents[3]

@@ -29,7 +29,7 @@ from reconciler.policy.ports.ledger import RepairChange, VerdictEntry
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
-from reconciler.web.acts import repairing
+from reconciler.web.acts import dismissing
 from reconciler.web.acts.repairing import REPAIRED_AT_ONCE_MAX
 from reconciler.web.exchange import JSON, WebRefusal, WebRequest, WebResponse
 from reconciler.web.problems import refusal_of
@@ -359,7 +359,7 @@ def test_of_all_that_waits_what_was_counted_is_dismissed_and_what_comes_later_is
     post: Post, services: WebServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three wait, of which the preview looks at two; a fourth comes before the act, and the first has changed."""
-    monkeypatch.setattr(repairing, "PREVIEWED_MAX", 2)
+    monkeypatch.setattr(dismissing, "PREVIEWED_MAX", 2)
     with pytest.raises(WebRefusal, match="nothing waits for a person"):
         post("dismissals", {"all": True, "dry_run": True})
     for key in KEYS[:3]:

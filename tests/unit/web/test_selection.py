@@ -15,7 +15,7 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.web.acts.repairing import PREVIEWED_MAX
+from reconciler.web.acts.previewed import PREVIEWED_MAX
 from reconciler.web.console.listings import LOSS_PAGE, REPAIR_PAGE, ROWS_A_PAGE, ListingPage, listing
 from reconciler.web.exchange import WebRequest
 from reconciler.web.roles import Visitor, WebRole

@@ -23,8 +23,9 @@ from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.telling.ports.idempotency import KeyedRequest
 from reconciler.telling.ports.jobs import JobChange
 from reconciler.web.acts.act import WebAct
+from reconciler.web.acts.dismissing import DISMISS
 from reconciler.web.acts.once import kept_key
-from reconciler.web.acts.repairing import DISMISS, REPAIR
+from reconciler.web.acts.repairing import REPAIR
 from tests.unit.web.form_browser import HOSTILE, KEYS, Browser
 
 
