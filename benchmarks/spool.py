@@ -21,7 +21,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from reconciler.history.segment import Broken, Frame, read_frames
 from reconciler.history.spool import Spool, WriterFolder, adoptable
@@ -30,16 +29,6 @@ SIZE_BYTES_MAX = 1 << 34
 #: A round of a quiet shard; a round of 40,000 keys.
 SMALL_BYTES, LARGE_BYTES = 600, 680_000
 KINDS = ("frames", "sqlite-wal", "sqlite-journal")
-
-
-class Appender(Protocol):
-    """What the recorder asks of a spool."""
-
-    def append(self, payload: bytes) -> None:
-        """One record."""
-
-    def sync(self) -> None:
-        """All of them durable."""
 
 
 class SqliteSpool:

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MARKS = ("promise", "set_up")
 
 
 @cache

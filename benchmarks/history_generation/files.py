@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.history_generation.plan import Plan
-from reconciler.contract.history_row import HISTORY_STREAMS
 from reconciler.contract.manifest import HistoryFile
 
 #: Random bytes, which no codec makes smaller.
@@ -20,7 +19,6 @@ _RANDOM = frozenset({"key", "content_digest"})
 #: Columns with few different values in a file.
 _REPEATED = frozenset({"generation", "at_ms", "shard"})
 SLICE_MS = 1_800_000
-_HAS_KEY = {stream.name: stream.has_key for stream in HISTORY_STREAMS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,8 +244,8 @@ class SqlOutbox:
         due: list[str] = []
         for first in range(0, len(producer_groups), ASKED_GROUPS_MAX):
             groups = producer_groups[first : first + ASKED_GROUPS_MAX]
-            now_ms, *oldest = self._single.select_one(_oldest_new_sql(self._dialect, len(groups)), groups) or ()
-            until_ms = int(now_ms) - int(older_than_seconds * 1000)
+            asked_ms, *oldest = self._single.select_one(_oldest_new_sql(self._dialect, len(groups)), groups) or ()
+            until_ms = int(asked_ms) - int(older_than_seconds * 1000)
             due += (g for g, at in zip(groups, oldest, strict=True) if isinstance(at, int) and at <= until_ms)
         return frozenset(due)
 
@@ -453,16 +453,16 @@ class SqlOutbox:
         self, page: Callable[[OutboxFact | None, int], OutboxPage], after: OutboxFact | None, limit: int
     ) -> OutboxPage:
         """A page, read in pieces that the database reads in time."""
-        now_ms = 0
+        read_ms = 0
 
         def piece(after: OutboxFact | None, rows: int) -> Sequence[OutboxFact]:
-            nonlocal now_ms
+            nonlocal read_ms
             read = page(after, rows)
-            now_ms = read.now_ms
+            read_ms = read.now_ms
             return read.facts
 
         facts = self._pages.read(limit, after, piece, place_of=lambda fact: fact)
-        return OutboxPage(facts=tuple(facts), now_ms=now_ms)
+        return OutboxPage(facts=tuple(facts), now_ms=read_ms)
 
     def _page(self, reader: RowReader, *queries: sa.Select[Any], limit: int) -> OutboxPage:
         facts: list[OutboxFact] = []

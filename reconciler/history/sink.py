@@ -70,7 +70,6 @@ class HistorySink:
         self._fresh: set[Shard] = set()
         #: Set by each event: a round's sets can be read for a few rounds only, and a kill loses the waiting events.
         self.wake = threading.Event()
-        self.dropped_rows = 0
 
     def emit(self, event: Event) -> None:
         """Takes the event, or counts it where there is no room."""
@@ -89,7 +88,6 @@ class HistorySink:
                 self._events.append((now_ms, event))
                 self.wake.set()
                 return
-            self.dropped_rows += rows
             _count(self._dropped, stream, DroppedRows(rows, now_ms, now_ms))
 
     def take(self) -> WaitingEvents:

@@ -27,8 +27,8 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, VERDICTS_ON_THE_ROW, Undecided, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, Recorded
 from reconciler.policy.inquiry.delivery import EFFECTS_SEEN_MS, double_effect, effect_times_ms, other_content
-from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.suspect import undecided_by
+from reconciler.policy.judging.waits import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.ports.closing import Closing, Closings, KeyInLedger
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, VerdictEntry
 

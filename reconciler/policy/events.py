@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
@@ -17,6 +17,9 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundDone
+
+#: Of a subscription's gate. "not asked": no key is old enough, and no row that was taken back is open.
+GateState = Literal["open", "shut", "unknown", "not asked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +37,8 @@ class RoundFinished:
     pending_after: int
     #: Age of the oldest pending key, seconds.
     oldest_pending_seconds: float
-    #: "open", "shut", or "not asked": no key is old enough, and no row that was taken back is open (Round._gate).
-    gate: str
-    #: Why it is shut; None: it is not.
+    gate: GateState
+    #: What the watermark says of itself; None: it was not asked, or says nothing.
     gate_detail: Fact | None
     #: The group's watermark, milliseconds of broker store time; None: not asked, or unknown.
     watermark_ms: int | None

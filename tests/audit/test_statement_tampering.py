@@ -28,7 +28,7 @@ class Signed:
     """A signed output with its evidence; what a test alters is put back."""
 
     def __init__(self, folder: Path) -> None:
-        key, self.public_key_file = samples.new_key(folder)
+        key, _ = samples.new_key(folder)
         self.key: PublicKey = key.public
         self.out, self.evidence = samples.write_signed(folder, key)
         self.files = {f"out/{name}": data for name, data in samples.files_of(self.out).items()}

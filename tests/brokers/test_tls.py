@@ -61,7 +61,6 @@ def steps_over(
         broker=cluster.broker().address,
         broker_name=cluster.broker().name,
         expect=expectation(cluster.version),
-        is_embedded=False,
     )
     with patient_instance(cluster.name_servers, tls=tls, request_timeout_seconds=request_timeout_seconds) as instance:
         yield Steps(instance, target)

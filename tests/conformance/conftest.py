@@ -29,7 +29,6 @@ def target(
                 broker=embedded.name_servers,
                 broker_name=embedded.broker_name,
                 expect=expectation(name),
-                is_embedded=True,
             )
         return
     if name == KIT:
@@ -42,7 +41,6 @@ def target(
                 broker=kit.broker.address,
                 broker_name=kit.broker.settings.broker_name,
                 expect=expectation(name),
-                is_embedded=True,
             )
         return
     cluster = shared_clusters.get(name)
@@ -52,7 +50,6 @@ def target(
         broker=cluster.broker().address,
         broker_name=cluster.broker().name,
         expect=expectation(name),
-        is_embedded=False,
     )
 
 

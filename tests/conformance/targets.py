@@ -40,7 +40,6 @@ class Target:
     broker_name: str
     #: What the product's table says of this release; the tests are the probes that show whether it is true.
     expect: BrokerFacts
-    is_embedded: bool
 
     def new_topic(self, prefix: str, *, queues: int = 4) -> str:
         """A fresh topic, routed."""

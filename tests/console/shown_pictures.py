@@ -58,12 +58,6 @@ _SHRINK = """([png, height, width, quality]) => new Promise(done => {
 })"""
 
 
-def file_names() -> list[str]:
-    """All that lie in the folder."""
-    pages = [name + ending for name in SHOWN.values() for ending in (".webp", ".zh.webp")]
-    return [*pages, f"{REPORT}.webp"]
-
-
 def texts_of(page: Page, language: str) -> list[str]:
     """Of the part that is shown, in their order."""
     found: list[str] = page.evaluate(_TEXTS, HEIGHT)

@@ -78,11 +78,6 @@ class LoadLog:
             self.recorded[key] = now
             self.newest_recorded[shard_of(key, SHARDS)] = Recorded(key, now)
 
-    def must_be_consumed(self) -> set[str]:
-        """Committed keys without those that were lost on purpose."""
-        with self._lock:
-            return set(self.committed) - self.never_consumed
-
 
 class _LoggingRecorder:
     """The product's recorder, and its answers in the log."""

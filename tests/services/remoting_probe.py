@@ -79,10 +79,6 @@ class RemotingProbe:
                 return reply
             self.unsolicited.append(raw)
 
-    def send_raw(self, frame: bytes) -> None:
-        """Sends bytes and waits for nothing."""
-        self._socket.sendall(frame)
-
     def read_frame(self) -> bytes:
         """The next frame with its length word."""
         length = self._read(4)

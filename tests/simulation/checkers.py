@@ -56,12 +56,11 @@ class Judgement:
     seen: Counter[str] = field(default_factory=Counter)
     repairs: int = 0
     look_ups: int = 0
-    virtual_seconds: float = 0.0
     settled_seconds: float = 0.0
 
     def count(self, world: World) -> None:
         """What the history was."""
-        self.messages, self.seen, self.virtual_seconds = len(world.orders), world.kernel.seen, world.kernel.now
+        self.messages, self.seen = len(world.orders), world.kernel.seen
 
     @property
     def accidents(self) -> list[str]:

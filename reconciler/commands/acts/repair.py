@@ -180,7 +180,9 @@ def repair_now(
             unshown = [key for key in keys if key not in shown]
             shown |= seen_now(connections, unshown[: None if judged_max is None else SHOWN_KEYS_MAX - len(shown)])
             # What is shown of a key is of before it is judged.
-            done += (_done(connections, rounds, plan, subscription, key, act=act, dry_run=True) for key in keys[:left])
+            done += (
+                _carry_out(connections, rounds, plan, subscription, key, act=act, dry_run=True) for key in keys[:left]
+            )
         else:
             wanted = keys if unique_keys or seen is None else [key for key in keys if key in seen]
             do = partial(repair_key, connections, rounds, plan, subscription, by=by, detail=detail, act=act)
@@ -262,7 +264,7 @@ def repair_key(
         try:
             if is_changed:
                 raise changed_meanwhile(connections, subscription, unique_key)
-            line = _done(connections, rounds, plan, subscription, unique_key, act=act, dry_run=False)
+            line = _carry_out(connections, rounds, plan, subscription, unique_key, act=act, dry_run=False)
         except ChangedMeanwhile as error:
             now = {name: str(value) for name, value in error.now.items()}
             code = HAS_CHANGED if now else HAS_GONE
@@ -307,7 +309,7 @@ def digest_of(seen: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _done(
+def _carry_out(
     connections: Connections,
     rounds: ReconcileRound,
     plan: TopicPlan,
@@ -317,6 +319,7 @@ def _done(
     act: RepairAct,
     dry_run: bool,
 ) -> RepairLine:
+    """One act on one key, or what it would do."""
     if act is RepairAct.LADDER:
         return _repair(rounds, plan, subscription, unique_key, dry_run=dry_run)
     if act is RepairAct.CANCEL:

@@ -32,9 +32,10 @@ from reconciler.policy.commit_query import is_committed
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import late_effects_ms
 from reconciler.policy.judging.judge import Judge, JudgedKey
-from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN, incomplete_effect
+from reconciler.policy.judging.judgement import incomplete_effect
 from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.judging.suspect import Suspect, evidence_of, taken_back
+from reconciler.policy.judging.waits import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Candidates, VerdictEntry
 

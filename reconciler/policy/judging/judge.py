@@ -12,15 +12,9 @@ from reconciler.contract.verdicts import SETTLING, Verdict
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
-from reconciler.policy.judging.judgement import (
-    Judgement,
-    ask_again_seconds,
-    judge,
-    missed_commit,
-    state_of,
-)
+from reconciler.policy.judging.judgement import Judgement, judge, missed_commit, state_of
 from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
-from reconciler.policy.judging.waits import wait_seconds
+from reconciler.policy.judging.waits import ask_again_seconds, wait_seconds
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import (
     BrokerEvidence,

@@ -95,8 +95,6 @@ SQL92_WAIT_SECONDS = 3600.0
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
 #: Losses that a half, or a parked one, shows.
 _OF_HALVES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED})
-#: Wait before the databases are asked whether what a closed key lacked is there after all.
-ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -576,19 +574,3 @@ def state_of(verdict: Verdict) -> CandidateState:
     if verdict in SETTLING:
         return CandidateState.SETTLED
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
-
-
-def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
-    """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
-
-    A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
-    present effect would be found again each time.
-    """
-    if judgement.verdict is Verdict.REJECTED:
-        outbox = suspect.outbox
-        lacks_row = suspect.row is None or (suspect.commit is None and outbox is not None and outbox.has_absence)
-    else:
-        inbox = suspect.inbox
-        is_missed = judgement.verdict in QUARANTINING and judgement.verdict is not Verdict.COLLISION
-        lacks_row = is_missed and inbox is not None and not inbox.is_found
-    return ASK_AGAIN_SECONDS_MIN if lacks_row else None

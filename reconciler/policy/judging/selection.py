@@ -18,7 +18,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, is_unique_key
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.events import LeftKey
+from reconciler.policy.events import GateState, LeftKey
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import GIVEN_MS, Suspect, lacked_commit, suspect_of
@@ -57,8 +57,7 @@ class SelectionRules:
 class WatermarkGate:
     """Up to which first-seen time keys may be judged."""
 
-    #: "open", "shut" or "unknown".
-    state: str
+    state: GateState
     #: What the watermark says of itself; None: it was not asked.
     detail: Fact | None = None
     #: Keys first seen at or before this are due.

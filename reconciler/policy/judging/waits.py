@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from reconciler.clock import Backoff
-from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, Verdict
 from reconciler.policy.judging.judgement import Judgement
+from reconciler.policy.judging.suspect import Suspect
 
 #: Longest wait before a key that could not be decided is looked at again.
 UNDECIDED_WAIT_SECONDS_MAX = 60.0
@@ -12,6 +13,8 @@ UNDECIDED_WAIT_SECONDS_MAX = 60.0
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
+#: Wait before the databases are asked whether what a closed key lacked is there after all.
+ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float, was_lost: bool = False) -> float:
@@ -27,3 +30,19 @@ def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: f
         return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
     lagging = Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)
     return min(lagging, LOSS_WAIT_SECONDS_MAX) if was_lost else lagging
+
+
+def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
+    """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
+
+    A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
+    present effect would be found again each time.
+    """
+    if judgement.verdict is Verdict.REJECTED:
+        outbox = suspect.outbox
+        lacks_row = suspect.row is None or (suspect.commit is None and outbox is not None and outbox.has_absence)
+    else:
+        inbox = suspect.inbox
+        is_missed = judgement.verdict in QUARANTINING and judgement.verdict is not Verdict.COLLISION
+        lacks_row = is_missed and inbox is not None and not inbox.is_found
+    return ASK_AGAIN_SECONDS_MIN if lacks_row else None

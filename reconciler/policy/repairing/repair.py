@@ -426,9 +426,9 @@ class Repairer:
             if self._is_late(until_seconds):
                 work.decision = stay(work.case, _GOES_ON_LATER, 1.0)
                 continue
-            braked = self._braked(one_pass)
-            if braked is not None:
-                work.decision = stay(work.case, braked, self._rules.held_wait_seconds)
+            brake = self._charge(one_pass)
+            if brake is not None:
+                work.decision = stay(work.case, brake, self._rules.held_wait_seconds)
                 work.word = "held"
             else:
                 begun.append(work)
@@ -463,7 +463,8 @@ class Repairer:
             else:
                 work.case = replace(work.case, repair=changed)
 
-    def _braked(self, one_pass: RepairPass) -> Fact | None:
+    def _charge(self, one_pass: RepairPass) -> Fact | None:
+        """The brake that stops the next send; None: nothing does, and the rate limit is charged with it."""
         brake = self._brake(one_pass)
         if brake is None:
             self._rate_limit.charge(one_pass.topic.topic)

@@ -17,9 +17,9 @@ from reconciler.policy.dismissal import Dismissals, effect_found
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
-from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.judging.selection import SelectionRules
 from reconciler.policy.judging.suspect import Suspect, suspect_of
+from reconciler.policy.judging.waits import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate, RepairChange, VerdictEntry
 from reconciler.policy.round import ReconcileRound

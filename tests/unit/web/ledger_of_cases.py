@@ -32,7 +32,6 @@ NEWEST_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
 #: Markup, a cursor that moves, and text turned round, as a stranger may have brought it into a name or a text.
 HOSTILE = "<script>alert(1)</script>&\"'\x1b[2J\u202e"
-SETTLED_BY_HAND = f"{1:032X}"
 
 
 def key(number: int) -> str:
