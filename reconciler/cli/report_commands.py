@@ -62,7 +62,7 @@ def status(
     values need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
     with without_collector():
-        from reconciler.commands.status.report import read_status
+        from reconciler.commands.status.reading import read_status
         from reconciler.wiring.connections import Connections
         from reconciler.words import said
 

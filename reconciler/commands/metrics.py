@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from reconciler.clock import Clock
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
-from reconciler.commands.status.report import StatusReport, SubscriptionStatus, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.errors import DatabaseAway
 from reconciler.instrumentation.metrics import catalogue as c

@@ -9,7 +9,8 @@ from enum import StrEnum
 from reconciler.commands.asking.brokers import READER_GROUPS, masters
 from reconciler.commands.asking.environment import traces_of
 from reconciler.commands.rights import Statements, mqadmin
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import keys_of
 from reconciler.contract.row_rules import FINISHED_REPAIRS

@@ -12,7 +12,8 @@ from reconciler.commands.activity import WIDTHS_MINUTES, read_activity
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.metrics import dependencies_of
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings

@@ -12,7 +12,7 @@ import redis
 from reconciler.commands.acts.repair import repair_now
 from reconciler.commands.explain import life_stories
 from reconciler.commands.list import list_rows
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.settings.file import load_settings
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections

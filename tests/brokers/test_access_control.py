@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.errors import ReconcilerError
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections

@@ -214,7 +214,7 @@ def test_exported_names_exist(package: str) -> None:
             "sqlalchemy redis pydantic apscheduler structlog pyarrow jinja2",
         ),
         (
-            "reconciler.cli.app, reconciler.instrumentation.log, reconciler.commands.status.report",
+            "reconciler.cli.app, reconciler.instrumentation.log, reconciler.commands.status.reading",
             "apscheduler checkback_consumers checkback_producers sqlalchemy.orm pyarrow structlog alembic jinja2",
         ),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.errors import AccessRefused, Lacking
 from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand

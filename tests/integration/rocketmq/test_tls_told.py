@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand

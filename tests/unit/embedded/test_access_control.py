@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.embedded.access_control import BrokerUser, read_users
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import AccessRefused, ConfigurationError, InvalidValue, Lacking

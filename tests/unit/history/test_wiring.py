@@ -27,7 +27,7 @@ def test_without_a_path_no_history_no_kept_sets_and_no_pyarrow() -> None:
     assert history_sink(settings(), ManualClock()) is None
     assert history_generations(settings()) == 0
     assert rows_of_key(settings(), "AB" * 16) == ((), ())
-    code = "import sys, reconciler.commands.run, reconciler.commands.status.report; sys.exit('pyarrow' in sys.modules)"
+    code = "import sys, reconciler.commands.run, reconciler.commands.status.reading; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

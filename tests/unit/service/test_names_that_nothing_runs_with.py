@@ -11,7 +11,8 @@ from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.explain import life_stories
 from reconciler.commands.list import list_rows
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker

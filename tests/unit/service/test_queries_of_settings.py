@@ -13,7 +13,7 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.clock import ManualClock
 from reconciler.commands.rights import statements_of
-from reconciler.commands.status.report import weaker_evidence
+from reconciler.commands.status.reading import weaker_evidence
 from reconciler.contract import least_rights
 from reconciler.contract.secret import secret_text
 from reconciler.errors import ConfigurationError, InvalidValue

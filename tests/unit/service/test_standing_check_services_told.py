@@ -10,7 +10,7 @@ import pytest
 from reconciler.commands.diagnosis import DiagnosisRow
 from reconciler.commands.doctor.brokers import check_check_services
 from reconciler.commands.metrics import status_reading
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.embedded.access_control import BrokerUser
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings

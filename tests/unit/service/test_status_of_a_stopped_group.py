@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of

@@ -202,7 +202,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
     )  # fmt: skip
     remarks = ["away: redis: gone", "late: a", "undecided: b", "doubled: c", "damaged: d", "unproved: e", "rejected: f"]
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr("reconciler.commands.status.report.read_status", lambda *_args, **_options: report)
+    monkeypatch.setattr("reconciler.commands.status.reading.read_status", lambda *_args, **_options: report)
     assert run(["status"]) == 3
     _summary, *lines = printed(capsys)
     assert lines[: len(remarks)] == remarks

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.commands.doctor.checks import examine
 from reconciler.commands.metrics import dependencies_of
-from reconciler.commands.status.report import read_status
+from reconciler.commands.status.reading import read_status
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections

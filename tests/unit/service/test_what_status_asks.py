@@ -12,7 +12,8 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.evidence import pop_groups

@@ -16,7 +16,8 @@ import pytest
 from reconciler.clock import ManualClock
 from reconciler.commands import docs
 from reconciler.commands.glossary import GLOSSARY, HOUSE_WORDS, with_glossary
-from reconciler.commands.status.report import StatusReport, read_status
+from reconciler.commands.status.reading import read_status
+from reconciler.commands.status.report import StatusReport
 from reconciler.errors import DependencyAway
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.schema import Settings
