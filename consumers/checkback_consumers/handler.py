@@ -141,8 +141,8 @@ class TransactionalHandler:
         is_batched: bool = False,
         loop: HandlersLoop | None = None,
     ) -> None:
-        """`inbox`: of every message, or a function from a message to its inbox in one of several databases. `loop`: of
-        a handler that is a coroutine, and of its inbox; None: it is a plain function."""
+        """`inbox`: one for all messages, or a function from a message to its inbox in one of several databases. `loop`:
+        of a handler that is a coroutine, and of its inbox; None: it is a plain function."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
         if loop is None and _runs_later(handler):

@@ -42,7 +42,7 @@ class PushSettings:
     orderly_suspend_seconds: float = 1.0
     #: Pause before a message that no broker took back is delivered again in this process.
     local_retry_seconds: float = 5.0
-    #: Every assigned queue is committed that often, also empty ones: the watermark rests on it.
+    #: Between two commits of the offset of each assigned queue, also of an empty one: the watermark rests on it.
     offset_commit_interval_seconds: float = 5.0
     rebalance_interval_seconds: float = 20.0
     #: How long shutdown waits for running listeners.
