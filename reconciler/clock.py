@@ -14,9 +14,9 @@ from reconciler.errors import warn_of_former_paths
 
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
-    """A time as people read it, RFC 3339 UTC, rounded down, so that "until" never promises too much.
+    """Returns a time as people read it: RFC 3339, UTC. It is rounded down, so that "until" never promises too much.
 
-    A time that no calendar has, as in a damaged row, stays the number that it is.
+    A time outside of the calendar, as a damaged row may have, is shown as its number.
     """
     try:
         moment = datetime.fromtimestamp(at_ms // 1000, tz=UTC).replace(microsecond=at_ms % 1000 * 1000)
@@ -29,18 +29,19 @@ def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seco
 class Backoff:
     """Pauses between attempts: the first, then twice as long each time, never longer than the longest.
 
-    A value that counts nothing and reads no clock: the caller says how often it has failed since the last success.
+    A value without a counter and without a clock: the caller says how often it has failed since the last success.
     """
 
     first_seconds: float
     longest_seconds: float
 
     def pause_seconds(self, doublings: int) -> float:
-        """The pause after `doublings` doublings of the first one; 0: the first one itself."""
+        """Returns the pause after `doublings` doublings of the first pause; 0: the first pause itself."""
         return min(self.first_seconds * 2.0 ** min(doublings, 32), self.longest_seconds)
 
     def jittered_seconds(self, doublings: int, dice: random.Random) -> float:
-        """The same, shortened by up to a half, so that processes that failed together do not come back together."""
+        """Returns the same pause shortened by up to a half, so that processes that failed together do not come back
+        together."""
         return self.pause_seconds(doublings) * dice.uniform(0.5, 1.0)
 
 
@@ -127,12 +128,12 @@ class ManualClock:
 
 
 class Standstill:
-    """How long things have looked the same to this process, by its monotonic clock: whatever wall clocks do meanwhile,
-    theirs or this host's.
+    """Measures for how long things have looked the same to this process. It uses the monotonic clock of this process,
+    so steps of wall clocks change nothing.
 
-    So a lease that ends later than any lease may, since the clock that dated it was set back, is over once it was
-    seen unchanged for its own length: its owner would have renewed it. Thread-safe. It knows the things that were
-    looked at last, THINGS_MAX of them.
+    An example: somebody dated a lease by a clock that was later set back, so the lease seems to end late. Once this
+    process has seen it unchanged for the length of a lease, it counts as over, because a living owner would have
+    renewed it. Thread-safe. It keeps the THINGS_MAX things that were looked at last.
     """
 
     THINGS_MAX = 10_000
@@ -143,7 +144,8 @@ class Standstill:
         self._lock = threading.Lock()
 
     def seconds(self, thing: Hashable, look: Hashable) -> float:
-        """Since when it has looked so at each look; 0.0: it is new, or looks different now."""
+        """Returns for how many seconds the thing has looked like this at each look; 0.0: it is new, or looks different
+        now."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             last, since = self._seen.pop(thing, (None, now))

@@ -46,7 +46,7 @@ class ReconcilerError(Exception):
     """Something the reconciler knows how to name went wrong."""
 
     exit_code = 70
-    #: What to do, where the error knows it. Its text says it, too.
+    #: What a person can do about it, where the error knows that. The error's text says it, too.
     remedy = ""
 
 
@@ -77,13 +77,14 @@ class UsageError(ReconcilerError):
 
 
 class ChangedMeanwhile(ReconcilerError):
-    """What a person acts on is not what that person saw: nothing was done, and another look is due."""
+    """What a person acts on has changed since that person saw it: nothing was done, and the person has to look
+    again."""
 
     exit_code = 5
 
     def __init__(self, about: str, *, now: Mapping[str, object], told: str | None = None) -> None:
-        """`told`: what is there now, for people; None: `now` has plain values, which say it."""
-        #: What is there now, JSON-ready.
+        """`told`: the present state, for people; None: `now` has plain values, which say it."""
+        #: The present state, JSON-ready.
         self.now = now
         words = ", ".join(f"{name} = {value}" for name, value in now.items()) if told is None else told
         super().__init__(f"{about} has changed since it was looked at, nothing was done; now: {words}")
@@ -112,9 +113,8 @@ class DatabaseAway(DependencyAway):
 
 
 class DatabaseSilent(DatabaseAway):
-    """A database did not answer in time, or is not asked because it did not: a write may have been executed, or will be
-    when the server goes on.
-    """
+    """A database did not answer in time, or is not asked because it did not answer before. A write may have been
+    executed, or may be executed when the server runs again."""
 
 
 class StatementTooSlow(DatabaseAway):
@@ -126,7 +126,7 @@ class BrokerUnavailable(DependencyAway):
 
 
 class Lacking(StrEnum):
-    """What a broker with access control misses in a request; each with what to do."""
+    """What a request to a broker with access control lacks; each member names its remedy."""
 
     SIGNATURE = "SIGNATURE"
     USER = "USER"
@@ -135,9 +135,10 @@ class Lacking(StrEnum):
 
 
 class AccessRefused(BrokerUnavailable):
-    """A broker with access control refused a request: nothing was executed, and no answer is in it.
+    """A broker with access control refused a request: it executed nothing and answered nothing.
 
-    It is no absence, no empty list, and no end of a transaction: the broker counts as away for this user.
+    Callers must take it for a broker that is away for this user, never for an absence, an empty list or the end of a
+    transaction.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class AccessRefused(BrokerUnavailable):
     ) -> None:
         self.lacking = lacking
         self.user = user
-        #: As it is granted: "SUB on topic ORDERS"; empty unless a right is lacking.
+        #: The right as a grant names it: "SUB on topic ORDERS"; empty unless a right is lacking.
         self.right = right
         self.code = code
         self.remark = remark
@@ -177,7 +178,7 @@ class ChannelAway(DependencyAway):
     """The receiver of notices does not answer, fails, or asks to wait; the notice may have arrived."""
 
     def __init__(self, found: str, *, retry_after_seconds: float | None = None, remedy: str = "") -> None:
-        #: How long the receiver asks to wait; None: it does not say.
+        #: How many seconds the receiver asks to wait; None: it does not say.
         self.retry_after_seconds = retry_after_seconds
         super().__init__(found, remedy=remedy)
 
@@ -187,7 +188,7 @@ class BrokerBusy(TransientError):
 
 
 class PermanentError(ReconcilerError):
-    """It will never work as it is: settle by verdict or quarantine."""
+    """The request will never work as it is: settle the key by its verdict, or quarantine it."""
 
     exit_code = 1
 
@@ -214,7 +215,7 @@ class TopicNotFound(BrokerRefused):
 
 
 class ChannelRefused(PermanentError):
-    """The receiver of notices refuses this sender: a person has to mend address, token or signature."""
+    """The receiver of notices refuses this sender: a person has to correct address, token or signature."""
 
     def __init__(self, found: str, *, remedy: str = "") -> None:
         self.remedy = remedy
@@ -226,16 +227,16 @@ class Collision(PermanentError):
 
 
 class InvariantViolation(ReconcilerError):
-    """A promise of the code itself does not hold: a bug; stop this step and alarm."""
+    """A promise of the code itself does not hold, which is a bug: stop this step and alarm."""
 
     def __init__(self, found: str, *, cause: str = "bug") -> None:
-        """`cause`: a word for it, for logs; of what Redis has, what is wrong with it."""
+        """`cause`: a word for logs; for what Redis holds, the word says what is wrong with it."""
         self.cause = cause
         super().__init__(found)
 
 
 def known_remedy(error: BaseException | None) -> str:
-    """The remedy of the error, or of what it came from; empty: none of them knows one."""
+    """Returns the remedy of the error, or of an error that caused it. Empty: none of them knows a remedy."""
     while error is not None:
         if isinstance(error, ReconcilerError) and error.remedy:
             return error.remedy
@@ -244,19 +245,20 @@ def known_remedy(error: BaseException | None) -> str:
 
 
 def without_remedy(error: ReconcilerError, remedy: str | None = None) -> str:
-    """What an error says, less the remedy, which is told in a place of its own. None: the one that it knows."""
+    """Returns the text of an error without its remedy, which is shown in a place of its own. `remedy` None: the one
+    that the error knows."""
     remedy = known_remedy(error) if remedy is None else remedy
     return str(error).replace(f"; {remedy}", "", 1) if remedy else str(error)
 
 
 class FormerPath(DeprecationWarning):
-    """A name was imported by a path that a page of 0.2.0 showed, and that the next release does not promise."""
+    """A name was imported from a module that a page of 0.2.0 showed; the next release may move it."""
 
 
 def warn_of_former_paths(module: str, today: Mapping[str, str]) -> None:
-    """Imports of these names from the module warn from now on. `today`: name -> its public module.
+    """Makes imports of these names from the module warn from now on. `today`: name -> its public module.
 
-    The names are the product's own, and stay where they are. So the warning is for code outside of this tree alone.
+    Imports within the product do not warn, because the names stay where they are.
     """
 
     class WithFormerPaths(ModuleType):

@@ -39,7 +39,8 @@ __all__ = [
     "transactional_handler",
 ]
 
-# What a library in C, a Redis or hand-overs need is a third of what the plug-in would load.
+# These names are imported at their first use, because a library in C, Redis and hand-overs make a third of what the
+# plug-in would load.
 __getattr__ = imported_when_used(
     __name__,
     {

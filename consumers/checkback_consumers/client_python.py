@@ -7,15 +7,17 @@ with consumer:
 Works with rocketmq-client-python 2.0.0 (librocketmq 2.x) and the wheel rocketmq 0.4.4. Limits of the library, next to
 `TransactionalConsumer`:
 
-- A new group starts at the *end* of each queue (CONSUME_FROM_LAST_OFFSET, fixed): what was sent before is found by the
-  reconciler as lost. Let TransactionalConsumer, which starts at the beginning, make the group's offsets first.
-- Properties cannot be listed: content is not compared (the digest stays NULL), a handler sees those it names in
-  `property_names`. A body ends at its first NUL byte, unnoticed: senders must encode such bodies.
-- A message that is refused sends back all that were pulled with it, up to 32 (ConsumeMessageConcurrentlyService); the
-  inbox makes that harmless, but each of them uses up one of its retries. 0.4.4 forgets a message whose sending back
-  fails; the reconciler finds it.
-- Shutdown works off the cache first, which may take half a minute. A consumer may stay stalled after its broker was
-  frozen. SIGPIPE is ignored, logs go to $HOME/logs/rocketmq-cpp, and it must be made after a fork.
+- A new group starts at the *end* of each queue (CONSUME_FROM_LAST_OFFSET, fixed): the reconciler reports what was sent
+  before as lost. To avoid this, run TransactionalConsumer first, which starts at the beginning and creates the group's
+  offsets.
+- Properties cannot be listed, so content is not compared (the digest stays NULL); a handler sees the properties that
+  `property_names` names. A body ends at its first NUL byte, unnoticed: senders must encode such bodies.
+- If a message is refused, the library sends back all messages that were pulled with it, up to 32
+  (ConsumeMessageConcurrentlyService). The inbox makes that harmless, but each of them uses up one retry. 0.4.4 forgets
+  a message if sending it back fails; the reconciler finds it.
+- Shutdown first works off the cache, which may take half a minute. A consumer may stay stalled after its broker was
+  frozen. SIGPIPE is ignored, logs are written to $HOME/logs/rocketmq-cpp, and the consumer must be created after a
+  fork.
 """
 
 from __future__ import annotations
@@ -48,14 +50,14 @@ from reconciler.rocketmq.wire.message import check_topic
 
 logger = logging.getLogger(__name__)
 
-#: CConsumeStatus: 0 is also what C reads from a callback that raised.
+#: CConsumeStatus: C reads 0 also from a callback that raised.
 _SUCCESS, _LATER = 0, 1
 _RETRY_PREFIX = "%RETRY%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeMessage:
-    """A ConsumedMessage copied out of the library, which frees its own when the callback returns."""
+    """A copy of a ConsumedMessage, because the library frees its own when the callback returns."""
 
     topic: str
     unique_key: str | None
@@ -63,11 +65,11 @@ class NativeMessage:
     tags: str | None
     keys: str | None
     reconsume_times: int
-    #: Always: the library cannot list them.
+    #: Always None, because the library cannot list them.
     properties: None = None
     #: Property BUSINESS_ID.
     business_id: str | None = None
-    #: Properties named by the consumer's `property_names`, without absent ones.
+    #: Properties that the consumer's `property_names` names; absent ones are left out.
     known_properties: Mapping[str, str] = field(default_factory=dict)
     #: The offset message id of the first delivery; only for messages without a unique key.
     offset_message_id: str | None = None
@@ -102,11 +104,12 @@ class NativeMessage:
 
 
 class NativeConsumer:
-    """A member of the handlers' group; start and shutdown once each, or a with block; made after a fork.
+    """A member of the handlers' group. Start it and shut it down once each, or use a with block; create it after a
+    fork.
 
-    One PushConsumer has one callback for all its topics: this one dispatches by topic. Handlers run on
-    threads of the library; `failures` and `last_failure` tell what never reached them (a message that could not be
-    copied, an exit that a handler asked for): such a message comes again.
+    A PushConsumer has one callback for all its topics, so this one dispatches by topic. Handlers run on threads of the
+    library. `failures` and `last_failure` say what never reached a handler (a message that could not be copied, an exit
+    that a handler asked for); the broker delivers such a message again.
     """
 
     def __init__(
@@ -122,8 +125,8 @@ class NativeConsumer:
         shutdown_timeout_seconds: float = SHUTDOWN_TIMEOUT_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`subscriptions`: a topic's tags ("a || b", "*"); without it each handler's topics with "*".
-        `acl`: the library signs with the keys as they are now; it speaks no TLS here.
+        """`subscriptions`: topic -> its tags ("a || b", "*"); without it, each handler's topics with "*". `acl`: the
+        library signs with the present keys; it supports no TLS here.
 
         Raises InvalidValue if handlers, subscriptions or name servers do not fit, MissingDependency that says what to
         install, ConfigurationError for a HOME that cannot be written, BrokerUnavailable if the library refuses.
@@ -171,9 +174,10 @@ class NativeConsumer:
         return self
 
     def shutdown(self) -> bool:
-        """Works off what was pulled, commits offsets and leaves; False if the library did not come back in time.
+        """Works off the pulled messages, commits offsets and leaves the group; False if the library did not return in
+        time.
 
-        Once, from the main thread; never from a handler (UsageError).
+        Call it once, from the main thread, never from a handler (UsageError).
         """
         return self._native.shutdown()
 
@@ -184,15 +188,15 @@ class NativeConsumer:
         self.shutdown()
 
     def _subscribe(self, library: NativeLibrary, made: Any, topics: Mapping[str, str]) -> None:
-        # Not `made.subscribe`: in 0.4.4 that ignores what the callback returns, and in both each call replaces the
-        # callback of the topics before.
+        # Not `made.subscribe`: in 0.4.4 that ignores what the callback returns, and in both releases each call replaces
+        # the callback of earlier topics.
         for topic, expression in topics.items():
             code = library.ffi.dll.Subscribe(made._handle, topic.encode(), expression.encode())  # noqa: SLF001
             library.exceptions.ffi_check(code)
         made._register_callback(self._on_message)  # noqa: SLF001  # keeps it from being collected, too
 
     def _on_message(self, _consumer: int | None, pointer: int) -> int:
-        """The library's callback, for every topic: 0 or 1, also after an error."""
+        """The library's callback for every topic: returns 0 or 1, also after an error."""
         return answered(lambda: self._consume(pointer), otherwise=_LATER, keep=self._keep_failure)
 
     def _consume(self, pointer: int) -> int:
@@ -213,5 +217,5 @@ def _check_subscription(topic: str, expression: str) -> None:
 
 
 def _text(value: bytes | None) -> str | None:
-    """A property; absent ones are empty."""
+    """Returns a property; the library gives "" for an absent one."""
     return value.decode("utf-8", "replace") if value else None

@@ -1,11 +1,13 @@
-"""Whether inbox rows stay incomplete until their handler has returned: the column `incomplete`, and the rights to it.
+"""Finds out whether inbox rows can stay incomplete until their handler has returned: that needs the column `incomplete`
+and rights to it.
 
-A login may have SELECT and INSERT only, and the table may be of a release without the column. Then a row is complete
-at once, as every row with NULL there is. Both are read once a database, beside the first message: the question is one
-SELECT of the catalogue, which fails on no database, so that it cannot break the business transaction.
+A login may have SELECT and INSERT only, or the table may be of a release without the column. Then a row is complete
+from the start, as every row with NULL in that column is. Column and rights are read once per database, with the first
+message. The question is one SELECT of the catalogue that no database refuses, so it cannot break the business
+transaction.
 
-One engine, or function, may give connections to several databases (tenants, by search_path or USE), and none tells
-which. Where an answer has turned out to be another one's, the question is asked beside each message.
+One engine or function may give connections to several databases (tenants, by search_path or USE), and does not say
+which. Once an answer has turned out to be of another database, the question is asked with each message.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from reconciler.clock import Clock, SystemClock
 
 logger = logging.getLogger(__name__)
 
-#: A database that lacks column or right is asked again after this: upgrade and GRANT need no restart.
+#: A database that lacks column or right is asked again after this, so that an upgrade or a GRANT needs no restart.
 ASK_AGAIN_SECONDS = 60.0
-#: Databases whose lack is logged; a service with more of them is told of these.
+#: For at most so many databases, the missing column or right is logged.
 _TOLD_MAX = 1_000
 
 _ASKED = {
@@ -36,14 +38,14 @@ _ASKED = {
         "SELECT current_database(), a.attname IS NOT NULL, has_column_privilege(a.attrelid, a.attnum, 'SELECT'), "
         "has_column_privilege(a.attrelid, a.attnum, 'INSERT') AND has_column_privilege(a.attrelid, a.attnum, 'UPDATE') "
         "AND NOT row_security_active(a.attrelid), "
-        # ctid is a system column: rights to single columns do not reach it, and partitions have it each for itself.
+        # ctid is a system column: rights to single columns do not reach it, and each partition has its own ctids.
         "c.relkind = 'r' AND has_column_privilege(a.attrelid, CAST(-1 AS smallint), 'SELECT') "
         "FROM (SELECT to_regclass('reconciler_inbox') AS id) AS t LEFT JOIN pg_catalog.pg_attribute AS a "
         "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped "
         "LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.id"
     ),
-    # The privileges of this login, whichever level they were granted on; the first is SELECT for a login that reads.
-    # Named in a WHERE: for an outer join MariaDB opens every table of the server.
+    # The privileges of this login, granted on whichever level; the first one is SELECT for a login that reads. The
+    # WHERE names them, because MariaDB opens every table of the server for an outer join.
     "mysql": (
         "SELECT DATABASE(), COUNT(*), MAX(PRIVILEGES) LIKE '%%select%%', "
         "MAX(PRIVILEGES) LIKE '%%insert%%' AND MAX(PRIVILEGES) LIKE '%%update%%', FALSE "
@@ -55,14 +57,14 @@ _ASKED = {
         "WHERE name = 'incomplete'"
     ),
 }
-#: Takes SQLite's lock for writing, as the inbox row does. A read before it would fix what the transaction sees: another
-#: process' commit in between would refuse the row at once (SQLITE_BUSY_SNAPSHOT), without any waiting.
+#: Takes SQLite's write lock, as writing the inbox row does. A read before it would fix the snapshot of the transaction:
+#: after a commit of another process, SQLite would refuse the row at once (SQLITE_BUSY_SNAPSHOT) instead of waiting.
 _WRITES_NOTHING = "UPDATE reconciler_inbox SET source = source WHERE 1 = 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What may be done with the column of one database."""
+    """What the login can do with the column in one database."""
 
     is_read: bool = False
     is_written: bool = False
@@ -70,24 +72,25 @@ class Completion:
     is_placed: bool = False
 
 
-#: A row is complete at once.
+#: PostgreSQL: the row is found again by its place (ctid).
 AT_ONCE = Completion()
 
 
 class KnownCompletions:
-    """What the databases of a process have. Thread-safe: two threads may ask at once, and learn the same."""
+    """What the databases of a process have. Thread-safe: two threads that ask at once get the same answer."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: Engine, or function that returns a connection -> what it has, and the monotonic second of the answer.
+        #: Engine, or function that returns a connection -> its answer, and the monotonic second of that answer.
         self._known: WeakKeyDictionary[Any, tuple[Completion, float]] = WeakKeyDictionary()
-        #: Those whose answer was another database's, or is not true any more: they are asked each time.
+        #: Engines and functions whose answer was of another database, or is outdated: they are asked each time.
         self._doubted: WeakSet[Any] = WeakSet()
         self._told: set[str] = set()
 
     def of(self, database: sa.Engine | Callable[[], Any], session: SqlSession) -> Completion:
-        """What the database has, asked through the session where it is not known. A driver's errors pass."""
+        """Returns what the database can do; asks through the session where that is not known. Errors of the driver pass
+        through."""
         now = self._clock.monotonic_seconds()
         place = session.engine or database
         with self._lock:
@@ -106,15 +109,15 @@ class KnownCompletions:
         return found
 
     def forget(self, database: sa.Engine | Callable[[], Any], session: SqlSession, *, is_refused: bool) -> None:
-        """After an error the next message asks again. `is_refused`: the database lacks what its answer had: a right was
-        revoked, or this is another database than the one that was asked."""
+        """After an error, makes the next message ask again. `is_refused`: the database lacks what its answer said it
+        had, because a right was revoked or this is another database than the one that was asked."""
         place = session.engine or database
         with self._lock, suppress(TypeError):
             if self._known.pop(place, None) is not None and is_refused:
                 self._doubted.add(place)
 
     def _lookup(self, place: Any) -> tuple[Completion, float] | None:
-        with suppress(TypeError):  # no hash or no weak reference: it is asked each time
+        with suppress(TypeError):  # without a hash or a weak reference it is asked each time
             return None if place in self._doubted else self._known.get(place)
         return None
 

@@ -23,20 +23,20 @@ from reconciler.sql.rights import is_refused
 
 logger = logging.getLogger(__name__)
 
-#: Runs the business writes on the connection; raises to roll back. Of a handler that is a coroutine it returns that.
+#: Runs the business writes on the connection; raises to roll back. For a coroutine handler, it returns the coroutine.
 Effect = Callable[[Any], object]
 
-#: Of this process: inboxes are made anew for each message where it has several databases.
+#: One for this process, because a service with several databases makes a new inbox for each message.
 _COMPLETIONS = KnownCompletions()
 
 
 @runtime_checkable
 class Inbox(Protocol):
-    """A way to have an effect at most once."""
+    """A way to have each effect at most once."""
 
     @property
     def is_weaker(self) -> bool:
-        """True: a crash can double the effect, or lost memory can; every report says so."""
+        """True: a crash or lost memory can double the effect; every report says so."""
         ...
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
@@ -49,7 +49,8 @@ class BatchInbox(Inbox, Protocol):
     """An inbox that can take several messages at once."""
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        """`apply_once` for each of them in their order; all are durable when it returns, none if it raises."""
+        """Calls `apply_once` for each message in order. All effects are durable when it returns, and none if it
+        raises."""
         ...
 
 
@@ -57,8 +58,8 @@ class SqlInbox:
     """The inbox in the service's own database.
 
     `database` is a SQLAlchemy Engine, a sessionmaker, or any callable that returns a Session, a Connection or a
-    DB-API connection for one message; each is closed afterwards. Shared by the consumer's threads: every call takes
-    a connection of its own. A DB-API connection in autocommit is refused, also one whose transaction was begun by
+    DB-API connection for one message; each is closed afterwards. Shared by the consumer's threads, because every call
+    takes its own connection. It refuses a DB-API connection in autocommit, also one whose transaction was begun by
     hand. SQLite: use WAL and BEGIN IMMEDIATE (reconciler.sql.engines.open_engine does), or concurrent handlers starve
     each other.
     """
@@ -66,16 +67,17 @@ class SqlInbox:
     is_weaker = False
 
     def __init__(self, database: sa.Engine | Callable[[], Any]) -> None:
-        """Raises InvalidValue for what gives no connection, or one that has to be awaited."""
+        """Raises InvalidValue for a database that gives no connection, or one that has to be awaited."""
         require_database(database)
         self._database = database
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-        """One transaction. Any exception rolls it back and passes; so does a transaction that the handler ended."""
+        """Runs one transaction. Any exception rolls it back and passes through; so does an error because the handler
+        ended the transaction."""
         return self.apply_together([(entry, effect)])[0]
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        """apply_once() for several messages in their order, in one transaction: all have their effect, or none."""
+        """Does apply_once() for several messages in their order, in one transaction: all have their effect, or none."""
         with self._transaction() as connection:
             return apply_in(SqlSession(connection), connection, work, database=self._database)
 
@@ -101,7 +103,7 @@ class SqlInbox:
 def apply_in(
     session: SqlSession, connection: Any, work: Iterable[tuple[InboxEntry, Effect]], *, database: Any
 ) -> list[InboxAnswer]:
-    """Rows and effects in the transaction of a connection of `database`, which is to be committed next."""
+    """Writes rows and effects in the transaction of a connection of `database`, which the caller then commits."""
     session.require_guarded()
     completion = _COMPLETIONS.of(database, session)
     try:
@@ -118,13 +120,14 @@ def apply_in(
 
 
 def is_asynchronous(database: object) -> bool:
-    """Whether what it gives has to be awaited, as far as it can be told."""
+    """Returns True if what the database gives has to be awaited, as far as that is known beforehand."""
     kinds = (*type(database).__mro__, *getattr(getattr(database, "class_", None), "__mro__", ()))
     return iscoroutinefunction(database) or any(kind.__name__.lower().startswith("async") for kind in kinds)
 
 
 def require_database(database: object) -> None:
-    """Raises InvalidValue for what is neither an Engine nor called for a connection, and for anything asynchronous."""
+    """Raises InvalidValue for anything that is neither an Engine nor a callable for a connection, and for anything
+    asynchronous."""
     if is_asynchronous(database):
         remedy = "it is asynchronous: write the handler as `async def`, or give a synchronous Engine or sessionmaker"
     elif not isinstance(database, sa.Engine) and not callable(database):
@@ -145,8 +148,8 @@ def _enter_and_run(
         # database error would be acknowledged without its effect.
         if not session.is_sound():
             raise UsageError(ENDED)
-        # For each message of a batch: the handler of a later one may commit what this one has done. On PostgreSQL the
-        # statement that comes before that handler completes this row, too.
+        # This is done for each message of a batch, because the handler of a later message may commit the rows of
+        # earlier ones. On PostgreSQL the statement before that handler also completes this row.
         if session.dialect != "postgresql":
             complete_row(session)
     return entered

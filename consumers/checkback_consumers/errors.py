@@ -1,7 +1,7 @@
 """Errors of the plug-in that receives, by what the service does next.
 
-The common ones come from `reconciler.errors`: catch `TransientError` for what a later try may cure, `UsageError` for a
-call or a handler that has to be corrected.
+The common errors come from `reconciler.errors`: catch `TransientError` for failures that a later try may cure,
+`UsageError` for a call or a handler that must be corrected.
 """
 
 from reconciler.errors import (
@@ -35,15 +35,16 @@ __all__ = [
 
 
 class InboxNotReached(TransientError):
-    """The database failed before the handler began: it says nothing about the message. Its error is the cause."""
+    """The database failed before the handler began, so the error is not about the message. Its error is the cause."""
 
 
 class HandlerRefused(TransientError):
-    """The handler answered that the message should come again; its writes were rolled back."""
+    """The handler asked to get the message again; its writes were rolled back."""
 
 
 class IncompleteEffect(TransientError):
-    """The key's inbox row is incomplete: a handler ended its transaction halfway. Refused until a person ends it."""
+    """The key's inbox row is incomplete: a handler ended its transaction halfway. The message is refused until a person
+    decides about the effect."""
 
     def __init__(self, group: str, unique_key: str) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
-"""Hand-over rows of one group, on the ledger's tables: what a replay worker claims, runs and finishes.
+"""Hand-over rows of one group in the ledger's tables: a replay worker claims, runs and finishes them.
 
-Only rows whose scope is the group and only claims are touched here; the daemon inserts the rows, withdraws those whose
-effect came another way (under a claim, like a worker), and owns scope '*'.
-All times are database time; every change after the claim is made under its token.
+Only rows whose scope is the group are claimed and changed here. The daemon inserts the rows, owns scope '*', and
+withdraws rows whose effect came another way (under a claim, as a worker does). All times are database time; every
+change after the claim is made under its token.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from reconciler.sql.tables import hold, repair
 
 
 class HandOverRows(RepairClaims):
-    """The worker's part of ports.Repairs, ports.HandOvers and ports.Holds. Shared by threads. Raises DatabaseAway."""
+    """What a worker needs of ports.Repairs, ports.HandOvers and ports.Holds. Shared by threads. Raises DatabaseAway."""
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Topic -> kinds that hold it. Raises ConfigurationError where the login may not read them, DatabaseAway."""
+        """Returns topic -> the kinds of hold on it. Raises ConfigurationError if the login may not read them,
+        DatabaseAway."""
         try:
             with reading(self._engine) as connection:
                 return active_holds(connection, environment)

@@ -1,11 +1,12 @@
-"""The inbox: one row a (group, unique key), written first in the transaction of the effect.
+"""The inbox: one row per group and unique key, written first in the transaction of the effect.
 
-The row is what makes an effect happen once, under any redelivery, repair or loss of Redis, and the only evidence
-that it happened. Two writers of one key meet at the primary key: the second waits for the first one's commit.
+The row lets an effect happen only once, under any redelivery, repair or loss of Redis. It is also the only evidence
+that the effect happened. Two writers of one key meet at the primary key: the second one waits for the first one's
+commit.
 
-A row is written *incomplete*, and completed after its handler has returned: on PostgreSQL by the statement that writes
-the next row of a batch, else by one of its own. One that is seen incomplete was committed by its handler, or by the
-implicit commit of MySQL's DDL, before the handler had returned: a part of the effect may be missing.
+A row is written *incomplete* and completed after its handler has returned. On PostgreSQL the statement that writes the
+next row of a batch completes it, otherwise a statement of its own. If a row is seen incomplete, its handler, or the
+implicit commit of MySQL's DDL, committed it before the handler had returned: a part of the effect may be missing.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _SELECT_BY_BUSINESS = (
     "WHERE consumer_group = :consumer_group AND dedupe_key = :dedupe_key"
 )
 _SHOW = "give this login BYPASSRLS, or a policy FOR SELECT that shows it every row of its group"
-#: Of the row that its own transaction wrote, and no other: a later one of the same connection has another mark.
+#: Completes only the row that its own transaction wrote: a later transaction of the same connection has another mark.
 _COMPLETE = (
     "UPDATE reconciler_inbox SET incomplete = NULL "
     "WHERE {place}consumer_group = :done_group AND unique_key = :done_key AND incomplete = {mark}"
 )
-#: Where a row lies is not left to the planner: by the statistics of an empty table it takes the index of business ids,
-#: for as long as a prepared plan lives, and reads all rows of the group.
-#: asyncpg gives a text for a tid only where the statement says text.
+#: The statement names the place of the row, because a planner with the statistics of an empty table would use the index
+#: of business ids as long as a prepared plan lives, and read all rows of the group. asyncpg takes a text for a tid only
+#: if the statement says text.
 _AT_ITS_PLACE = "ctid = CAST(CAST(:done_place AS VARCHAR) AS tid) AND "
 
 ENDED = (
@@ -62,43 +63,44 @@ _VALUES = ":consumer_group, :unique_key, :topic, :dedupe_key, :duplicate_of, :co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxEntry:
-    """What is written for one message."""
+    """The inbox row of one message before it is written."""
 
     group: str
     unique_key: str
     topic: str
-    #: None: the client cannot list properties, the content is not compared.
+    #: None: the client cannot list properties, so the content is not compared.
     content_digest: bytes | None = None
-    #: Business id, where the handler dedupes by it too.
+    #: The business id, if the handler also dedupes by it.
     dedupe_key: str | None = None
     source: str = SOURCE_CONSUMER
-    #: The name under which releases up to 0.2.0 note this message's effect, and their digest of it; None: no other.
+    #: The name under which releases up to 0.2.0 record this message's effect, and their digest of it; None: the name is
+    #: the same.
     former_key: str | None = None
     former_digest: bytes | None = None
 
 
 class InboxAnswer(StrEnum):
-    """What the inbox says about a message."""
+    """The answer of the inbox about a message."""
 
-    #: New: the effect belongs into this transaction.
+    #: New: the effect belongs in this transaction.
     NEW = "NEW"
-    #: The key had its effect: nothing to do but to record it again.
+    #: The key had its effect before: it is only recorded again.
     DUPLICATE = "DUPLICATE"
-    #: Another key with the same business id had the effect; this one was noted as its duplicate.
+    #: Another key with the same business id had the effect; this key was stored as its duplicate.
     DUPLICATE_BUSINESS = "DUPLICATE_BUSINESS"
 
 
 def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_ONCE) -> InboxAnswer:
-    """Writes the row, first statement of the business transaction on the handler's own connection.
+    """Writes the inbox row as the first statement of the business transaction, on the handler's own connection.
 
-    `completion`: whether a NEW row is left incomplete, for complete_row(). The row that was left so before is completed
-    here: its handler has returned. Raises IncompleteEffect if the key, or the one with its business id, has such a row;
-    Collision if the key was applied with another content or from another topic, or if the row that was met is of a
-    group or key that the database takes for the same; InvalidValue for a text that the database would change, and for a
-    business id that it cannot tell from another one or that a message of another topic has; UsageError for a connection
-    in autocommit, or where the row left before is not this transaction's; TransientError if a concurrent writer
-    vanished (try again); InboxNotReached where row security hides the row that was met. Database errors pass as the
-    driver raises them.
+    `completion`: says whether a NEW row is left incomplete for complete_row(). If the row before was left incomplete,
+    it is completed here, because its handler has returned. Raises IncompleteEffect if the key, or the key with its
+    business id, has an incomplete row. Raises Collision if the key was applied with another content or from another
+    topic, or if the database takes the row of another group or key for the same. Raises InvalidValue for a text that
+    the database would change, and for a business id that it cannot tell from another one or that a message of another
+    topic has. Raises UsageError for a connection in autocommit, or if the row left before is not of this transaction.
+    Raises TransientError if a concurrent writer vanished (try again), and InboxNotReached if row security hides the row
+    that was met. Database errors pass as the driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
@@ -109,7 +111,7 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
         _require_kept(session, entry)
         if _is_new_by_its_former_name(session, entry, completion):
             return InboxAnswer.NEW
-        complete_row(session)  # no handler runs for it
+        complete_row(session)  # this entry runs no handler
         return InboxAnswer.DUPLICATE
     if _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE
@@ -118,26 +120,26 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
         if _hides_rows(session):
             raise InboxNotReached(f"the inbox row that {entry.unique_key} met is hidden by row security: {_SHOW}")
         raise TransientError(f"the inbox row that {entry.unique_key} met is gone again")
-    # No handler runs for a duplicate: its row is complete at once.
+    # A duplicate runs no handler, so its row is complete from the start.
     if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
 
 
 def _hides_rows(session: SqlSession) -> bool:
-    """Whether row security is in force for this login: then a row that cannot be seen may well be there."""
+    """Returns True if row security is in force for this login: then an invisible row may exist."""
     if session.dialect != "postgresql":
         return False
-    with suppress(Exception):  # a product without it; the transaction is rolled back next
+    with suppress(Exception):  # some products lack the function; the transaction is rolled back next
         found = session.select_one("SELECT row_security_active('reconciler_inbox')", {})
         return found is not None and bool(found[0])
     return False
 
 
 def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
-    """Writes the row that a release up to 0.2.0 looks for; False if such a release has noted the effect there.
+    """Writes the row that a release up to 0.2.0 looks for; False if such a release has recorded the effect there.
 
-    Both rows are in one transaction, so that of two releases that get one message, the second meets a row of the first.
+    Both rows are in one transaction, so if two releases get one message, the second one meets a row of the first.
     """
     if entry.former_key is None:
         return True
@@ -148,20 +150,20 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completio
         if _is_applied(session, former, completion, effect_of=entry):
             return False
     except Collision:
-        return True  # a broker whose store was made anew gives its offsets, and so their names, a second time
+        return True  # a broker whose store was replaced assigns its offsets, and so their names, a second time
     raise TransientError(f"the inbox row that {entry.unique_key} met under {entry.former_key} is gone again")
 
 
 def complete_row(session: SqlSession) -> None:
-    """Completes the row that was left incomplete last, if there is one. Its own handler has returned.
+    """Completes the row that was left incomplete last, if there is one; its handler has returned.
 
-    Raises UsageError if the transaction is not the one that wrote it.
+    Raises UsageError if another transaction wrote that row.
     """
     row, session.incomplete = session.incomplete, None
     if row is None:
         return
     sql = session.driver_sql(_complete_sql(session, row))
-    if session.dialect == "postgresql":  # in a pipeline no count tells
+    if session.dialect == "postgresql":  # in a pipeline, no row count is returned
         is_done = session.select_one(f"{sql} RETURNING 1", row) is not None
     else:
         is_done = session.is_marked() and session.execute(sql, row) == 1
@@ -197,7 +199,8 @@ def _insert_incomplete(session: SqlSession, entry: InboxEntry, completion: Compl
 
 
 def _insert_after_completing(session: SqlSession, entry: InboxEntry, completion: Completion) -> str | None:
-    """The place of the row, if it was written; the row before it is completed in the same round trip."""
+    """Writes the row and completes the row before it in the same round trip; returns the new row's place, or None if it
+    was not written."""
     place = "CAST(ctid AS VARCHAR)" if completion.is_placed else "unique_key"
     sql = f"{_insert_sql(session.dialect, session.mark_sql)} RETURNING {place} AS place"
     before, session.incomplete = session.incomplete, None
@@ -220,7 +223,7 @@ def _values(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
         "consumer_group": entry.group,
         "unique_key": entry.unique_key,
         "topic": entry.topic,
-        # The first key keeps the business id: (group, dedupe_key) is unique, NULLs are not compared.
+        # Only the first key has the business id, because (group, dedupe_key) is unique; NULLs are not compared.
         "dedupe_key": entry.dedupe_key if duplicate_of is None else None,
         "duplicate_of": duplicate_of,
         "content_digest": entry.content_digest,
@@ -233,7 +236,7 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None 
     sql, parameters = _insert_sql(session.dialect, mark), _values(session, entry, duplicate_of=duplicate_of)
     if session.dialect != "mysql":
         return session.insert(sql, parameters)
-    # Never INSERT IGNORE: it would turn other errors into warnings and lose the effect's only guard.
+    # Never INSERT IGNORE, because it would turn other errors into warnings and lose the only guard of the effect.
     try:
         return session.insert(sql, parameters)
     except Exception as error:
@@ -253,7 +256,8 @@ def _insert_sql(dialect: str, mark: str) -> str:
 def _is_applied(
     session: SqlSession, entry: InboxEntry, completion: Completion, *, effect_of: InboxEntry | None = None
 ) -> bool:
-    """Whether the entry's row is there. `effect_of`: the message's own entry, where this one has its former name."""
+    """Returns True if the entry's row exists. `effect_of`: the message's own entry, if this entry has its former
+    name."""
     row = session.select_one(
         _latest(session, _SELECT_BY_KEY, completion),
         {"consumer_group": entry.group, "unique_key": entry.unique_key},
@@ -268,7 +272,7 @@ def _is_applied(
             f"unique key {entry.unique_key} of group {entry.group} was applied with another content: "
             f"digest {stored.hex()} is stored, {entry.content_digest.hex()} arrived"
         )
-    # A client without digests has nothing but the topic to tell two messages of one key by.
+    # Without digests, only the topic tells two messages of one key apart.
     sent_to = (effect_of or entry).topic
     if topic not in (sent_to, FORMER_NAMES_TOPIC):
         raise Collision(
@@ -288,9 +292,9 @@ def _is_applied(
 
 
 def _require_same_name(entry: InboxEntry, *, group: object, unique_key: object) -> None:
-    """Raises Collision for a row of another name, which a collation that folds case takes for the same.
+    """Raises Collision for a row of another name that a collation without case takes for the same.
 
-    Nothing is written in its place: the row beside it would need the same place in the unique index.
+    The entry cannot be written, because its row would need the same place in the unique index.
     """
     met = tuple(one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in (group, unique_key))
     if met != (entry.group, entry.unique_key):
@@ -321,9 +325,9 @@ def _first_of_business(session: SqlSession, entry: InboxEntry, completion: Compl
 
 
 def require_topic(entry: InboxEntry, topic: str) -> None:
-    """Raises InvalidValue where a message of another topic has the entry's business id.
+    """Raises InvalidValue if a message of another topic has the entry's business id.
 
-    An order and its payment may well have one id: the payment must not pass for booked.
+    An order and its payment may have the same id: the payment must not count as booked.
     """
     if topic != entry.topic:
         expected = f"a message of topic {topic} has it: a group with several topics needs ids that tell them apart"
@@ -332,5 +336,5 @@ def require_topic(entry: InboxEntry, topic: str) -> None:
 
 def _latest(session: SqlSession, sql: str, completion: Completion) -> str:
     sql = sql.format(incomplete="incomplete" if completion.is_read else "NULL")
-    # Under MySQL's REPEATABLE READ a plain SELECT may look at a snapshot older than the row that was met.
+    # Under MySQL's REPEATABLE READ, a plain SELECT may read a snapshot that is older than the row that was met.
     return session.driver_sql(f"{sql} LOCK IN SHARE MODE" if session.dialect == "mysql" else sql)

@@ -1,4 +1,4 @@
-"""What a handler may rely on in a message, whichever client brought it."""
+"""What a handler can rely on in a message, whichever client delivered it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConsumedMessage(Protocol):
 
     @property
     def topic(self) -> str:
-        """The business topic, also on a retry."""
+        """The business topic, also for a retry."""
         ...
 
     @property
@@ -46,18 +46,18 @@ class ConsumedMessage(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str] | None:
-        """All properties; None where the client cannot list them: the content is not checked then."""
+        """All properties; None if the client cannot list them: then the content is not checked."""
         ...
 
     @property
     def reconsume_times(self) -> int:
-        """How often it came back; 0 the first time."""
+        """How often the message was sent back; 0 the first time."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOverMessage:
-    """A message that a replay worker brings: same fields, from a hand-over row instead of a queue."""
+    """A message that a replay worker delivers: it has the same fields, from a hand-over row instead of a queue."""
 
     topic: str
     unique_key: str
@@ -80,7 +80,7 @@ class HandedOverMessage:
 
     @classmethod
     def of(cls, stored: StoredMessage) -> HandedOverMessage:
-        """The message under its real topic."""
+        """Returns the message under its real topic."""
         return cls(
             topic=stored.real_topic,
             unique_key=stored.unique_key,
@@ -93,9 +93,10 @@ class HandedOverMessage:
 
 
 def dedupe_identity(message: ConsumedMessage) -> str:
-    """The unique key, or for a foreign client's message without one what Java calls its msgId: the offset message id.
+    """Returns the unique key. For a foreign client's message without one, returns what Java calls its msgId: the offset
+    message id.
 
-    Raises MalformedInput if there is neither: such a message could not be recognised when it comes again.
+    Raises MalformedInput if the message has neither, because it could not be recognised at its next delivery.
     """
     unique_key = message.unique_key
     if unique_key is not None and is_unique_key(unique_key):
@@ -107,9 +108,10 @@ def dedupe_identity(message: ConsumedMessage) -> str:
 
 
 def former_identity(message: ConsumedMessage) -> str | None:
-    """The name under which releases up to 0.2.0 note the message's effect; None: the same as dedupe_identity, or none.
+    """Returns the name under which releases up to 0.2.0 record the message's effect; None: they use dedupe_identity,
+    too, or have no name.
 
-    They know no keys but an even number of 32 to 64 upper-case hexadecimal digits.
+    They know only keys of 32 to 64 upper-case hexadecimal digits, an even number of them.
     """
     unique_key = message.unique_key
     is_known_now = unique_key is not None and is_unique_key(unique_key) and not is_digits(unique_key)
@@ -117,13 +119,13 @@ def former_identity(message: ConsumedMessage) -> str | None:
 
 
 def _offset_message_id(message: ConsumedMessage) -> str | None:
-    """That of the first delivery; None where the client does not tell it."""
+    """Returns the offset message id of the first delivery; None if the client does not have it."""
     candidates = [(message.properties or {}).get(_ORIGIN_MESSAGE_ID), getattr(message, "offset_message_id", None)]
     return next((candidate for candidate in candidates if candidate and is_digits(candidate)), None)
 
 
 def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:
-    """Digest of the content; None where the client cannot list properties."""
+    """Returns the digest of the content; None if the client cannot list properties."""
     if message.properties is None:
         return None
     return digest_of_message(
@@ -132,7 +134,7 @@ def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:
 
 
 def business_id(message: ConsumedMessage) -> str | None:
-    """Property BUSINESS_ID, which producers set from `business_id=`: the usual `dedupe_by` extractor."""
+    """Returns the property BUSINESS_ID, which producers set from `business_id=`; the usual `dedupe_by`."""
     if message.properties is None:  # a client that cannot list properties may still know this one
         return getattr(message, "business_id", None)
     return message.properties.get(BUSINESS_ID) or None

@@ -1,11 +1,12 @@
-"""What handlers and recorders count, for Prometheus: opt-in, with the registry that the service has already.
+"""Counts of handlers and recorders for Prometheus, in the registry that the service has already; only for services that
+ask for it.
 
     from checkback_consumers.metrics import register_metrics
 
     register_metrics(prometheus_client.REGISTRY, handlers=[handler], recorders=[recorder])
 
-prometheus_client is no dependency of the plug-in: it is loaded by this call only. Labels are consumer groups and closed
-lists; numbers are read at the scrape, so that consumption costs nothing more.
+prometheus_client is no dependency of the plug-in: only this call loads it. Labels are consumer groups and words of
+closed lists; numbers are read at the scrape, so consuming costs nothing more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from reconciler.errors import MissingDependency
 
 __all__ = ["register_metrics"]
 
-#: Name -> meaning. Counters end in `_total`.
+#: Name of the metric -> its meaning. Counters end in `_total`.
 METRICS = {
     "reconciler_handled_messages_total": "Messages by outcome: applied, duplicate (the inbox had the key), failed.",
     "reconciler_handler_collisions_total": "Of the failed ones, keys that the inbox has with another content.",
@@ -34,10 +35,10 @@ METRICS = {
 
 
 class _Registry(Protocol):
-    """prometheus_client.CollectorRegistry, as far as it is needed."""
+    """The part of prometheus_client.CollectorRegistry that is needed here."""
 
     def register(self, collector: Any) -> None:
-        """Takes a collector."""
+        """Registers a collector."""
         ...
 
 
@@ -47,10 +48,11 @@ def register_metrics(
     handlers: Iterable[TransactionalHandler] = (),
     recorders: Iterable[CommitRecorder] = (),
 ) -> None:
-    """Shows the counts of these at each scrape of the registry, groups together. Call it once a registry.
+    """Shows the counts of handlers and recorders at each scrape of the registry, summed by group. Call it once per
+    registry.
 
-    Raises MissingDependency if prometheus_client is not installed, ValueError (of its registry) if that has the names
-    already.
+    Raises MissingDependency if prometheus_client is not installed, ValueError (from the registry) if the names are
+    registered already.
     """
     try:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -78,11 +80,11 @@ class _Collector:
         self._family = family
 
     def describe(self) -> Iterator[Any]:
-        """The names, so that a registry refuses them a second time."""
+        """Yields the names, so that a registry refuses to register them twice."""
         return self.collect()
 
     def collect(self) -> Iterator[Any]:
-        """All families, with the sums of each group."""
+        """Yields all families with the sums of each group."""
         sums: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in METRICS}
         for name, labels, value in self._values():
             of = sums[name]

@@ -1,4 +1,4 @@
-"""A ready-made consumer: transactional handlers on the pure-Python push consumer."""
+"""A ready-made consumer: runs transactional handlers on the push consumer in pure Python."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 
 
 class TransactionalConsumer:
-    """A member of the handlers' group; start, shutdown, or a with block. In a loop it is `async with`, which waits for
-    both on a thread.
+    """A member of the handlers' group; start it and shut it down, or use a with block. In an event loop, use `async
+    with`, which waits for both on a thread.
 
-    One handler for each topic, all of one group (one PushConsumer has one listener, this one dispatches by topic).
-    Offsets of every assigned queue are committed at the broker, also of empty ones: the reconciler's watermark rests on
-    them.
+    Each topic has one handler, and all handlers have one group (a PushConsumer has one listener, so this one dispatches
+    by topic). It commits the offsets of every assigned queue at the broker, also of empty ones, because the
+    reconciler's watermark needs them.
     """
 
     def __init__(
         self,
         #: Handlers of one consumer group.
         *handlers: TransactionalHandler,
-        #: "a:9876;b:9876": the consumer has a client instance of its own. Give this or `instance`.
+        #: "a:9876;b:9876": the consumer creates its own client instance. Give this or `instance`.
         name_servers: str | None = None,
-        #: A client instance that others share. The caller closes it.
+        #: A client instance that is shared with others. The caller closes it.
         instance: ClientInstance | None = None,
-        #: Keys of a user of the brokers, with `name_servers`.
+        #: Access keys of a broker user; used with `name_servers`.
         acl: AclCredentials | None = None,
-        #: With `name_servers`; None: connections are not encrypted.
+        #: Used with `name_servers`; None: connections are not encrypted.
         tls: TlsSettings | None = None,
         #: Topic -> its tags ("a || b", "*"). None: the topics that the handlers name, with "*".
         subscriptions: Mapping[str, str] | None = None,
-        #: True: the messages of a queue are handled in their order, one at a time.
+        #: True: the messages of a queue are handled in order, one at a time.
         orderly: bool = False,
         #: Threads, batches and bounds.
         settings: PushSettings | None = None,
-        #: In place of the one in `settings`.
+        #: Replaces the one in `settings`.
         offset_commit_interval_seconds: float | None = None,
         #: For tests.
         clock: Clock | None = None,
@@ -89,28 +89,28 @@ class TransactionalConsumer:
         self.shutdown()
 
     async def __aenter__(self) -> Self:
-        """As start()."""
+        """Does what start() does."""
         try:
             return await on_thread(self.start)
-        except BaseException:  # a start that goes on is followed by its end
+        except BaseException:  # a start that is still running is ended afterwards
             threading.Thread(target=self.shutdown, name="consumer-end", daemon=True).start()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """As shutdown(). Cancelled meanwhile, that goes on."""
+        """Does what shutdown() does. If it is cancelled meanwhile, the shutdown still completes."""
         await on_thread(self.shutdown)
 
     def _listen(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
-        # A batch is of one queue, so of one topic.
+        # A batch comes from one queue, so from one topic.
         return self._by_topic[messages[0].topic].listener(messages)
 
 
 def handlers_by_topic(
     handlers: Sequence[TransactionalHandler], topics: Mapping[str, str]
 ) -> dict[str, TransactionalHandler]:
-    """Whose topic is whose. Raises InvalidValue unless exactly one handler takes each topic."""
+    """Returns the handler of each topic. Raises InvalidValue unless exactly one handler takes each topic."""
     by_topic: dict[str, TransactionalHandler] = {}
     for topic in topics:
         matching = [handler for handler in handlers if handler.topics is None or topic in handler.topics]

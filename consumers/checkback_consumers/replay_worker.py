@@ -1,8 +1,8 @@
 """The replay worker: runs hand-over rows of its group through the group's own handler and inbox.
 
-The daemon never loads user code. It inserts a row with the message for each group that lacks the effect; a worker in
-the consuming service, or `reconciler replay`, claims it. A worker that dies leaves its claim to expire; the next one
-runs the message again, and the inbox makes that harmless.
+The daemon never loads user code. It inserts a row with the message for each group that lacks the effect. A worker in
+the consuming service, or `reconciler replay`, claims the row. When a worker dies, its claim expires; the next worker
+runs the message again, which the inbox makes harmless.
 """
 
 from __future__ import annotations
@@ -39,59 +39,60 @@ POLL_SECONDS = 1.0
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 _AWAY_SECONDS_MAX = 30.0
 ROWS_AT_ONCE = 100
-#: Rows in succession that did not reach the handler's database; then the others would not either, and the run ends.
+#: After so many rows in succession that did not reach the handler's database the run ends, because the others would not
+#: reach it either.
 UNREACHED_ROWS_MAX = 3
 
 
 class HandOverQueue(Protocol):
-    """The worker's part of ports.Repairs, ports.HandOvers and ports.Holds."""
+    """What a worker needs of ports.Repairs, ports.HandOvers and ports.Holds."""
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Topic -> kinds that hold it."""
+        """Returns topic -> the kinds of hold on it."""
         ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due rows of the group."""
+        """Returns due rows of the group."""
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Takes a row."""
+        """Claims a row."""
         ...
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Writes under the token."""
+        """Changes a row under the token."""
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The row's message; raises MalformedInput for one that was changed."""
+        """Returns the row's message; raises MalformedInput if it was changed."""
         ...
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
-        """DONE under the token."""
+        """Makes a row DONE under the token."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayCounts:
-    """What a run did."""
+    """What one run did, in numbers of rows."""
 
     applied: int = 0
-    #: The inbox had the key: another way was quicker.
+    #: The inbox had the key, because the effect came another way first.
     already_applied: int = 0
-    #: Failed now, will be tried again.
+    #: Failed now; another try follows.
     postponed: int = 0
-    #: The handler's database was away before it began: tried again, as often as it takes.
+    #: The handler's database was away before the handler began: such tries are not counted.
     unreached: int = 0
-    #: Given up: FAILED.
+    #: Given up: the row is FAILED.
     failed: int = 0
-    #: Claimed by another worker, before or while this one ran the row.
+    #: Another worker claimed the row, before or while this one ran it.
     lost_claims: int = 0
-    #: Left alone: their topic is held, by a person or by the circuit breaker.
+    #: Not run, because a person or the circuit breaker holds the topic.
     held: int = 0
 
     @property
     def has_reached(self) -> bool:
-        """Whether a row got as far as the handler."""
+        """True if a row reached the handler."""
         return self.applied + self.already_applied + self.postponed + self.failed > 0
 
     def __add__(self, other: ReplayCounts) -> ReplayCounts:
@@ -107,11 +108,11 @@ class ReplayCounts:
 
 
 class ReplayWorker:
-    """Runs in one thread; several workers of a group are harmless."""
+    """Runs hand-over rows in one thread; several workers of one group do not disturb each other."""
 
     def __init__(
         self,
-        #: What `@transactional_handler` made. The worker takes the rows of its group.
+        #: The result of `@transactional_handler`. The worker runs the rows of the handler's group.
         handler: TransactionalHandler,
         *,
         #: Environment of the reconciler's settings.
@@ -120,15 +121,16 @@ class ReplayWorker:
         topics: str | Iterable[str],
         #: URL of the ledger. Its login needs the rights of replay. Give this or `queue`.
         ledger_url: Secret | None = None,
-        #: Rows that are reached in another way, for tests.
+        #: Another source of rows, for tests.
         queue: HandOverQueue | None = None,
-        #: For how long a row belongs to the worker that claimed it.
+        #: How long a claim keeps the row for its worker.
         lease_seconds: float = LEASE_SECONDS,
         #: Pause while no row is due.
         poll_seconds: float = POLL_SECONDS,
-        #: Tries of a row, then it is given up.
+        #: A row is given up after so many tries.
         attempts_max: int = ATTEMPTS_MAX,
-        #: Age at which you delete inbox rows. Rows for older messages are given up. None: you delete none.
+        #: The age at which your service deletes inbox rows. Rows for older messages are given up. None: it deletes
+        #: none.
         inbox_keep_days: float | None = None,
         #: unique_key_topic.signature_secret of the settings: a row without its signature is refused. None: signatures
         #: are not checked.
@@ -157,18 +159,18 @@ class ReplayWorker:
         self._inbox_keep_seconds = None if inbox_keep_days is None else inbox_keep_days * 86_400
         self._clock = clock or SystemClock()
         self._jitter = jitter or random.Random()
-        #: What `run` did since the worker was made.
+        #: Counts of `run` since the worker was made.
         self.counts = ReplayCounts()
         self._turns = 0
-        #: Topics that were held when they were last looked at: each hold is logged once.
+        #: Topics that were held at the last look: each hold is logged once.
         self._held: set[str] = set()
 
     def run_once(self, *, limit: int = ROWS_AT_ONCE, stop: threading.Event | None = None) -> ReplayCounts:
-        """Works on what is due now, at most `limit` rows a topic; another topic is the first one each time.
+        """Runs the rows that are due, at most `limit` per topic; each call starts with another topic.
 
-        Stops where the handler's database is away: after a few rows, for one alone may have met an error of its own.
-        A topic that is held is left alone; holds are read before each row. Raises DatabaseAway if the ledger is away,
-        ConfigurationError where its login may not read the holds, UsageError where an asynchronous handler is not open.
+        Stops when the handler's database is away: after several rows, because a single row may have met an error of its
+        own. Rows of a held topic are not run; holds are read before each row. Raises DatabaseAway if the ledger is
+        away, ConfigurationError if its login may not read the holds, UsageError if an asynchronous handler is not open.
         """
         counts = ReplayCounts()
         unreached = 0
@@ -191,7 +193,7 @@ class ReplayWorker:
         return counts
 
     def run(self, stop: threading.Event) -> ReplayCounts:
-        """Works until the event is set and finishes the row in hand; a database that is away is tried again, later."""
+        """Works until the event is set, and finishes the row in hand; a database that is away is tried again later."""
         counts = ReplayCounts()
         failures = 0
         away = Backoff(self._poll_seconds, _AWAY_SECONDS_MAX)
@@ -239,7 +241,7 @@ class ReplayWorker:
             return ReplayCounts(lost_claims=1)
         if claimed.attempts >= self._attempts_max:
             return self._note_failure(claimed, UnfitHandOver("every attempt ended without an answer"), token)
-        # Counted before the handler runs: a message that kills its process must not do so for ever.
+        # Counted before the handler runs, because a message that kills its process must not do so for ever.
         start = RepairChange(state=RepairState.SENDING, rung=claimed.rung, counts_as_attempt=True)
         sending = queue.change(claimed, start, token=token)
         if sending is None:
@@ -266,20 +268,20 @@ class ReplayWorker:
             raise UnfitHandOver(f"the hand-over row of {row.unique_key} holds no message")
         if message.unique_key != row.unique_key or message.real_topic != row.topic:
             raise UnfitHandOver(f"the hand-over row of {row.unique_key} holds another message")
-        # An effect that came another way has an inbox row, which may be deleted while the hand-over row waits.
+        # If the effect came another way, its inbox row may be deleted while the hand-over row waits.
         written_ms = min(message.born_timestamp_ms, row.created_at_ms)
         if not inbox_reaches(self._inbox_keep_seconds, written_ms, now_ms=self._now_ms(row)):
             raise UnfitHandOver("older than inbox_keep_days: its inbox row may have been deleted")
         return self._handler.apply(HandedOverMessage.of(message), source=SOURCE_HAND_OVER)
 
     def _now_ms(self, row: Repair) -> int:
-        """Database time of the claim: the end of its lease less the lease."""
+        """Returns the database time of the claim: the end of its lease minus the lease."""
         if row.lease_until_ms is None:
             return self._clock.now_ms()
         return row.lease_until_ms - round(self._lease_seconds * 1000)
 
     def _note_failure(self, row: Repair, error: Exception, token: str) -> ReplayCounts:
-        """Collisions and unreadable rows never get better; everything else is tried again up to the maximum."""
+        """Collisions and unreadable rows fail at once; every other error is tried again up to the maximum."""
         text = f"{type(error).__name__}: {error}"
         is_final = row.attempts >= self._attempts_max or isinstance(error, PermanentError)
         logger.log(
@@ -304,7 +306,8 @@ class ReplayWorker:
         return ReplayCounts(failed=int(is_final), postponed=int(not is_final))
 
     def _put_back(self, row: Repair, error: InboxNotReached, token: str) -> ReplayCounts:
-        """Without a count: an outage that lasts for hours must not use up the attempts of every message."""
+        """Puts the row back without counting the attempt, because an outage of hours must not use up the attempts of
+        every message."""
         logger.warning("hand_over_waits: hand-over of %s to %s waits: %s", row.unique_key, row.scope, error)
         change = RepairChange(
             state=RepairState.OPEN,
@@ -319,4 +322,4 @@ class ReplayWorker:
 
 
 class UnfitHandOver(PermanentError):
-    """The row will never have an effect."""
+    """The row can never have an effect."""

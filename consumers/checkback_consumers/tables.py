@@ -1,6 +1,6 @@
-"""The table of the inbox for a service's own migrations, and an engine as the plug-in's own.
+"""The inbox's table for a service's own migrations, and an engine like the plug-in's own.
 
-`open_engine` is for SQLite above all: WAL, and BEGIN IMMEDIATE for writers.
+`open_engine` is mainly for SQLite: it sets WAL, and BEGIN IMMEDIATE for writers.
 """
 
 from reconciler.sql.engines import open_engine

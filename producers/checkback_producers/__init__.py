@@ -3,7 +3,8 @@
     from checkback_producers import Message, open_producer
 
 The names below and those in `checkback_producers.errors`, `.metrics`, `.security` and `.tables` are public; every other
-module and name is private and may change with any release. Loads SQLAlchemy and the remoting client, nothing heavier.
+module and name is private and may change with any release. It loads SQLAlchemy and the remoting client, and nothing
+heavier.
 """
 
 from typing import TYPE_CHECKING
@@ -35,7 +36,8 @@ __all__ = [
     "open_producer",
 ]
 
-# Only those who send in an event loop, or over the library in C, load what that needs.
+# These names are imported at their first use, because only producers in an event loop, or over the library in C, need
+# what they load.
 __getattr__ = imported_when_used(
     __name__,
     dict.fromkeys(("AsyncTransaction", "AsyncTransactionalProducer"), "checkback_producers.asynchronous")

@@ -1,8 +1,8 @@
-"""Announcements beside the blocks: one message carries what became due within a moment, one statement marks its rows.
+"""Announcements outside of the blocks: one message announces the keys that became due within a moment, and one
+statement marks their rows.
 
-The order is that of a block: announce, then mark what a broker confirmed. A process that dies with keys in here leaves
-rows that are NEW, as one that dies before its announcement: the sweeper announces them. So there is no batcher without
-an outbox.
+The order is that of a block: announce first, then mark the keys that a broker confirmed. If a process dies with waiting
+keys, their rows stay NEW, and the sweeper announces them. So a batcher needs an outbox.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from reconciler.errors import InvalidValue
 
 logger = logging.getLogger(__name__)
 
-#: From the beginning of one delivery to the next. The first key after a pause is announced at once.
+#: Seconds from the start of one delivery to the start of the next. The first key after a pause is announced at once.
 INTERVAL_SECONDS_DEFAULT = 0.25
-#: Bound of the waiting keys, about 5 MiB. When it is reached, a block announces its own key.
+#: At most so many keys wait, about 5 MiB. Above that, a block announces its own key.
 WAITING_KEYS_MAX = 10_000
 CLOSE_SECONDS = 5.0
 
-#: Called on the batcher's thread once the key was announced and its row marked.
+#: Called on the batcher's thread after the key was announced and its row marked.
 OnAnnounced = Callable[[], None]
 
 
@@ -49,7 +49,7 @@ def announce_and_mark(
 
 
 class AnnouncementBatcher:
-    """Keys on their way, delivered by one daemon thread. Thread-safe; the thread starts with the first key."""
+    """Waiting keys, delivered by one daemon thread. Thread-safe; the thread starts with the first key."""
 
     def __init__(
         self,
@@ -78,7 +78,8 @@ class AnnouncementBatcher:
         self._thread: threading.Thread | None = None
 
     def put(self, topic: str, key: AnnouncedKey, on_announced: OnAnnounced) -> bool:
-        """Takes a committed key; False if the batcher is full, closing, or has no thread: the caller announces it."""
+        """Takes a committed key. False: the batcher is full, closing, or has no thread, and the caller must announce
+        the key."""
         with self._lock:
             if self._is_closing.is_set() or len(self._waiting) >= self._waiting_keys_max:
                 return False
@@ -90,7 +91,8 @@ class AnnouncementBatcher:
             return True
 
     def _start(self) -> bool:
-        """False if the process may have no more threads: its block has committed and must not seem to have failed."""
+        """Returns False if the process may have no more threads. It does not raise, because the block has committed and
+        must not seem to have failed."""
         thread = threading.Thread(target=self._run, name="announcements", daemon=True)
         try:
             thread.start()
@@ -103,7 +105,7 @@ class AnnouncementBatcher:
         return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Delivers what waits and ends the thread; what takes longer is left to the sweeper."""
+        """Delivers waiting keys and ends the thread; the sweeper announces what takes longer."""
         with self._lock:
             self._is_closing.set()
             thread = self._thread

@@ -19,23 +19,24 @@ from reconciler.contract.announcement import (
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError
 
-#: Messages that no broker took, after which the rest waits for the sweeper.
+#: After so many messages that no broker took, the sweeper announces the rest.
 FAILURES_MAXIMUM = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementRoute:
-    """Where and how announcements travel: must equal the service's settings [unique_key_topic]."""
+    """Where and how announcements are sent; must equal [unique_key_topic] of the service's settings."""
 
     environment: str
     unique_key_topic: str = UNIQUE_KEY_TOPIC_DEFAULT
-    #: Queues on every master = shards.
+    #: Queues on every master: one per shard.
     queues: int = SHARDS_DEFAULT
-    #: Business topics whose announcements have a topic of their own.
+    #: Unique-key topics of business topics that have their own.
     topics: Mapping[str, str] = field(default_factory=dict)
-    #: If set, every announcement is signed with HMAC-SHA256: bytes, or what gives a list of them, the first one signs.
+    #: If set, every announcement is signed with HMAC-SHA256: bytes, or a function that returns a list of secrets, of
+    #: which the first one signs.
     signature_secret: SignatureSecret | None = field(default=None, repr=False)
-    #: Version 0: one bare key a message.
+    #: Version 0: one bare key per message.
     bare_keys: bool = False
 
     def __post_init__(self) -> None:
@@ -49,36 +50,37 @@ class AnnouncementRoute:
 
     @classmethod
     def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:
-        """The route that was given, else the default one. Raises ConfigurationError if it is another environment's."""
+        """Returns the given route, or the default one. Raises ConfigurationError if the route is of another
+        environment."""
         route = given or cls(environment=environment)
         if route.environment != environment:
             raise ConfigurationError(f"announcements are for {route.environment!r}, the producer for {environment!r}")
         return route
 
     def unique_key_topic_of(self, topic: str) -> str:
-        """The unique-key topic of a business topic."""
+        """Returns the unique-key topic of a business topic."""
         return self.topics.get(topic, self.unique_key_topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementReceipt:
-    """What brokers confirmed, and the last failure."""
+    """The keys that brokers confirmed, and the last failure."""
 
     unique_keys: tuple[str, ...]
     error: ReconcilerError | None
 
 
 class Announcer:
-    """Sends announcements; stateless, thread-safe as its sender is."""
+    """Sends announcements; stateless, and as thread-safe as its sender."""
 
     def __init__(self, sender: AnnouncementSender, route: AnnouncementRoute) -> None:
         self._sender = sender
         self.route = route
 
     def announce(self, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]) -> AnnouncementReceipt:
-        """Sends the keys of one topic, by shard, at most 500 a message; never raises for a broker.
+        """Sends the keys of one topic, by shard, at most 500 per message; never raises because of a broker.
 
-        Only keys of confirmed messages are returned: the caller marks those. The others are sent again later.
+        Returns only keys that brokers confirmed: the caller marks those. The sweeper sends the others later.
         """
         whole = Announcement(
             environment=self.route.environment, topic=topic, producer_group=producer_group, keys=tuple(keys)

@@ -1,7 +1,9 @@
-"""The blocking steps of blocks that stand in an event loop: a few threads of the producer's own, places, the end.
+"""The blocking steps of blocks in an event loop: they run on a few threads of the producer, as far as there are places,
+until the producer ends.
 
-A step is no task of the loop: asyncio.run cancels every task when it ends, and an anyio scope that is cancelled cancels
-each await in it again. Whoever waits for a step may be cancelled; the step goes on, in the context of its block.
+A step is not a task of the loop, because asyncio.run cancels every task at its end, and a cancelled anyio scope cancels
+each further await in it. The caller that waits for a step may be cancelled; the step continues in the context of its
+block.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from reconciler.errors import UsageError
 
 T = TypeVar("T")
 
-#: Steps at a time; each waits for a broker or a database, and none of them for long.
+#: Most steps at a time; each waits for a broker or a database, and none for long.
 THREADS_MAX = 32
-#: How long the end of a producer waits for steps that are left: as long as a database and an END may take.
+#: How long a producer's end waits for remaining steps: as long as a database and an END may take.
 DRAIN_SECONDS = 15.0
 
 
 class StepsApart:
-    """Runs them. Opened in the loop that it then belongs to; in another loop, or after a fork, it refuses."""
+    """Runs blocking steps on threads. It belongs to the loop in which it was opened, and refuses another loop or a
+    forked process."""
 
     def __init__(self, *, blocks_max: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
@@ -43,13 +46,13 @@ class StepsApart:
         self._is_waking = False
 
     def open(self) -> None:
-        """From here on it belongs to the running loop. Raises UsageError the second time."""
+        """Opens it in the running loop. Raises UsageError at a second call."""
         if self._loop is not None:
             raise UsageError("an asynchronous producer is opened once: make another one")
         self._loop, self._process = asyncio.get_running_loop(), os.getpid()
 
     def require_open(self) -> None:
-        """Raises UsageError in another loop or process, before it is opened and after its end."""
+        """Raises UsageError in another loop or process, before it is opened, and after its end."""
         if self._loop is None or self._is_closed:
             raise UsageError("the producer is not open: use it inside `async with`")
         if self._process != os.getpid():
@@ -60,7 +63,7 @@ class StepsApart:
     async def take_place(self) -> None:
         """Waits for one of `blocks_max` places. Raises NoPlace."""
         if not self._places.locked():
-            await self._places.acquire()  # at once; a time-out costs as much as a step
+            await self._places.acquire()  # without waiting, because a time-out costs as much as a step
             return
         try:
             async with asyncio.timeout(self._wait_seconds):
@@ -71,22 +74,22 @@ class StepsApart:
             ) from error
 
     def give_place_back(self) -> None:
-        """Of a block that has begun nothing."""
+        """Returns the place of a block that has begun nothing."""
         self._places.release()
 
     def start(self, step: Callable[[], T]) -> Future[T]:
-        """Begins a step. Raises UsageError after the end."""
+        """Starts a step. Raises UsageError after the end."""
         try:
             return self._threads.submit(copy_context().run, step)
         except RuntimeError as error:
             raise UsageError("the producer was closed before its block had ended") from error
 
     async def run(self, step: Callable[[], T]) -> T:
-        """A step, waited for."""
+        """Starts a step and waits for it."""
         return await self.answer_of(self.start(step))
 
     async def answer_of(self, step: Future[T]) -> T:
-        """Waits for a step. A cancellation ends the waiting alone."""
+        """Waits for a step. A cancellation ends only the waiting."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def answer() -> None:
@@ -98,8 +101,8 @@ class StepsApart:
         return step.result()
 
     def leave(self, step: Callable[[], None]) -> Future[None]:
-        """Begins the last step of a block, which is then waited for by the end of the producer; it gives the block's
-        place back. Raises UsageError after the end, the place given back."""
+        """Starts the last step of a block, which returns the block's place; the producer's end waits for it. Raises
+        UsageError after the end; the place is returned then, too."""
         try:
             ending = self.start(step)
         except UsageError:
@@ -110,8 +113,8 @@ class StepsApart:
         return ending
 
     def close(self, then: Callable[[], None]) -> Future[None]:
-        """Ends what is left, for DRAIN_SECONDS at most, then calls `then`: on a thread of its own, which a cancellation
-        of the caller does not end."""
+        """Waits for remaining steps, DRAIN_SECONDS at most, then calls `then` on a thread of its own, so that a
+        cancellation of the caller does not stop it."""
         self._is_closed = True
         closed: Future[None] = Future()
 
@@ -133,15 +136,16 @@ class StepsApart:
         self._tell(self._places.release)
 
     def _tell(self, call: Callable[[], None]) -> None:
-        """Calls it in the loop, from any thread. To wake the loop is dear: what is told meanwhile needs no other."""
+        """Makes the loop call a function, from any thread. Waking the loop is expensive, so calls that arrive meanwhile
+        share one wake-up."""
         self._told.append(call)
         if self._is_waking or self._loop is None:
             return
         self._is_waking = True
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: no task waits
             self._loop.call_soon_threadsafe(self._call_told)
 
     def _call_told(self) -> None:
-        self._is_waking = False  # first: what is told from here on wakes the loop again
+        self._is_waking = False  # comes first, because a call after this line has to wake the loop again
         while self._told:
             self._told.popleft()()

@@ -1,11 +1,12 @@
-"""The producer's face for asyncio. Only `record` runs on the caller's connection; nothing blocks the caller's loop.
+"""The producer's face for asyncio. Only `record` uses the caller's connection; nothing blocks the caller's loop.
 
 async with producer.transaction(message) as tx, session.begin():   # the half is sent; the caller's transaction
     await tx.record(session)                                       # outbox row: first statement
     ...                                                            # business
                                                                    # commit; then outcome, END_TRANSACTION, announcement
 
-A cancelled block passes CancelledError on at once: what is left of it is a step apart; the producer's end waits for it.
+A cancelled block raises CancelledError at once: its remaining work is a step on a thread, for which the producer's end
+waits.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ WAIT_SECONDS = 30.0
 class AsyncTransaction(Block):
     """One block of an AsyncTransactionalProducer. Confined to the task that runs it.
 
-    `outcome` and `end_answer` are those of Transaction. After a cancelled block they are None until its last step,
-    which goes on apart, has read and sent them.
+    `outcome` and `end_answer` are those of Transaction. After a cancelled block they are None until its last step has
+    read and sent them.
     """
 
     def __init__(
         self, parts: TransactionParts, message: Message, steps: StepsApart, engine: AsyncEngine | None = None
     ) -> None:
-        """`engine`: whose connection the block is going to need."""
+        """`engine`: the engine of the connection that the block will need."""
         super().__init__(parts, message)
         self._steps = steps
         self._engine = engine
@@ -61,14 +62,14 @@ class AsyncTransaction(Block):
         """
         self._steps.require_open()
         with self._recording_in() as (outbox, entry):
-            if not hasattr(outbox, "record_awaited"):  # isinstance() of a protocol costs as much as a step
+            if not hasattr(outbox, "record_awaited"):  # isinstance() with a protocol costs as much as a step
                 raise UsageError(f"{type(outbox).__qualname__} records on synchronous connections only")
             self._local = await cast("AwaitedOutbox", outbox).record_awaited(connection, entry, self._steps.run)
 
     async def __aenter__(self) -> Self:
-        """Waits for a place, and has a connection in the pool; then sends the half. Raises NoPlace, HalfNotSafe (END
-        ROLLBACK was sent), TransientError or PermanentError. Cancelled meanwhile: END ROLLBACK is sent once the half's
-        answer is known."""
+        """Waits for a place, makes sure that the pool has a connection, then sends the half. Raises NoPlace,
+        HalfNotSafe (END ROLLBACK was sent), TransientError or PermanentError. If it is cancelled meanwhile, END
+        ROLLBACK is sent once the half's answer is known."""
         self._steps.require_open()
         if self._is_entered:
             raise UsageError("a transaction is one block: make another one for another message")
@@ -76,7 +77,7 @@ class AsyncTransaction(Block):
         await self._steps.take_place()
         try:
             if self._engine is not None:
-                await connect_ahead(self._engine)  # a half that waits for a new connection may be asked about
+                await connect_ahead(self._engine)  # a half that waits for a new connection might be checked back
             sending = self._steps.start(self.send)
         except BaseException:
             self._steps.give_place_back()
@@ -84,7 +85,7 @@ class AsyncTransaction(Block):
         try:
             await self._steps.answer_of(sending)
         except BaseException:
-            sending.cancel()  # without effect once it runs
+            sending.cancel()  # has no effect once the sending runs
             with suppress(UsageError):
                 self._steps.leave(partial(self._give_up, sending))
             raise
@@ -93,12 +94,13 @@ class AsyncTransaction(Block):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight stays as it is.
+        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight passes through.
 
-        Without one raises NotRecorded or NotCommitted. A block that was interrupted waits for nothing.
+        Without one, raises NotRecorded or NotCommitted. An interrupted block waits for nothing.
         """
-        with suppress(Exception):  # what cannot be asked counts as open: a row that is not visible is no rollback then
-            self._was_open = super()._is_open()  # asked here: the connection is its loop's
+        # a connection that cannot be asked counts as open: then an invisible row is no rollback
+        with suppress(Exception):
+            self._was_open = super()._is_open()  # asked here, because the connection belongs to its loop
         is_clean, is_interrupted = error is None, is_interruption(error)
         try:
             ending = self._steps.leave(partial(self.finish, is_clean=is_clean, is_interrupted=is_interrupted))
@@ -107,7 +109,7 @@ class AsyncTransaction(Block):
             return
         ending.add_done_callback(self._note_dropped)
         if error is None or isinstance(error, Exception):
-            with suppress(CancelledError):  # dropped by the producer's end
+            with suppress(CancelledError):  # the producer's end dropped the step
                 await self._steps.answer_of(ending)
         if error is None:
             self.require_commit()
@@ -129,26 +131,26 @@ class AsyncTransaction(Block):
 
 
 class AsyncTransactionalProducer:
-    """A TransactionalProducer for asyncio: opened with `async with`, which starts it, and shuts it down.
+    """A TransactionalProducer for asyncio; `async with` starts it and shuts it down.
 
-    Belongs to the loop and process that open it. A block that finds no place waits before anything of it is sent. So no
-    half waits for a connection, if there are as many places as the service's pool has connections. A block that finds
-    none idle in the pool of `database` opens one before its half.
+    It belongs to the loop and process that open it. A block without a free place waits before it sends anything. So no
+    half waits for a connection if there are as many places as the service's pool has connections. If the pool of
+    `database` has no idle connection, a block opens one before its half.
     """
 
     def __init__(
         self,
-        #: As `open_producer` made it, not started yet.
+        #: The result of `open_producer`, not started yet.
         producer: TransactionalProducer,
         *,
-        #: The engine that the blocks use. Its pool and overflow give `blocks_max`.
+        #: The engine that the blocks use. The size of its pool, with overflow, gives `blocks_max`.
         database: AsyncEngine | None = None,
-        #: Blocks that are open at a time. None: what `database` says, else 20.
+        #: How many blocks may be open at a time. None: as many as `database` has connections, or 20.
         blocks_max: int | None = None,
-        #: How long a block waits for a place; then it raises TransientError.
+        #: How long a block waits for a place before it raises TransientError.
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Takes the producer over. Raises InvalidValue, and MissingDependency without greenlet."""
+        """Takes over the producer. Raises InvalidValue, and MissingDependency without greenlet."""
         if isinstance(producer, NativeProducer):
             raise InvalidValue("producer", type(producer).__qualname__, "rocketmq-client-python has threads only")
         if find_spec("greenlet") is None:
@@ -165,7 +167,7 @@ class AsyncTransactionalProducer:
         self._steps = StepsApart(blocks_max=blocks_max, wait_seconds=wait_seconds)
 
     def transaction(self, message: Message, *, business_id: str | None = None) -> AsyncTransaction:
-        """A block for one message; as TransactionalProducer.transaction."""
+        """Makes a block for one message, as TransactionalProducer.transaction does."""
         return AsyncTransaction(*self._producer.prepared(message, business_id), self._steps, self._engine)
 
     async def __aenter__(self) -> Self:
@@ -180,12 +182,12 @@ class AsyncTransactionalProducer:
         return self
 
     def _undo(self, starting: Future[TransactionalProducer]) -> None:
-        if starting.exception() is None:  # else it has ended itself
+        if starting.exception() is None:  # otherwise it has ended itself
             self._producer.shutdown()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits for what blocks have left, then shuts the producer down; what takes longer than 15 s is UNKNOWN.
-        Cancelled meanwhile, both go on apart."""
+        """Waits for the last steps of blocks, then shuts the producer down; a step that takes longer than 15 s is
+        UNKNOWN. If it is cancelled meanwhile, both continue on threads."""
         await self._steps.answer_of(self._steps.close(self._producer.shutdown))

@@ -1,9 +1,9 @@
-"""What became of a local transaction, read from the outbox: the end of a block and the broker's check-back ask here.
+"""Reads from the outbox what became of a local transaction, for the end of a block and for the broker's check-back.
 
-A ROLLBACK is never answered because a row is missing, only after a tombstone under the same key was committed: a
-local transaction that comes later fails at `record` instead of diverging from the broker's answer. That holds for
-the one database whose mark the half carries. The row of any other half may be committed in another database of the
-group, or nowhere (a Java member has no outbox): a row here commits it, its absence and a tombstone say nothing.
+A missing row alone never answers ROLLBACK. Only a committed tombstone under the same key does: then a local transaction
+that comes later fails at `record` instead of contradicting the answer. This holds only for the database whose mark the
+half carries. The row of any other half may be committed in another database of the group, or nowhere (a Java member has
+no outbox): a row here proves its commit, but a missing row or a tombstone proves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT = 60.0
 #: transactionCheckMax of brokers (15; 4.3.0: 5).
 CHECK_MAXIMUM_DEFAULT = 15
-#: How long a database that did not answer is not asked again; brokers repeat their check-back after 30 s or more.
+#: For how long a database that did not answer is not asked again; brokers repeat their check-back after 30 s or more.
 AWAY_SECONDS = 5.0
 
 
@@ -37,11 +37,12 @@ class CheckAnswer:
 
 
 def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
-    """A committed row answers COMMIT, also for a half with another outbox's mark. For a half with this outbox's mark a
-    tombstone answers ROLLBACK; no row answers UNKNOWN, or if `is_final` ROLLBACK after a tombstone was written.
+    """A committed row answers COMMIT, also for a half with the mark of another outbox. For a half with this outbox's
+    mark, a tombstone answers ROLLBACK. A missing row answers UNKNOWN; if `is_final`, a tombstone is written and the
+    answer is ROLLBACK.
 
-    Everything else is UNKNOWN: a database that is away, a lock on the key (the local transaction is still open), a
-    damaged row, and a half whose fields do not fit into a tombstone.
+    Every other case is UNKNOWN: a database that is away, a lock on the key (the local transaction is still open), a
+    damaged row, or a half whose fields do not fit into a tombstone.
     """
     try:
         fact = outbox.find(half.unique_key)
@@ -50,7 +51,7 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
         if fact is None and is_final:
             if outbox.insert_tombstone(half):
                 return CheckAnswer(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
-            # The transaction itself, or another answerer, has inserted the row meanwhile.
+            # The transaction itself, or another answerer, has inserted the row in the meantime.
             fact = outbox.find(half.unique_key)
     except (DatabaseAway, MalformedInput) as error:
         return CheckAnswer(outcome=Outcome.UNKNOWN, reason=str(error))
@@ -71,7 +72,7 @@ def _foreign(half: CheckedHalf) -> str:
 
 
 class CheckAnswerer:
-    """Answers a broker's check-backs; stateless, may run outside the producer. Thread-safe."""
+    """Answers a broker's check-backs; stateless, and may run outside the producer. Thread-safe."""
 
     def __init__(
         self,
@@ -81,14 +82,14 @@ class CheckAnswerer:
         local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
         check_maximum: int = CHECK_MAXIMUM_DEFAULT,
     ) -> None:
-        """The time-out must exceed the longest local transaction. Without an outbox every answer is UNKNOWN."""
+        """The time-out must be longer than the longest local transaction. Without an outbox every answer is UNKNOWN."""
         self._outbox = outbox
         self._clock = clock
         self._timeout_ms = int(local_transaction_timeout_seconds * 1000)
         self._check_maximum = check_maximum
 
     def decide(self, half: CheckedHalf) -> CheckAnswer:
-        """The decision with its reason; inserts a tombstone once the half is old or this is the last round.
+        """Returns the decision with its reason; inserts a tombstone if the half is old or this is the last round.
 
         Last round: TRANSACTION_CHECK_TIMES has reached transactionCheckMax, after which the broker gives up
         (TransactionalMessageServiceImpl.needDiscard, 4.3.0).
@@ -99,26 +100,27 @@ class CheckAnswerer:
         return decide(self._outbox, half, is_final=is_old or half.check_times >= self._check_maximum)
 
     def answer(self, half: CheckedHalf) -> Outcome:
-        """The answer alone, logged; for transports."""
+        """Returns only the answer, and logs it; for transports."""
         return _logged(half, self.decide(half))
 
 
 class StandIn:
     """Answers for a dead producer group from all of its databases that are known here. Thread-safe.
 
-    A missing row proves nothing to it, the group may have further databases, and so it makes no tombstones. A database
-    that did not answer is not asked again for AWAY_SECONDS: the threads that wait for it could not answer other halves.
+    A missing row proves nothing here, because the group may have further databases; so it makes no tombstones. A
+    database that did not answer is not asked for AWAY_SECONDS, because threads that wait for it could not answer for
+    other halves.
     """
 
     def __init__(self, outboxes: Sequence[Outbox], *, clock: Clock) -> None:
         self._outboxes = tuple(outboxes)
         self._clock = clock
-        #: Number of an outbox -> until when it is left alone, in monotonic seconds, and why.
+        #: Number of an outbox -> the monotonic second until which it is not asked, and why.
         self._away: dict[int, tuple[float, str]] = {}
 
     def decide(self, half: CheckedHalf) -> CheckAnswer:
-        """COMMIT by a committed row anywhere; ROLLBACK by a tombstone in the database that the half's mark names, once
-        every database has answered; else UNKNOWN."""
+        """Returns COMMIT for a committed row in any database. Returns ROLLBACK for a tombstone in the database that the
+        half's mark names, once every database has answered. Otherwise UNKNOWN."""
         rolled_back: CheckAnswer | None = None
         silent: list[str] = []
         for number, outbox in enumerate(self._outboxes):
@@ -133,7 +135,7 @@ class StandIn:
                 if fact is not None and _is_own(outbox, half):
                     rolled_back = CheckAnswer(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
             except MalformedInput as error:
-                silent.append(str(error))  # the database answered: other halves' rows are read there
+                silent.append(str(error))  # the database answered, so it stays in use for other halves
             except ReconcilerError as error:
                 self._away[number] = (self._clock.monotonic_seconds() + AWAY_SECONDS, str(error))
                 silent.append(str(error))
@@ -142,7 +144,7 @@ class StandIn:
         return rolled_back or CheckAnswer(outcome=Outcome.UNKNOWN, reason="no database has a row that decides")
 
     def answer(self, half: CheckedHalf) -> Outcome:
-        """The answer alone, logged; for transports."""
+        """Returns only the answer, and logs it; for transports."""
         return _logged(half, self.decide(half))
 
 

@@ -10,10 +10,10 @@ def place(tx):                                   # runs between the half and END
 with producer:
     tx = producer.send(message, place)           # tx.outcome, tx.unique_key
 
-Its limits, next to `open_producer`: END_TRANSACTION is one-way, so its answer is unknown; the half's offsets
-are unknown (the outbox columns stay NULL), so brokers of 3.2.6 cannot be repaired; bodies hold no NUL and at most
-128 KiB; the library ignores SIGPIPE, logs to $HOME/logs/rocketmq-cpp and must be started after a fork. The library
-crashes and hangs; the remoting client does not.
+Its limits, compared with `open_producer`: END_TRANSACTION is one-way, so its answer is unknown. The half's offsets are
+unknown (the outbox columns stay NULL), so transactions cannot be repaired on brokers of 3.2.6. Bodies contain no NUL
+and at most 128 KiB. The library ignores SIGPIPE, logs to $HOME/logs/rocketmq-cpp, and must be started after a fork. The
+library crashes and hangs; the remoting client does not.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
-#: Placeholder for the key that the library will make, while the rest of the message is checked.
+#: Placeholder for the key that the library will make, while the other fields of the message are checked.
 _KEY_TO_COME = "0" * 32
 
-#: The local transaction: gets the Transaction, calls `record` first, and commits its own database transaction.
+#: The local transaction: receives the Transaction, calls `record` first, and commits its own database transaction.
 LocalTransactionFunction = Callable[[Transaction], object]
 
 
 class NativeTransaction(Transaction):
-    """A transaction whose unique key is known once its half was sent; before, `unique_key` is empty."""
+    """A transaction whose unique key is known only after its half was sent; before, `unique_key` is empty."""
 
     def attach(self, half: SentHalf) -> None:
         """Takes over the key that the library made."""
@@ -57,17 +57,19 @@ class NativeTransaction(Transaction):
 
 
 class NativeProducer(TransactionalProducer):
-    """TransactionalProducer whose halves go over rocketmq-client-python. Thread-safe; started once, after a fork."""
+    """A TransactionalProducer whose halves are sent by rocketmq-client-python. Thread-safe; start it once, after a
+    fork."""
 
     _halves: NativeHalves
 
     def send(
         self, message: Message, local_transaction: LocalTransactionFunction, *, business_id: str | None = None
     ) -> NativeTransaction:
-        """Sends a half, runs `local_transaction(tx)` on this thread, reads the outcome, ends and announces it.
+        """Sends a half, runs `local_transaction(tx)` on this thread, reads the outcome, ends the transaction and
+        announces it.
 
-        The returned transaction says what was *read*: `outcome`, `reason`, `unique_key`, `is_announced`. Raises what
-        the local transaction raised (KeyboardInterrupt too), NotRecorded, NotCommitted; or, before it was run,
+        The returned transaction has what was *read*: `outcome`, `reason`, `unique_key`, `is_announced`. Raises what the
+        local transaction raised (KeyboardInterrupt too), NotRecorded, NotCommitted. Before that function runs, raises
         InvalidValue, HalfNotSafe, TransientError (RequestTimeout: our own deadline), PermanentError.
         """
         tx = self._prepared(message, business_id)
@@ -99,9 +101,10 @@ class NativeProducer(TransactionalProducer):
         return tx
 
     def transaction(self, message: Message, *, business_id: str | None = None) -> NativeTransaction:
-        """The block form: with `completion="check"` only, because END_TRANSACTION cannot be sent from outside.
+        """The block form needs `completion="check"`, because END_TRANSACTION cannot be sent from outside the library.
 
-        The broker's check-back and the sweeper finish it; a block without a record is rolled back by check-back too.
+        The broker's check-back and the sweeper finish the transaction; check-back also rolls back a block without a
+        record.
         """
         if self._parts.completion != "check":
             raise UsageError(
@@ -141,14 +144,15 @@ def open_native_producer(
     warm_up_topic: str = PROBE_TOPIC,
     clock: Clock | None = None,
 ) -> NativeProducer:
-    """A producer over rocketmq-client-python; start it once, or use it as a context manager.
+    """Makes a producer over rocketmq-client-python; start it once, or use it as a context manager.
 
-    `instance`: announcements go over this remoting client instead of the library. That is better: the client knows the
-    queue, tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic`: one
-    message goes there at start, so that brokers register the group. `max_body_bytes`: of a half, uncompressed.
-    `acl`: the library signs with the keys as they are at start; it speaks no TLS here. `send_timeout_seconds`: until
-    the half is stored. Others as in `open_producer`. Raises MissingDependency that says what to install,
-    ConfigurationError (also for a HOME that cannot be written), InvalidValue, UsageError.
+    `instance`: a remoting client that sends the announcements instead of the library. That is better: the client knows
+    the queue, tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic`: one
+    message is sent there at start, so that brokers register the group. `max_body_bytes`: the largest uncompressed body
+    of a half. `acl`: the library signs with the keys that were valid at its start; it supports no TLS here.
+    `send_timeout_seconds`: how long storing the half may take. Other parameters are those of `open_producer`. Raises
+    MissingDependency that says what to install, ConfigurationError (also for a HOME that cannot be written),
+    InvalidValue, UsageError.
     """
     check_group(group)
     check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)

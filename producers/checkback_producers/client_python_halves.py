@@ -1,7 +1,7 @@
-"""Halves over rocketmq-client-python 2.0.0: the port HalfSender, with a deadline that the library does not keep.
+"""Halves over rocketmq-client-python 2.0.0: the port HalfSender, with a deadline, which the library does not keep.
 
 The library runs the local transaction in a callback between the half and its one-way END_TRANSACTION. Here the call
-into C has a thread of its own, its callback waits, and the local transaction runs on the caller's thread meanwhile:
+into C runs on a thread of its own, its callback waits, and the local transaction meanwhile runs on the caller's thread:
 the caller gets its deadline and keeps its thread-local connections.
 """
 
@@ -53,25 +53,25 @@ from reconciler.rocketmq.wire.message import Message
 
 logger = logging.getLogger(__name__)
 
-#: Calls into the library at once, those that the caller gave up included.
+#: Most calls into the library at once, including those that the caller gave up.
 SENDS_MAX = 64
-#: How long a finished send waits for the library to come back from END_TRANSACTION.
+#: How long a finished send waits until the library returns from END_TRANSACTION.
 END_TIMEOUT_SECONDS = 3.0
-#: How long the warm-up looks whether brokers know the group.
+#: How long the warm-up checks whether brokers know the group.
 REGISTRATION_SECONDS = 3.0
-#: Sends at the start that are tried until one succeeds.
+#: At most so many sends are tried at the start until one succeeds.
 WARM_UP_TRIES = 3
 
-#: What END_TRANSACTION was answered: the library sends it one-way.
+#: The answer to END_TRANSACTION, which the library sends one-way.
 ONE_WAY = SendAnswer(outcome=EndOutcome.NO_ANSWER, detail="librocketmq sends END_TRANSACTION one-way")
 
 
 class NativeHalves:
     """The port HalfSender over TransactionMQProducer of the package. Thread-safe; started after a fork.
 
-    The library makes the unique key while it sends, another one for each of its up to five tries: halves of tries that
-    seemed to fail stay behind, and check-back rolls them back. A half that was stored less safely than the broker is
-    configured for counts as such a try.
+    The library makes the unique key while it sends, and another one for each of its up to five tries. So halves of
+    tries that seemed to fail remain, and check-back rolls them back. A half that was stored less safely than the broker
+    is configured counts as a failed try.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NativeHalves:
         warm_up_topic: str = PROBE_TOPIC,
         clock: Clock | None = None,
     ) -> None:
-        """`instance` is only asked whether brokers know the group and which version they are."""
+        """`instance` is only asked whether brokers know the group, and for their versions."""
         self._group = check_group(group)
         self._library = library
         self._instance = instance
@@ -100,9 +100,9 @@ class NativeHalves:
         self._clock = clock or SystemClock()
         self._answer: Answer | None = None
         self._free = threading.BoundedSemaphore(SENDS_MAX)
-        #: The last exception that a check-back callback kept from the library.
+        #: The last exception of a check-back callback, which the library never saw.
         self.check_failure: BaseException | None = None
-        # By position: with keywords the package makes a second native producer of another kind.
+        # Arguments are positional, because with keywords the package makes a second native producer of another kind.
         made = library.client.TransactionMQProducer(group, self._check)
         configure(
             library,
@@ -129,23 +129,23 @@ class NativeHalves:
     # ----------------------------------------------------------------- the port
 
     def start(self, answer: Answer) -> None:
-        """Joins the group at the brokers now, not with the library's heartbeat in 30 s. Raises TransientError."""
+        """Joins the group at the brokers now; the library's own heartbeat comes after 30 s. Raises TransientError."""
         self._answer = answer
         self._native.start()
         self.plain.start()
         self._warm_up()
 
     def shutdown(self) -> None:
-        """Once and for good; hangs at most for the watchdog's time."""
+        """Ends the producer for good; call it once. It hangs at most for the watchdog's time."""
         for part in (self._native, self._second, self.plain):
             part.shutdown()
 
     def has_check_back(self) -> bool | None:
-        """None without a remoting client instance: the library does not tell versions."""
+        """Returns None without a remoting client instance, because the library does not show versions."""
         return None if self._instance is None else RemotingHalves(self._group, self._instance).has_check_back()
 
     def next_unique_key(self) -> str:
-        """Not used: the library makes a key of its own, also for a message that carries one."""
+        """Not used: the library makes its own key, also for a message that carries one."""
         raise UsageError("librocketmq makes the unique key while it sends")
 
     def check(self, message: Message) -> None:
@@ -153,7 +153,7 @@ class NativeHalves:
         check_message(message, max_body_bytes=self._max_body_bytes)
 
     def send_half(self, message: Message) -> SentHalf:
-        """Sends a half whose outcome check-back asks for."""
+        """Sends a half whose outcome the broker asks for by check-back."""
         halves: list[SentHalf] = []
 
         def leave_it(half: SentHalf) -> Outcome:
@@ -170,11 +170,11 @@ class NativeHalves:
     # ----------------------------------------------------------------- the library's own form
 
     def send(self, message: Message, local: Callable[[SentHalf], Outcome]) -> None:
-        """Sends a half, runs `local` on this thread, has its outcome sent as END_TRANSACTION, one-way.
+        """Sends a half, runs `local` on this thread, and has its outcome sent as one-way END_TRANSACTION.
 
-        Raises, and `local` was not run: RequestTimeout (a half that arrives later is rolled back), BrokerBusy
-        (SENDS_MAX calls hang in the library), BrokerUnavailable, HalfNotSafe. Nothing is raised after `local` but
-        what it raised itself. Never a proof of a commit: only the outbox row is.
+        Before `local` runs, raises RequestTimeout (a half that arrives later is rolled back), BrokerBusy (SENDS_MAX
+        calls hang in the library), BrokerUnavailable, HalfNotSafe. After `local`, raises only what it raised itself.
+        Returning proves no commit: only the outbox row does.
         """
         deadline = self._clock.monotonic_seconds() + self._send_timeout_seconds
         if not self._free.acquire(timeout=self._send_timeout_seconds):
@@ -185,7 +185,7 @@ class NativeHalves:
         try:
             half = self._stored_half(call, message, deadline)
         except BaseException:
-            # Nothing was done locally: a half that arrives nevertheless may go.
+            # Nothing was done locally, so a half that still arrives may be rolled back.
             call.answer(Outcome.ROLLBACK)
             raise
         outcome = Outcome.UNKNOWN
@@ -214,7 +214,7 @@ class NativeHalves:
         statuses = self._library.client.TransactionStatus
 
         def execute(received: Any, _argument: object) -> Any:
-            # Only properties: id, offsets and times of this message are undefined in C.
+            # Only properties are read: id, offsets and times of this message are undefined in C.
             def body() -> Any:
                 key = received.get_property(UNIQUE_KEY_PROPERTY)
                 return statuses[call.enter(key.decode("ascii")).value]
@@ -243,7 +243,7 @@ class NativeHalves:
         return HalfNotSafe(call.result.msg_id, status=call.result.status.name, end_answer=ONE_WAY)
 
     def _check(self, received: Any) -> Any:
-        """Answers a check-back, on the library's one thread for them."""
+        """Answers a check-back on the library's only thread for check-backs."""
         statuses = self._library.client.TransactionStatus
 
         def body() -> Any:
@@ -260,7 +260,7 @@ class NativeHalves:
     # ----------------------------------------------------------------- registration
 
     def _send_warm_up(self) -> ReconcilerError | None:
-        """What kept it from being sent; "No route info" is also what the library says where a machine is slow."""
+        """Returns the error of the sending; the library says "No route info" also on a slow machine."""
         problem: ReconcilerError | None = None
         for _ in range(WARM_UP_TRIES):
             try:
@@ -274,10 +274,11 @@ class NativeHalves:
         return problem
 
     def _warm_up(self) -> None:
-        """Brokers learn the group now: a route is looked up, then a second producer's start sends the heartbeat.
+        """Makes brokers learn the group now: a route is looked up, then the start of a second producer sends the
+        heartbeat.
 
-        The library's first heartbeat goes out before it knows any broker (MQClientFactory.sendHeartbeatToAllBroker:
-        "brokeradd is empty"), the next one 30 s later: halves sent meanwhile are never asked back.
+        The library sends its first heartbeat before it knows any broker (MQClientFactory.sendHeartbeatToAllBroker:
+        "brokeradd is empty"), and the next one 30 s later: halves sent in between are never checked back.
         """
         problem = self._send_warm_up()
         try:
@@ -295,7 +296,7 @@ class NativeHalves:
         )  # fmt: skip
 
     def _unregistered(self) -> str:
-        """Masters that do not know the group, as far as a remoting client instance can tell."""
+        """Returns the masters that do not know the group, as far as a remoting client instance can ask."""
         if self._instance is None:
             return ""
         admin, group = Admin(self._instance.client), self._group
@@ -311,10 +312,10 @@ class NativeHalves:
 
 
 class _HalfCall:
-    """One call into the library, seen from two threads: the one inside it, and the caller's."""
+    """One call into the library, shared by two threads: the one inside the call, and the caller's."""
 
     def __init__(self) -> None:
-        #: The callback was entered, or the call returned without it.
+        #: Set when the callback was entered, or when the call returned without it.
         self.progress = threading.Event()
         self.returned = threading.Event()
         self.unique_key: str | None = None
@@ -324,7 +325,7 @@ class _HalfCall:
         self._outcome = Outcome.UNKNOWN
 
     def enter(self, unique_key: str) -> Outcome:
-        """In the callback: the half is stored. Waits for the caller's answer, as long as that takes."""
+        """Called in the callback, when the half is stored. Waits for the caller's answer without a limit."""
         if not is_unique_key(unique_key):
             raise InvariantViolation(f"librocketmq made {unique_key!r}, which is no unique key")
         self.unique_key = unique_key
@@ -333,22 +334,22 @@ class _HalfCall:
         return self._outcome
 
     def answer(self, outcome: Outcome) -> None:
-        """On the caller's thread, once."""
+        """Called once on the caller's thread."""
         self._outcome = outcome
         self._answered.set()
 
     def fail(self, error: BaseException) -> None:
-        """The first failure inside."""
+        """Keeps the first failure inside the call."""
         self.failure = self.failure or error
 
     def finish(self) -> None:
-        """The library is done with it."""
+        """Marks the call as finished."""
         self.returned.set()
         self.progress.set()
 
 
 def _checked_half(received: Any, group: str) -> CheckedHalf:
-    """The half that a broker asks about, copied while the callback runs."""
+    """Returns the half that a broker asks about, copied while the callback runs."""
     times = received.get_property("TRANSACTION_CHECK_TIMES") or b""
     return CheckedHalf(
         unique_key=received.get_property(UNIQUE_KEY_PROPERTY).decode("ascii"),

@@ -1,4 +1,5 @@
-"""Ordinary messages over rocketmq-client-python: what may cross into C, and announcements on the queue they belong to.
+"""Ordinary messages over rocketmq-client-python: checks what may be passed to C, and sends announcements to their
+queue.
 
 Works with rocketmq-client-python 2.0.0 and the wheel rocketmq 0.4.4.
 """
@@ -32,12 +33,12 @@ logger = logging.getLogger(__name__)
 #: maxMessageSize of librocketmq's producers.
 MAX_BODY_BYTES_DEFAULT = 131_072
 SEND_TIMEOUT_SECONDS = 10.0
-#: The library's own time-out of one try; it makes up to five of them for a half (DefaultMQProducerImpl).
+#: The library's own time-out of one try; for a half, it makes up to five tries (DefaultMQProducerImpl).
 TRY_TIMEOUT_MS = 3_000
 
-#: Validators.checkTopic's pattern, which 2.x does not apply: brokers answer "No route info" then.
+#: The pattern of Validators.checkTopic, which 2.x does not apply: brokers then answer "No route info".
 _TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,127}", re.ASCII)
-#: NUL ends a text in C; the others vanish or separate properties. Line ends and tabs are content.
+#: NUL ends a text in C; the other characters vanish or separate properties. Line ends and tabs count as content.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -67,7 +68,8 @@ def check_message(message: Message, *, max_body_bytes: int = MAX_BODY_BYTES_DEFA
 
 @contextmanager
 def native_message(library: NativeLibrary, message: Message) -> Iterator[Any]:
-    """The message as the library's own, destroyed at the end: Python never frees it in 2.0.0."""
+    """Yields the message as an object of the library and destroys it at the end, because Python never frees it in
+    2.0.0."""
     made = library.client.Message(message.topic)
     try:
         made.set_body(message.body)
@@ -85,10 +87,10 @@ def native_message(library: NativeLibrary, message: Message) -> Iterator[Any]:
 
 
 class PlainProducer:
-    """An ordinary producer of the package, confirmed sends to a chosen queue. Thread-safe.
+    """An ordinary producer of the package that sends to a chosen queue and waits for the confirmation. Thread-safe.
 
-    The package's own `send_sync` cannot choose, and 2.0.0 dropped `send_orderly`; the C function SendMessageOrderly is
-    in both libraries.
+    The package's own `send_sync` cannot choose a queue, and 2.0.0 has no `send_orderly`; both libraries have the C
+    function SendMessageOrderly.
     """
 
     def __init__(
@@ -115,14 +117,15 @@ class PlainProducer:
         self._native.start()
 
     def shutdown(self) -> bool:
-        """False if the library hangs."""
+        """Returns False if the library hangs."""
         return self._native.shutdown()
 
     def send(self, message: Message, *, choose: Callable[[int], int]) -> None:
-        """Sends once to the queue at the index that `choose` answers for the number of queues.
+        """Sends once to the queue whose index `choose` returns for the number of queues.
 
-        Raises InvalidValue before anything is sent, RequestTimeout, BrokerBusy if it was stored less safely than the
-        broker is configured for, or BrokerUnavailable: the library says "No route info" for nearly everything.
+        Raises InvalidValue before anything is sent. Raises RequestTimeout, BrokerBusy if the message was stored less
+        safely than the broker is configured, or BrokerUnavailable: the library says "No route info" for nearly every
+        failure.
         """
         check_message(message)
         what = f"a send to {message.topic}"
@@ -142,10 +145,10 @@ class PlainProducer:
         def select(count: int, _message: int | None, _argument: int | None) -> int:
             return answered(lambda: choose(count) % count, otherwise=0, keep=failures.append)
 
-        # All of them live until the call returns. The argument is not read, but NULL is refused.
+        # All of these objects must live until the call returns. The argument is not read, but the library refuses NULL.
         selector, argument, result = ffi.QUEUE_SELECTOR_CALLBACK(select), ctypes.c_int(0), ffi._CSendResult()  # noqa: SLF001
         function = ffi.dll.SendMessageOrderly
-        if not function.argtypes:  # 2.0.0 does not declare it
+        if not function.argtypes:  # 2.0.0 does not declare the types
             function.argtypes = [
                 ctypes.c_void_p,
                 ctypes.c_void_p,
@@ -156,7 +159,7 @@ class PlainProducer:
             ]
             function.restype = ctypes.c_int
         with self._native.used() as producer, native_message(self._library, message) as made:
-            # A retry of the library would go to another queue: none.
+            # 0 retries, because a retry of the library would use another queue.
             code = function(
                 producer._handle,  # noqa: SLF001  # the package has no other way
                 made._handle,  # noqa: SLF001
@@ -174,21 +177,21 @@ class PlainProducer:
 class NativeAnnouncements:
     """The port AnnouncementSender over an ordinary producer of the package. Thread-safe.
 
-    The library lists the queues broker by broker: with N queues on each of its brokers, index i is queue i mod N, so a
-    random broker's queue of the shard is chosen. Where brokers have different numbers of queues an announcement lands
-    in another queue than its keys' shard; then it never meets its commit set, and each key costs one look-up that finds
-    the effect in the inbox. The same queue of another broker is tried only by the sweeper. Announcements over the
-    remoting client (`instance=` of open_native_producer) have neither limit.
+    The library lists the queues by broker: with N queues on each broker, index i is queue i mod N, so this sends to the
+    shard's queue of a random broker. If brokers have different numbers of queues, an announcement may be stored in the
+    queue of another shard. Then it never meets its commit set, and each key costs one look-up, which finds the effect
+    in the inbox. Only the sweeper tries the same queue of another broker. Announcements over the remoting client
+    (`instance=` of open_native_producer) have neither limit.
     """
 
     def __init__(self, producer: PlainProducer, *, queues: int) -> None:
-        """`queues`: on every master, as in AnnouncementRoute."""
+        """`queues`: their number on every master, as in AnnouncementRoute."""
         self._producer = producer
         self._queues = queues
         self._has_warned = False
 
     def send_announcement(self, message: AnnouncementMessage) -> None:
-        """Sends once. Raises as PlainProducer.send does."""
+        """Sends once. Raises what PlainProducer.send raises."""
         sent = Message(
             topic=message.unique_key_topic, body=message.body, tags=message.tag, properties=message.properties
         )
@@ -216,10 +219,10 @@ def configure(
     acl: AclCredentials | None,
     max_body_bytes: int | None = None,
 ) -> None:
-    """Settings of a producer before its start."""
+    """Configures a producer before its start."""
     library.set_name_servers(made, name_servers)
     library.set_credentials(made, acl)
-    # Neither version has a method for it on producers.
+    # Neither version has a method for this on producers.
     library.exceptions.ffi_check(
         library.ffi.dll.SetProducerInstanceName(made._handle, instance_name.encode("ascii"))  # noqa: SLF001
     )

@@ -1,4 +1,4 @@
-"""What a producer did so far, as plain numbers for the service's own metrics."""
+"""What a producer has done so far, as plain numbers for the service's own metrics."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class Counts:
             self._numbers[name] += number
 
     def as_dict(self) -> dict[str, int]:
-        """Every counter by its name, those at 0 included."""
+        """Returns every counter by its name, including those at 0."""
         with self._lock:
             return dict(self._numbers)

@@ -1,4 +1,4 @@
-"""From the caller's message to the message that is sent and the outbox row that records it."""
+"""Makes the message that is sent, and its outbox row, from the caller's message."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NAME_CHARACTERS_MAX = 160
 
 
 def prepare_message(message: Message, *, business_id: str | None, unique_key: str, outbox_mark: str | None) -> Message:
-    """The message as it is sent: with its unique key and the properties BUSINESS_ID (given, or a ULID) and
-    RECONCILER_OUTBOX (`outbox_mark`; without an outbox none).
+    """Returns the message as it is sent: with its unique key and the properties BUSINESS_ID (given, or a ULID) and
+    RECONCILER_OUTBOX (`outbox_mark`; none without an outbox).
 
-    A mark that the message brings along is another message's whose properties were copied: it is replaced.
-    Raises InvalidValue for what the broker or the outbox could not take, before anything is sent.
+    If the caller's message already has a mark, its properties were copied from another message: the mark is replaced.
+    Raises InvalidValue for what the broker or the outbox could not store, before anything is sent.
     """
     if message.delay_level is not None:
         raise InvalidValue("delay_level", message.delay_level, "a transactional message cannot be delayed")
@@ -47,7 +47,7 @@ def prepare_message(message: Message, *, business_id: str | None, unique_key: st
 
 
 def entry_of(message: Message, half: SentHalf, *, producer_group: str, keep_body: bool) -> OutboxEntry:
-    """The outbox row of a message whose half was sent."""
+    """Returns the outbox row of a message whose half was sent."""
     keys = " ".join(message.keys) or None
     return OutboxEntry(
         unique_key=half.unique_key,
@@ -68,7 +68,8 @@ def entry_of(message: Message, half: SentHalf, *, producer_group: str, keep_body
 
 
 def checked_half_of(message: Message, half: SentHalf, *, producer_group: str, now_ms: int) -> CheckedHalf:
-    """What the end of a block asks about: the same value that a broker's check-back asks about."""
+    """Returns the value about which the end of a block asks; a broker's check-back asks about the same kind of
+    value."""
     return CheckedHalf(
         unique_key=half.unique_key,
         topic=message.topic,

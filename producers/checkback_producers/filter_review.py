@@ -1,14 +1,15 @@
-"""A group takes more tags than before: rows that were settled without it are judged again.
+"""Reviews outbox rows after a group's setting `tags` has grown: rows that were settled without the group are judged
+again.
 
-A row is settled when every group that takes its tag has it, so SETTLED is true for one setting `tags` only. The outbox
-keeps by which tags of a group its rows were settled. That value is narrowed before a row is settled by fewer tags, and
-widened when all rows of the brokers' retention were looked at: those that the group's inbox has once stay as they are,
-the others become NEW, are announced by the same sweep and judged as any other. Announcements need not be read again:
-the outbox alone tells what was committed, and with which tag.
+A row is settled when every group that takes its tag has it, so SETTLED is true only for one value of `tags`. The outbox
+stores by which tags of a group its rows were settled. The stored value is narrowed before a row is settled by fewer
+tags. It is widened after all rows within the brokers' retention were looked at: rows that the group's inbox has stay as
+they are, the others become NEW, and the same sweep announces them. Announcements need not be read again, because the
+outbox alone says what was committed and with which tag.
 
-Nothing is lost on the way: the rows' states record what was done, a crashed review begins with the oldest row, and two
-sweepers of different settings narrow the value again and again until one of them is gone. A damaged row may be one that
-was settled too early: the value is not widened past it, until it is mended or older than the brokers' retention.
+A crash loses nothing: the rows' states record what was done, and a review that crashed begins again with the oldest
+row. Two sweepers with different settings narrow the value again and again until one of them ends. A damaged row may
+have been settled too early: the value is widened only after the row is repaired or older than the brokers' retention.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscriptio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterReviewOutcome:
-    """What one look did."""
+    """The result of one look."""
 
-    #: False: another sweeper changed the value meanwhile; nothing may be settled by this setting yet.
+    #: False: another sweeper changed the value meanwhile, so this setting may not settle rows yet.
     may_settle: bool = True
-    #: Rows that are NEW again.
+    #: Number of rows that became NEW again.
     reopened: int = 0
-    #: Rows that it could not read.
+    #: Rows that the review could not read.
     damaged: tuple[OutboxFact, ...] = ()
-    #: How far it is, one line a group whose tags grew.
+    #: Its progress: one line for each group whose tags have grown.
     progress: tuple[str, ...] = ()
 
 
 class FilterReview:
-    """The review of one producer group's rows in one outbox. Confined to the sweeper's thread.
+    """The review of one producer group's rows in one outbox. Used by the sweeper's thread only.
 
-    The position is an economy: a restart begins with the oldest row again.
+    Its position only saves time: after a restart it begins with the oldest row again.
     """
 
     def __init__(
@@ -59,13 +60,14 @@ class FilterReview:
         self._retention_seconds = retention_seconds
         self._widenings: tuple[Widening, ...] = ()
         self._after: OutboxFact | None = None
-        #: Whether a row between the oldest one and the position is damaged.
+        #: True if a row between the oldest one and the position is damaged.
         self._is_damaged = False
-        #: Whether all rows were looked at once, and announced anew: from then on it waits for damaged ones.
+        #: True once all rows were looked at and announced again: from then on it waits for damaged rows.
         self._is_waiting = False
 
     def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> FilterReviewOutcome:
-        """Notices a change, reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no table)."""
+        """Notices a change of the tags and reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no
+        table)."""
         widenings = self._agree()
         if widenings is None:
             return FilterReviewOutcome(may_settle=False)
@@ -99,7 +101,7 @@ class FilterReview:
                 return self._outcome(reopened, damaged, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
-        """Narrows what is stored to what both take; None: another sweeper was faster."""
+        """Narrows the stored tags to those in both values; None: another sweeper was faster."""
         stored = self._outbox.settled_tags(self._producer_group)
         widenings: list[Widening] = []
         for swept in self._subscriptions:
@@ -114,7 +116,8 @@ class FilterReview:
         return tuple(widenings)
 
     def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
-        """Keys that the group takes now and its inbox lacks; all of them without an inbox. None: it does not answer."""
+        """Returns the keys that the group takes now and its inbox lacks; without an inbox, all of them. None: the inbox
+        does not answer."""
         concerned = [fact for fact in facts if widening.concerns(fact) and self._is_due(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
@@ -123,11 +126,11 @@ class FilterReview:
         return widening.missing(concerned, effects)
 
     def _is_due(self, fact: OutboxFact) -> bool:
-        """False for a row that an earlier look of this review has had announced again."""
+        """Returns False for a row that an earlier look of this review has put back to NEW."""
         return not self._is_waiting or fact.state is OutboxState.SETTLED
 
     def _end(self) -> str:
-        """Widens the value. The next look begins with the oldest row where a row is damaged, or where another sweeper
+        """Widens the stored value. The next look begins with the oldest row if a row is damaged, or if another sweeper
         has changed the value meanwhile."""
         self._is_waiting, self._after, self._is_damaged = self._is_damaged, None, False
         if self._is_waiting:

@@ -1,11 +1,11 @@
-"""What producers count, for Prometheus: opt-in, with the registry that the service has already.
+"""Counts of producers for Prometheus, in the registry that the service has already; only for services that ask for it.
 
     from checkback_producers.metrics import register_metrics
 
     register_metrics(prometheus_client.REGISTRY, producers=[producer])
 
-prometheus_client is no dependency of the plug-in: it is loaded by this call only. The label is the producer group;
-numbers are read at the scrape, so that a transaction costs nothing more.
+prometheus_client is no dependency of the plug-in: only this call loads it. The label is the producer group; numbers are
+read at the scrape, so a transaction costs nothing more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register_metrics"]
 
-#: Name of a count -> meaning; the metric has the name of the count in it.
+#: Name of a count -> its meaning; the metric's name contains the name of the count.
 MEANINGS: Mapping[Count, str] = {
     "halves": "Halves that were to be sent.",
     "halves_failed": "Halves whose send failed: the block was not entered.",
@@ -39,20 +39,20 @@ MEANINGS: Mapping[Count, str] = {
 
 
 class _Registry(Protocol):
-    """prometheus_client.CollectorRegistry, as far as it is needed."""
+    """The part of prometheus_client.CollectorRegistry that is needed here."""
 
     def register(self, collector: Any) -> None:
-        """Takes a collector."""
+        """Registers a collector."""
         ...
 
 
 def register_metrics(
     registry: _Registry, *, producers: Iterable[TransactionalProducer | AsyncTransactionalProducer]
 ) -> None:
-    """Shows the counts of these at each scrape of the registry, groups together. Call it once a registry.
+    """Shows the counts of these producers at each scrape of the registry, summed by group. Call it once per registry.
 
-    Raises MissingDependency if prometheus_client is not installed, ValueError (of its registry) if that has the names
-    already.
+    Raises MissingDependency if prometheus_client is not installed, ValueError (from the registry) if the names are
+    registered already.
     """
     try:
         from prometheus_client.core import CounterMetricFamily
@@ -69,11 +69,11 @@ class _Collector:
         self._family = family
 
     def describe(self) -> Iterator[Any]:
-        """The names, so that a registry refuses them a second time."""
+        """Yields the names, so that a registry refuses to register them twice."""
         return self.collect()
 
     def collect(self) -> Iterator[Any]:
-        """All families, with the sums of each group."""
+        """Yields all families with the sums of each group."""
         sums: dict[str, dict[str, int]] = {}
         for producer in self._producers:
             of = sums.setdefault(producer.group, {})

@@ -1,4 +1,4 @@
-"""What the producer's procedures ask of the outside world: one effect a call, nothing kept in memory.
+"""What the producer's procedures ask of the outside world: each call has one effect, and nothing is kept in memory.
 
 The procedures (send, end of a block, check answer, announcement, sweep) reach brokers, databases and the caller's
 transaction only through these. Adapters: outbox.py (SQL), remoting.py (brokers), client_python.py.
@@ -17,7 +17,7 @@ from reconciler.rocketmq.wire.message import Message
 
 
 class Outcome(StrEnum):
-    """What is known about a local transaction: also the answer to a broker's check-back."""
+    """What is known about a local transaction; also the answer to a broker's check-back."""
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
@@ -29,11 +29,11 @@ class SentHalf:
     """A half message that a broker holds."""
 
     unique_key: str
-    #: Where it lies; None where the client does not tell (librocketmq).
+    #: The broker that holds it; None where the client does not show it (librocketmq).
     broker: str | None
     commit_log_offset: int | None
     queue_offset: int | None
-    #: The transport's own, handed back to it by `end`.
+    #: A value of the transport, handed back to it by `end`.
     handle: object = None
 
 
@@ -45,9 +45,10 @@ class CheckedHalf:
     topic: str
     producer_group: str
     tag: str | None
-    #: Stamped by the producer's clock.
+    #: The time of sending by the producer's clock.
     born_timestamp_ms: int
-    #: Property TRANSACTION_CHECK_TIMES: rounds of the broker, this one included; 0 without the property.
+    #: Property TRANSACTION_CHECK_TIMES: how many times the broker has asked, this time included; 0 without the
+    #: property.
     check_times: int
     #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, or a plug-in without an outbox.
     outbox_mark: str | None
@@ -58,10 +59,10 @@ Answer: TypeAlias = Callable[[CheckedHalf], Outcome]
 
 
 class HalfSender(Protocol):
-    """The transport of halves."""
+    """The transport that sends halves."""
 
     def start(self, answer: Answer) -> None:
-        """Connects, joins the producer group and answers check-backs from now on. Raises TransientError."""
+        """Connects, joins the producer group, and answers check-backs from then on. Raises TransientError."""
         ...
 
     def shutdown(self) -> None:
@@ -69,23 +70,23 @@ class HalfSender(Protocol):
         ...
 
     def has_check_back(self) -> bool | None:
-        """False: a broker's version never asks back (up to 4.2). None: a broker did not answer."""
+        """Returns False if a broker's version never checks back (up to 4.2). None: a broker did not answer."""
         ...
 
     def next_unique_key(self) -> str:
-        """A key that no other message has."""
+        """Returns a key that no other message has."""
         ...
 
     def send_half(self, message: Message) -> SentHalf:
         """Sends a half under `message.unique_key`.
 
-        Raises HalfNotSafe after END ROLLBACK if it is stored less safely than configured, else TransientError or
-        PermanentError if it was refused, or if its storage is not known.
+        If the half is stored less safely than configured, sends END ROLLBACK and raises HalfNotSafe. If it was refused,
+        or its storage is unknown, raises TransientError or PermanentError.
         """
         ...
 
     def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
-        """Sends END_TRANSACTION once, two-way, and returns the answer; failures are answers too."""
+        """Sends END_TRANSACTION once and waits for the answer; failures are returned as answers, too."""
         ...
 
 
@@ -94,20 +95,20 @@ class AnnouncementMessage:
     """One message for the unique-key topic."""
 
     unique_key_topic: str
-    #: The queue on whichever broker takes it: the shard of all its keys.
+    #: The queue on whichever broker takes the message: the shard of all its keys.
     queue_id: int
-    #: The business topic: announcement consumers filter by it.
+    #: The business topic, by which announcement consumers filter.
     tag: str
     body: bytes
-    #: RECONCILER_SIGNATURE, or none.
+    #: RECONCILER_SIGNATURE, or empty.
     properties: Mapping[str, str]
 
 
 class AnnouncementSender(Protocol):
-    """The transport of announcements."""
+    """The transport that sends announcements."""
 
     def send_announcement(self, message: AnnouncementMessage) -> None:
-        """Sends to the queue on one broker, if that is away to the same queue on another.
+        """Sends to the queue on one broker; if that broker is away, to the same queue on another one.
 
         Raises TransientError or PermanentError if no broker confirmed it. Sending twice is harmless.
         """
@@ -116,7 +117,7 @@ class AnnouncementSender(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxEntry:
-    """What `record` writes."""
+    """The row that `record` writes."""
 
     unique_key: str
     topic: str
@@ -127,7 +128,7 @@ class OutboxEntry:
     half_broker: str | None
     half_commit_log_offset: int | None
     half_queue_offset: int | None
-    #: JSON text of the user properties, if the body is kept.
+    #: JSON text of the user properties, if the body is stored.
     properties: str | None
     body: bytes | None
     content_digest: bytes | None
@@ -135,7 +136,7 @@ class OutboxEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxPage:
-    """Rows in the order asked for, unreadable ones among them, and the database's time when they were read."""
+    """Rows in the requested order, unreadable ones included, and the database's time of the reading."""
 
     facts: tuple[OutboxFact, ...]
     now_ms: int
@@ -145,11 +146,11 @@ class LocalTransaction(Protocol):
     """The caller's transaction after `record`."""
 
     def is_open(self) -> bool:
-        """True while the recorded connection is in a transaction: its outcome is not known yet."""
+        """Returns True while the recorded connection is in a transaction: its outcome is not known yet."""
         ...
 
 
-#: Runs a step that blocks on a thread of its own, and waits for it.
+#: Runs a blocking step on a thread of its own, and waits for it.
 Apart: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
@@ -157,7 +158,7 @@ class AwaitedOutbox(Protocol):
     """An outbox whose `record` may be awaited."""
 
     async def record_awaited(self, connection: object, entry: OutboxEntry, apart: Apart) -> LocalTransaction:
-        """Outbox.record on an asynchronous connection of the caller; what blocks runs `apart`."""
+        """Does what Outbox.record does on an asynchronous connection of the caller; blocking steps run `apart`."""
         ...
 
 
@@ -165,39 +166,39 @@ class Outbox(Protocol):
     """The producer's own database. Raises DatabaseAway (also for a lock), ConfigurationError for a missing table."""
 
     def identity(self) -> str:
-        """What names the database: the mark of its producers' halves. Read once; also raises ConfigurationError for a
-        missing row."""
+        """Returns the text that identifies the database: the mark of its producers' halves. It is read once; also
+        raises ConfigurationError for a missing row."""
         ...
 
     def record(self, connection: object, entry: OutboxEntry) -> LocalTransaction:
-        """Inserts the row NEW in the caller's transaction; nothing is committed.
+        """Inserts the row as NEW in the caller's transaction, without a commit.
 
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, DatabaseAway.
         """
         ...
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """The committed row, tombstones too; read by a new statement on a connection of its own.
+        """Returns the committed row, tombstones included; reads it by a new statement on its own connection.
 
-        Raises MalformedInput for a damaged row, and for what is no key.
+        Raises MalformedInput for a damaged row, and for a text that is no key.
         """
         ...
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
         """Inserts and commits a ROLLED_BACK row in a READ COMMITTED transaction of its own; False: the key exists.
 
-        Only for a half with this database's mark: another database may have the row of any other.
+        Only call it for a half with this database's mark, because another database may have the row of any other half.
         Waits 2 s at most for a transaction that holds the key, then raises DatabaseAway. Raises MalformedInput for a
-        half that the database could not keep as it is.
+        half that the database could not store unchanged.
         """
         ...
 
     def mark_announced(self, unique_keys: Sequence[str]) -> int:
-        """NEW becomes ANNOUNCED, ANNOUNCED gets a new time; other states stay."""
+        """Makes NEW rows ANNOUNCED and gives ANNOUNCED rows a new time; rows in other states stay."""
         ...
 
     def mark_settled(self, unique_keys: Sequence[str]) -> int:
-        """ANNOUNCED becomes SETTLED; other states stay."""
+        """Makes ANNOUNCED rows SETTLED; rows in other states stay."""
         ...
 
     def unannounced(
@@ -209,59 +210,60 @@ class Outbox(Protocol):
         after: OutboxFact | None = None,
         with_key: bool = False,
     ) -> OutboxPage:
-        """NEW rows older than that, or of the future, by (created_at_ms, unique_key), after a row.
+        """Returns NEW rows older than that, or of the future, after a given row, by (created_at_ms, unique_key).
 
-        `with_key`: rows whose unique_key is none take no place in the page.
+        `with_key`: rows without a valid unique_key are left out of the page.
         """
         ...
 
     def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
-        """Those of the groups whose oldest NEW row is older than that: one cheap statement for all of them."""
+        """Returns those groups whose oldest NEW row is older than that; one cheap statement serves all of them."""
         ...
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """ANNOUNCED rows whose last announcement is older than that, or lies in the future, by (announced_at_ms,
-        unique_key), after a row."""
+        """Returns ANNOUNCED rows whose last announcement is older than that, or lies in the future, after a given row,
+        by (announced_at_ms, unique_key)."""
         ...
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
-        """Deletes up to `limit` rows that were SETTLED, or written as ROLLED_BACK, longer ago; never NEW or ANNOUNCED.
+        """Deletes up to `limit` rows that became SETTLED, or were written as ROLLED_BACK, longer ago than that. It
+        never deletes NEW or ANNOUNCED rows.
 
-        Old is what is old by the database's clock and by the host's. One small transaction; returns how many went.
-        Fewer than `limit`: none is left, or another process is at it.
+        A row is old if both the database's clock and the host's say so. Runs one small transaction and returns how many
+        rows it deleted. Fewer than `limit`: no old row is left, or another process is deleting them.
         """
         ...
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """By topic and consumer group; a damaged value counts as no tag at all."""
+        """Returns the tags by topic and consumer group; a damaged value counts as no tag."""
         ...
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
     ) -> bool:
-        """Replaces the value of version `instead_of` (None: there is none yet); False: another version is stored."""
+        """Replaces the value of version `instead_of` (None: no value exists yet); False: another version is stored."""
         ...
 
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Rows of every state younger than that, by (created_at_ms, unique_key), after a row. A clock that jumps ahead
-        makes no row old."""
+        """Returns rows of every state younger than that, after a given row, by (created_at_ms, unique_key). A clock
+        that jumps ahead makes no row old."""
         ...
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
-        """ANNOUNCED and SETTLED become NEW; other states stay."""
+        """Makes ANNOUNCED and SETTLED rows NEW; rows in other states stay."""
         ...
 
     def mark_swept(self) -> None:
-        """Writes database time as the sign of life, unless the database says that it is a replica.
+        """Writes database time as the sign of life, unless the database is a replica.
 
         Raises DatabaseAway (also for a missing right) and ConfigurationError (no column, no row, a replica).
         """
         ...
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections."""
         ...

@@ -1,4 +1,4 @@
-"""The producer of transactional messages: steps 1 to 3 of a message's way, over ports."""
+"""The producer of transactional messages: steps 1 to 3 of a message's way, through ports."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionalProducer:
-    """Sends transactional messages with outbox and announcement. Thread-safe; made and started after a fork.
+    """Sends transactional messages with outbox and announcement. Thread-safe; create and start it after a fork.
 
     `completion="end"` reads the outcome at the end of a block and sends END_TRANSACTION. `completion="check"` leaves
-    it to the broker's check-back and the announcement to the sweeper (which must run). Without an outbox, which must
-    be said by `without_outbox=True`, commits are not proved: the weaker mode.
-    `checkback_producers.open_producer` makes one over the remoting client.
+    the end to the broker's check-back, and the announcement to the sweeper (which must run). Without an outbox
+    (`without_outbox=True`), commits are not proved: this is the weaker mode. `checkback_producers.open_producer` makes
+    one over the remoting client.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class TransactionalProducer:
     ) -> None:
         """Raises ConfigurationError for settings that contradict each other.
 
-        `local_transaction_timeout_seconds` must exceed the longest local transaction; `check_maximum` is the brokers'
-        transactionCheckMax. With `announce_every_seconds` and an outbox a thread announces and marks what became due
-        within that time together; without it every block does so for itself.
+        `local_transaction_timeout_seconds` must be longer than the longest local transaction; `check_maximum` is the
+        brokers' transactionCheckMax. With `announce_every_seconds` and an outbox, a thread announces and marks together
+        what became due within that time; without it, each block announces its own key.
         """
         _require_consistent(outbox, without_outbox=without_outbox, completion=completion, keep_bodies=keep_bodies)
         if local_transaction_timeout_seconds <= 0:
@@ -101,8 +101,8 @@ class TransactionalProducer:
     def start(self) -> Self:
         """Reads the outbox's identity, connects, joins the producer group and answers check-backs from now on.
 
-        Raises DatabaseAway, TransientError, or ConfigurationError: tables missing, or `completion="check"` on brokers
-        that never ask back (up to 4.2).
+        Raises DatabaseAway, TransientError, or ConfigurationError: tables are missing, or `completion="check"` on
+        brokers that never check back (up to 4.2).
         """
         if self._outbox is None:
             logger.warning(
@@ -123,7 +123,8 @@ class TransactionalProducer:
         return self
 
     def shutdown(self) -> None:
-        """Announces what waits, leaves the producer group, closes the outbox's connections; blocks must have ended."""
+        """Announces waiting keys, leaves the producer group, and closes the outbox's connections; all blocks must have
+        ended."""
         self._is_running = False
         if self._batcher is not None:
             self._batcher.close()
@@ -132,15 +133,15 @@ class TransactionalProducer:
             self._outbox.close()
 
     def transaction(self, message: Message, *, business_id: str | None = None) -> Transaction:
-        """A block for one message; nothing is sent before it is entered.
+        """Makes a block for one message; nothing is sent before the block is entered.
 
-        `business_id` travels as property BUSINESS_ID (else a ULID). Raises InvalidValue for a delay level or for
-        what the outbox cannot keep, UsageError before start.
+        `business_id` is sent as property BUSINESS_ID (None: a ULID). Raises InvalidValue for a delay level and for what
+        the outbox cannot store, UsageError before start.
         """
         return Transaction(*self.prepared(message, business_id))
 
     def prepared(self, message: Message, business_id: str | None) -> tuple[TransactionParts, Message]:
-        """Asked by the asynchronous producer: what a block is made of. Errors are those of `transaction`."""
+        """Returns what a block is made of; called by the asynchronous producer. Raises what `transaction` raises."""
         if not self._is_running:
             raise UsageError("the producer is not started: call start(), or use it as a context manager")
         return self._parts, self._prepare(message, business_id, self._halves.next_unique_key())

@@ -63,9 +63,9 @@ class RemotingHalves:
         self._producer: TransactionMQProducer | None = None
 
     def start(self, answer: Answer) -> None:
-        """Joins the group at every master of the cluster, so that a restarted service is asked about old halves.
+        """Joins the group at every master of the cluster, so that brokers can ask a restarted service about old halves.
 
-        A later heartbeat registers the group at brokers that are away.
+        A later heartbeat registers the group at brokers that are away now.
         """
         self._producer = TransactionMQProducer(
             self._group,
@@ -91,7 +91,8 @@ class RemotingHalves:
             self._producer.shutdown()
 
     def has_check_back(self) -> bool | None:
-        """False if any broker of the cluster is older than 4.3; None if one did not answer and none is older."""
+        """Returns False if any broker of the cluster is older than 4.3; None if one did not answer and none is
+        older."""
         try:
             addresses = self._instance.cluster_addresses()
         except ReconcilerError:
@@ -102,7 +103,7 @@ class RemotingHalves:
         return True if answers == {True} else None
 
     def next_unique_key(self) -> str:
-        """A key in the classic layout."""
+        """Returns a key in the classic layout."""
         return self._instance.unique_keys.next_key()
 
     def send_half(self, message: Message) -> SentHalf:
@@ -124,7 +125,7 @@ class RemotingHalves:
         )
 
     def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
-        """END_TRANSACTION, once; a broker that fails is an answer."""
+        """Sends END_TRANSACTION once; the failure of a broker is returned as an answer."""
         if self._producer is None or not isinstance(half.handle, HalfReceipt):
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail="the half was not sent by this producer")
         return _send_answer(self._producer.end(half.handle, LocalTransactionState[outcome.value]))
@@ -144,9 +145,9 @@ class RemotingAnnouncements:
         self._sender = instance.sender(group)
 
     def send_announcement(self, message: AnnouncementMessage) -> None:
-        """Sends to the queue on any broker that has it, each once, in random order.
+        """Sends to the queue on any broker that has it, in random order and to each at most once.
 
-        Raises ConfigurationError where no broker has the queue, else the last broker's error.
+        Raises ConfigurationError if no broker has the queue, otherwise the last broker's error.
         """
         topic, queue_id = message.unique_key_topic, message.queue_id
         sent = Message(topic=topic, body=message.body, tags=message.tag, properties=message.properties)
@@ -192,39 +193,39 @@ def open_producer(
     group: str,
     #: Environment of the reconciler's settings.
     environment: str,
-    #: "a:9876;b:9876": the producer has a client instance of its own. Give this or `instance`.
+    #: "a:9876;b:9876": the producer creates its own client instance. Give this or `instance`.
     name_servers: str | None = None,
-    #: A client instance that others share. The caller closes it.
+    #: A client instance that is shared with others. The caller closes it.
     instance: ClientInstance | None = None,
-    #: Keys of a user of the brokers, with `name_servers`.
+    #: Access keys of a broker user; used with `name_servers`.
     acl: AclCredentials | None = None,
-    #: With `name_servers`; None: connections are not encrypted.
+    #: Used with `name_servers`; None: connections are not encrypted.
     tls: TlsSettings | None = None,
-    #: URL of the database that the blocks write to; its outbox is there.
+    #: URL of the database to which the blocks write; it has the outbox.
     outbox_url: Secret | None = None,
     #: True: there is no outbox, and no commit is proved.
     without_outbox: bool = False,
-    #: Where and how announcements travel, as in the reconciler's settings; None: the default topic.
+    #: Where and how announcements are sent, as in the reconciler's settings; None: to the default topic.
     announcements: AnnouncementRoute | None = None,
     #: "end": a block sends END_TRANSACTION. "check": the broker's check-back ends it, and the sweeper announces it.
     completion: Completion = "end",
-    #: True: the outbox row keeps the body, so that a message without its half can be sent anew.
+    #: True: the outbox row keeps the body, so that a message whose half is gone can be sent again.
     keep_bodies: bool = False,
-    #: More than the longest local transaction takes.
+    #: Must be longer than the longest local transaction.
     local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
     #: The brokers' transactionCheckMax.
     check_maximum: int = CHECK_MAXIMUM_DEFAULT,
     #: Connections to the outbox that the producer keeps for its own reads.
     pool_size: int = 5,
-    #: Until the half is stored.
+    #: How long storing the half may take.
     send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
-    #: How long a block waits for the answer to its END_TRANSACTION, which may never come.
+    #: How long a block waits for the answer to its END_TRANSACTION, which may never arrive.
     end_timeout_seconds: float = END_TIMEOUT_SECONDS,
-    #: Announcements follow their blocks within this time, many keys per message. None: each block sends its own, as
-    #: always without an outbox.
+    #: Announcements follow their blocks within this time, with many keys per message. None: each block sends its own,
+    #: as it always does without an outbox.
     announce_every_seconds: float | None = INTERVAL_SECONDS_DEFAULT,
 ) -> TransactionalProducer:
-    """A producer over the remoting client; start it, or use it as a context manager.
+    """Makes a producer over the remoting client; start it, or use it as a context manager.
 
     Raises ConfigurationError, InvalidValue, MissingDependency, UsageError.
     """
@@ -259,7 +260,7 @@ def open_producer(
 
 
 def check_timeouts(**named_seconds: float) -> None:
-    """Raises InvalidValue for a time-out in which nothing can be answered."""
+    """Raises InvalidValue for a time-out that is too short for any answer."""
     for name, seconds in named_seconds.items():
         if not seconds > 0:
             raise InvalidValue(name, seconds, "more than 0 seconds")
@@ -277,11 +278,11 @@ class _Checks(TransactionListener):
         message: Message,  # noqa: ARG002  # the listener's signature
         arg: object,  # noqa: ARG002  # the listener's signature
     ) -> LocalTransactionState:
-        """Not used: send_half and end are called apart."""
+        """Not used, because send_half and end are called separately."""
         raise UsageError("local transactions run in producer.transaction(...)")
 
     def check_local_transaction(self, message: ReceivedMessage) -> LocalTransactionState:
-        """The outbox's answer."""
+        """Returns the outbox's answer."""
         times = message.properties.get("TRANSACTION_CHECK_TIMES", "0")
         half = CheckedHalf(
             unique_key=message.unique_key,

@@ -1,12 +1,13 @@
-"""The sweeper: announces what producers could not, and retires outbox rows that every inbox has.
+"""The sweeper: announces what producers could not announce, and settles outbox rows that every inbox has.
 
-Six steps a source, each by state and never by a range of ids, each harmless when repeated or done by several: write
-the *sign of life* (the database time of this sweep, by which a replica proves how far it has come); judge rows again
-that a group takes since its setting was changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the
-inboxes, the only way to SETTLED; announce the rest again later; delete rows that were finished long ago. An inbox that
-has another message under a row's key settles nothing. What becomes of a row is decided in
-reconciler/policy/sweeping.py; the loop here reads and writes. Between two sweeps NEW rows that became due are looked
-for, one cheap statement an outbox: nothing else of a sweep is waited for by what a dead producer committed.
+It does six steps per source. Each step selects rows by their state and never by a range of ids, and is harmless if it
+is repeated or if several sweepers do it. (1) It writes the *sign of life* (the database time of this sweep, by which a
+replica proves how far it has come). (2) It judges rows again that a group takes since its setting was changed
+(filter_review.py). (3) It announces NEW rows. (4) It settles ANNOUNCED rows from the inboxes; no other step makes rows
+SETTLED. (5) It announces the remaining rows again later. (6) It deletes rows that were finished long ago. An inbox that
+has another message under a row's key settles nothing. reconciler/policy/sweeping.py decides what becomes of a row; the
+loop here reads and writes. Between two sweeps it looks for NEW rows that became due, by one cheap statement per outbox:
+so what a dead producer committed waits for no other step of a sweep.
 """
 
 from __future__ import annotations
@@ -35,40 +36,40 @@ class OutboxSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """What one sweep did, all sources together."""
+    """What one sweep did, summed over all sources."""
 
-    #: NEW rows announced.
+    #: NEW rows that were announced.
     announced: int = 0
     #: Rows marked SETTLED.
     settled: int = 0
-    #: Rows announced again.
+    #: Rows that were announced again.
     announced_again: int = 0
-    #: Rows looked at that no inbox has yet.
+    #: Rows that were looked up and that no inbox has yet.
     unsettled: int = 0
-    #: Rows whose key an inbox has with another content: not settled, and one of a page is named in `problems`.
+    #: Rows whose key an inbox has with another content: they are not settled, and `problems` names one per page.
     differing: int = 0
-    #: Rows that cannot be settled: no inbox is configured for a group, or no group for the topic (weaker mode).
+    #: Rows that cannot be settled, because a group has no inbox configured, or the topic has no group (weaker mode).
     unprovable: int = 0
-    #: SETTLED and ROLLED_BACK rows deleted for their age.
+    #: SETTLED and ROLLED_BACK rows that were deleted because of their age.
     deleted: int = 0
-    #: Rows that took effect in two inboxes of one group: never settled, announced again, and named in `problems`.
+    #: Rows that took effect in two inboxes of one group: they are never settled but announced again, and `problems`
+    #: names them.
     doubled: int = 0
-    #: Rows with damaged values that the walk or a review met: they are left alone, and one of a page is named in
-    #: `problems`.
+    #: Rows with damaged values that the walk or a review met: they stay as they are, and `problems` names one per page.
     damaged: int = 0
-    #: NEW rows that a walk from the oldest to the newest leaves behind: of the last whole one, or of the present one
-    #: where that is longer.
+    #: NEW rows that a walk from the oldest to the newest passed without announcing them: in the last whole walk, or in
+    #: the present one if that has more.
     walk_rows: int = 0
-    #: Rows that are NEW again, because a group takes their tag since its setting was changed.
+    #: Rows that became NEW again, because a group takes their tag since its setting was changed.
     reopened: int = 0
-    #: How far the rows were looked at for that, one line a group.
+    #: The progress of that review, one line per group.
     reviewing: tuple[str, ...] = ()
-    #: Sources that were not finished because of `problems`.
+    #: Sources that were not finished, because of `problems`.
     failed_sources: int = 0
     problems: tuple[str, ...] = ()
 
     def plus(self, other: SweepReport) -> SweepReport:
-        """Both together."""
+        """Returns the sum of both reports."""
         return SweepReport(
             announced=self.announced + other.announced,
             settled=self.settled + other.settled,
@@ -89,17 +90,18 @@ class SweepReport:
 
 @dataclass(slots=True)
 class _Walk:
-    """Where a walk over the NEW rows of one source is: it goes on in the next sweep, and begins anew at its end."""
+    """The position of a walk over the NEW rows of one source: the next sweep continues it, and after the newest row it
+    begins again."""
 
-    #: The last row that was met; None: it begins at the oldest one.
+    #: The last row that was read; None: the walk begins at the oldest row.
     after: OutboxFact | None = None
-    #: Rows left behind since it began.
+    #: Rows that the walk has passed since it began.
     left: int = 0
-    #: The same of the last whole walk.
+    #: The same number for the last whole walk.
     last_left: int = 0
 
     def step(self, facts: Sequence[OutboxFact], *, left: int, is_full: bool) -> None:
-        """One page further; a page that is not full was the last one."""
+        """Moves one page further; a page that is not full was the last one."""
         self.left += left
         self.after = facts[-1] if is_full else None
         if not is_full:
@@ -111,13 +113,14 @@ class _Walk:
 
 
 class Sweeper:
-    """Sweeps all sources. sweep_once() and announce_due() are called by one thread each; any number of sweepers in any
+    """Sweeps all sources. One thread calls sweep_once() and another one announce_due(); any number of sweepers in any
     process do no harm.
 
-    Outboxes are swept side by side: one that does not answer, or has much to do, holds up no other. Sources of one
-    outbox come one after the other.
+    Outboxes are swept in parallel: one that is silent or has much to do delays no other. Sources of one outbox are
+    swept one after the other.
 
-    In memory it keeps only where the last sweep stopped, to share its work fairly: a restart begins at the oldest row.
+    It keeps in memory only where the last sweep stopped, so that each row has its turn; after a restart it begins at
+    the oldest row.
     """
 
     def __init__(
@@ -131,13 +134,13 @@ class Sweeper:
         is_stopping: Callable[[], bool] = lambda: False,
         workers: Workers | None = None,
     ) -> None:
-        """`workers`: on which outboxes are swept. None: one after the other."""
+        """`workers`: threads on which outboxes are swept. None: one after the other."""
         self._workers = workers or OneByOne()
         self._sources = tuple(sources)
         of_outbox: dict[int, list[int]] = {}
         for number, source in enumerate(self._sources):
             of_outbox.setdefault(id(source.outbox), []).append(number)
-        #: Places of the sources of each outbox.
+        #: Numbers of the sources of each outbox.
         self._by_outbox = list(of_outbox.values())
         self._announcer = announcer
         self._inboxes = inboxes
@@ -147,7 +150,7 @@ class Sweeper:
         for swept in subscriptions:
             self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
         self._stopped_at: dict[int, OutboxFact | None] = {}
-        #: Sources whose sign of life cannot be written, as an earlier report says.
+        #: Sources whose sign of life cannot be written; an earlier report says so.
         self._lifeless: set[int] = set()
         self._reviews = [
             FilterReview(
@@ -159,14 +162,15 @@ class Sweeper:
             )
             for source in sources
         ]
-        #: Sources whose filters cannot be read, as an earlier report says.
+        #: Sources whose filters cannot be read; an earlier report says so.
         self._filterless: set[int] = set()
         self._walks = [_Walk() for _ in sources]
-        #: Sources that the sweep has in hand, or that could not be finished: announce_due() leaves them to the sweep.
+        #: Sources that a sweep is working on, or could not finish: announce_due() skips them.
         self._left_to_sweep: set[int] = set()
 
     def sweep_once(self) -> SweepReport:
-        """One pass over all sources; never raises for a database or broker that is away: the report names it."""
+        """Makes one pass over all sources; never raises for a database or broker that is away, because the report names
+        it."""
         swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, self._by_outbox)
         reports = {number: report for together in swept for number, report in together.items()}
         total = SweepReport()
@@ -175,9 +179,10 @@ class Sweeper:
         return total
 
     def announce_due(self) -> SweepReport:
-        """Announces a page of each source's NEW rows that became due since; raises as little as sweep_once().
+        """Announces one page of each source's NEW rows that became due since the sweep; raises as rarely as
+        sweep_once().
 
-        Where it comes to nothing, the source is left to the next sweep, which tells why.
+        If this fails, the source is left to the next sweep, which reports the reason.
         """
         total = SweepReport()
         for report in self._workers.map(self._announce_due, self._by_outbox):
@@ -185,7 +190,7 @@ class Sweeper:
         return total
 
     def _announce_due(self, numbers: Sequence[int]) -> SweepReport:
-        """The sources of one outbox."""
+        """Announces the due rows of one outbox's sources."""
         looked_at = {self._sources[n].producer_group: n for n in numbers if n not in self._left_to_sweep}
         if not looked_at or self._is_stopping():
             return SweepReport()
@@ -207,7 +212,7 @@ class Sweeper:
         return SweepReport(announced=announced)
 
     def _sweep(self, number: int) -> SweepReport:
-        """One source."""
+        """Sweeps one source."""
         source, report = self._sources[number], SweepReport()
         if self._is_stopping():
             return report
@@ -228,8 +233,8 @@ class Sweeper:
         return replace(report, walk_rows=self._walks[number].rows)
 
     def _show_life(self, source: OutboxSource, number: int) -> SweepReport:
-        """A replica that has the sign of life has all that was committed before. Without it nothing stops: it is a
-        problem once, until it succeeds again."""
+        """Writes the sign of life: a replica that has it also has everything that was committed before. If it fails,
+        the sweep continues; the problem is reported once, until writing succeeds again."""
         try:
             source.outbox.mark_swept()
         except ReconcilerError as error:
@@ -241,10 +246,12 @@ class Sweeper:
         return SweepReport()
 
     def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
-        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced.
+        """Runs the review; returns whether rows may be settled, and what was done. It runs before NEW rows are
+        announced, so that reopened rows are among them.
 
-        An error stops no announcement and is reported once. Without the table, or where it is damaged, rows are settled
-        as in releases before it. While the database is away no row is settled: the tags could not be recorded.
+        An error does not stop announcements, and is reported once. Without the table, or if it is damaged, rows are
+        settled as earlier releases do it. While the database is away no row is settled, because the tags could not be
+        recorded.
         """
         rules = self._rules
         try:
@@ -263,14 +270,15 @@ class Sweeper:
         return reviewed.may_settle, report.plus(_damage(source, reviewed.damaged))
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
-        """Announces NEW rows and marks them, page by page, so that rows that never leave hold up no others.
+        """Announces NEW rows and marks them, page by page, so that rows that stay NEW for ever delay no others.
 
-        Half of the pages begin at the oldest row, since a late commit is older than what was swept before it; what is
-        no unique key takes no place in them. The other half belongs to a walk over all rows, which goes on from sweep
-        to sweep and begins anew at its end. A topic whose announcements fail is left alone for the rest of the sweep.
+        Half of the pages begin at the oldest row, because a row that was committed late is older than rows that were
+        swept before it. Rows without a valid unique key are left out of these pages. The other half belongs to a walk
+        over all rows, which continues from sweep to sweep and then begins again. If announcing fails for a topic, the
+        rest of the sweep skips that topic.
         """
         failures: dict[str, ReconcilerError] = {}
-        # The walk first: past very many rows the other half may take longer than a statement may.
+        # The walk comes first, because past very many rows the other half may exceed the time of a statement.
         report = self._announce_pages(source, self._walks[number], failures, with_key=False)
         if not self._is_stopping():
             report = report.plus(self._announce_pages(source, _Walk(), failures, with_key=True))
@@ -279,7 +287,7 @@ class Sweeper:
     def _announce_pages(
         self, source: OutboxSource, walk: _Walk, failures: dict[str, ReconcilerError], *, with_key: bool
     ) -> SweepReport:
-        """Half of a sweep's pages, or those up to the newest row."""
+        """Announces half of a sweep's pages, or those up to the newest row."""
         rules = self._rules
         report = SweepReport()
         for _ in range(max(1, rules.pages_maximum // 2)):
@@ -299,7 +307,8 @@ class Sweeper:
         return report
 
     def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
-        """Settles ANNOUNCED rows that every wanting group's inbox has; announces old ones of the rest again."""
+        """Settles ANNOUNCED rows that the inbox of every group that takes them has; announces old ones of the rest
+        again."""
         rules = self._rules
         report = SweepReport()
         after = self._stopped_at.get(number)
@@ -319,7 +328,7 @@ class Sweeper:
         return report
 
     def delete_old(self, source: OutboxSource) -> SweepReport:
-        """Deletes rows that were finished long ago, in small transactions; what is left is for the next sweep."""
+        """Deletes rows that were finished long ago, in small transactions; the next sweep deletes the rest."""
         rules = self._rules
         total = 0
         for _ in range(rules.delete_transactions_maximum):
@@ -347,7 +356,8 @@ class Sweeper:
         return report.plus(contradictions).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
-        """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
+        """Announces the rows; returns how many brokers confirmed. Topics in `failures` are skipped; topics that fail
+        now are added to it."""
         by_topic: dict[str, list[AnnouncedKey]] = {}
         for fact in facts:
             key = AnnouncedKey(unique_key=fact.unique_key, tag=fact.tag, committed_at_ms=fact.created_at_ms)
@@ -383,7 +393,7 @@ class Sweeper:
 
 
 def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
-    """Not a failed source, as with damaged rows."""
+    """Reports such rows; the source does not count as failed, as with damaged rows."""
     if not differing:
         return SweepReport()
     first, whose = differing[0]
@@ -395,7 +405,7 @@ def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]
 
 
 def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, tuple[int, ...]]]) -> SweepReport:
-    """Not a failed source, as with damaged rows."""
+    """Reports such rows; the source does not count as failed, as with damaged rows."""
     if not doubled:
         return SweepReport()
     first, applied_ms = doubled[0]
@@ -412,7 +422,7 @@ def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:
 
 
 def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
-    """Not a failed source: all others of it were finished."""
+    """Reports such rows; the source does not count as failed, because all its other rows were finished."""
     damaged = [fact for fact in facts if fact.damage is not None]
     if not damaged:
         return SweepReport()
@@ -422,7 +432,8 @@ def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
 
 
 def _failures(source: OutboxSource, failures: Mapping[str, ReconcilerError]) -> SweepReport:
-    """Nothing, or one failed source with its last problem: without brokers every topic has the same."""
+    """Reports nothing, or one failed source with its last problem: without brokers, every topic has the same
+    problem."""
     return _failure(source, [*failures.values()][-1]) if failures else SweepReport()
 
 

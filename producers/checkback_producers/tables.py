@@ -1,7 +1,7 @@
-"""The tables of the outbox for a service's own migrations, and an engine as the plug-in's own.
+"""The outbox's tables for a service's own migrations, and an engine like the plug-in's own.
 
-After `create_all` call `ensure_identity(engine)` once: it names the database. `open_engine` is for SQLite above all:
-WAL, and BEGIN IMMEDIATE for writers.
+After `create_all`, call `ensure_identity(engine)` once: it gives the database its identity. `open_engine` is mainly for
+SQLite: it sets WAL, and BEGIN IMMEDIATE for writers.
 """
 
 from reconciler.sql.engines import open_engine

@@ -1,4 +1,4 @@
-"""One transactional message as a block around the caller's own transaction, which it never commits:
+"""One transactional message as a block around the caller's own transaction. The block never commits that transaction:
 
 with producer.transaction(message) as tx:          # the half is sent
     with engine.begin() as connection:             # the caller's transaction
@@ -44,14 +44,14 @@ Completion = Literal["end", "check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionParts:
-    """What all blocks of a producer share."""
+    """What all blocks of one producer share."""
 
     producer_group: str
     halves: HalfSender
     announcer: Announcer
     #: None: the weaker mode.
     outbox: Outbox | None
-    #: Takes announcements off the blocks; None: every block announces its own key.
+    #: Announces outside of the blocks; None: every block announces its own key.
     batcher: AnnouncementBatcher | None
     completion: Completion
     keep_bodies: bool
@@ -60,8 +60,8 @@ class TransactionParts:
 
 
 def is_interruption(error: BaseException | None) -> bool:
-    """Whether a block ended by what may strike it anywhere: CancelledError, KeyboardInterrupt, GeneratorExit,
-    SystemExit, or an error that came of one, such as the TimeoutError of asyncio.timeout."""
+    """Returns True if the block was ended by an error that may strike anywhere: CancelledError, KeyboardInterrupt,
+    GeneratorExit, SystemExit, or an error caused by one of them, such as the TimeoutError of asyncio.timeout."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if not isinstance(error, Exception):
@@ -72,7 +72,7 @@ def is_interruption(error: BaseException | None) -> bool:
 
 
 class _Recording(Enum):
-    #: `record` was not called, or it refused: nothing was written.
+    #: `record` was not called or refused: it wrote nothing.
     NOTHING = auto()
     #: `record` failed in the middle: the row may or may not be in the caller's transaction.
     UNCLEAR = auto()
@@ -80,15 +80,15 @@ class _Recording(Enum):
 
 
 class Block:
-    """What a block knows and does, whatever enters it: the steps of Transaction and of AsyncTransaction."""
+    """The steps of a block, shared by Transaction and AsyncTransaction."""
 
     def __init__(self, parts: TransactionParts, message: Message) -> None:
         self.message = message
         self.outcome: Outcome | None = None
         self.reason = ""
         self.end_answer: SendAnswer | None = None
-        #: A broker confirmed the announcement and the row says so; else the sweeper announces it. With a batcher this
-        #: becomes true a moment after the block, on another thread.
+        #: True if a broker confirmed the announcement and the row says so; otherwise the sweeper announces it. With a
+        #: batcher, it becomes True a moment after the block, on another thread.
         self.is_announced = False
         self._parts = parts
         self._half: SentHalf | None = None
@@ -98,17 +98,17 @@ class Block:
 
     @property
     def unique_key(self) -> str:
-        """UNIQ_KEY of half and committed copy."""
+        """UNIQ_KEY of the half and of the committed copy."""
         return self.message.unique_key or ""
 
     @property
     def business_id(self) -> str:
-        """Property BUSINESS_ID: given, or a ULID."""
+        """Property BUSINESS_ID: the given one, or a ULID."""
         return self.message.properties[BUSINESS_ID]
 
     @property
     def half(self) -> SentHalf:
-        """The half; UsageError before the block began."""
+        """The half; raises UsageError before the block began."""
         if self._half is None:
             raise UsageError("no half was sent yet: use the transaction as a context manager")
         return self._half
@@ -130,22 +130,22 @@ class Block:
             raise
 
     def finish(self, *, is_clean: bool, is_interrupted: bool = False) -> None:
-        """Reads the outcome, sends END_TRANSACTION, announces a commit; none of them makes it fail."""
+        """Reads the outcome, sends END_TRANSACTION and announces a commit; a failure of these raises nothing."""
         decision = self.conclude(is_clean=is_clean, is_interrupted=is_interrupted)
         if decision.outcome is not Outcome.UNKNOWN:
             self._end(decision.outcome)
         self.announce()
 
     def attach(self, half: SentHalf) -> None:
-        """The half was sent: `record` may be called."""
+        """Takes over the half that was sent: from now on `record` may be called."""
         if half.unique_key != self.unique_key:
             raise InvariantViolation(f"sent {half.unique_key} instead of {self.unique_key}")
         self._half = half
 
     def conclude(self, *, is_clean: bool, is_interrupted: bool = False) -> CheckAnswer:
-        """Reads what became of the local transaction, on a connection of the producer's own; sends nothing.
+        """Reads what became of the local transaction, on a connection of the producer; sends nothing.
 
-        `is_interrupted`: the block may have ended anywhere, also behind a commit that only it knows of.
+        `is_interrupted`: the block may have ended anywhere, even after a commit that only it knows of.
         """
         decision = self._decide(is_clean=is_clean, is_interrupted=is_interrupted)
         self._decision = decision
@@ -163,7 +163,8 @@ class Block:
         return decision
 
     def announce(self) -> None:
-        """Announces a committed key and marks its row, or leaves both to the batcher; else the sweeper does both."""
+        """Announces a committed key and marks its row, or leaves both to the batcher. If that fails, the sweeper does
+        both."""
         decision = self._decision
         if decision is None or decision.outcome is not Outcome.COMMIT:
             return
@@ -188,7 +189,7 @@ class Block:
         self.is_announced = True
 
     def require_commit(self) -> None:
-        """Raises NotRecorded or NotCommitted, for a block that ended without an exception."""
+        """Raises NotRecorded or NotCommitted for a block that ended without an exception."""
         if self._parts.outbox is None or self.outcome is Outcome.COMMIT:
             return
         if self._recording is not _Recording.DONE:
@@ -212,7 +213,8 @@ class Block:
 
     @contextmanager
     def _recording_in(self) -> Iterator[tuple[Outbox, OutboxEntry]]:
-        """Around what writes the row; notes whether it may be in the caller's transaction. Raises UsageError."""
+        """Surrounds the writing of the row; notes whether the row may be in the caller's transaction. Raises
+        UsageError."""
         outbox = self._parts.outbox
         if outbox is None:
             raise UsageError("this producer has no outbox (the weaker mode): there is nothing to record")
@@ -262,7 +264,7 @@ class Block:
                 return decision
             return decide(parts.outbox, half, is_final=True)
         except Exception as error:
-            # It may have been committed: neither business nor broker may take it for rolled back.
+            # The transaction may have been committed, so neither business nor broker may take it for rolled back.
             logger.exception("outcome_unreadable: %s: the outcome could not be read", self.unique_key)
             return CheckAnswer(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
 
@@ -282,20 +284,20 @@ class Block:
 
 
 class Transaction(Block):
-    """One block. Confined to the thread that runs it.
+    """One block. Used by the thread that runs it only.
 
-    `outcome` is None until the block has ended, then what was read: COMMIT, ROLLBACK or UNKNOWN (with
-    `completion="check"` always UNKNOWN: the broker asks later). `end_answer` is END_TRANSACTION's answer, None if
-    none was sent.
+    `outcome` is None until the block has ended. Then it is what was read: COMMIT, ROLLBACK or UNKNOWN (with
+    `completion="check"` always UNKNOWN, because the broker asks later). `end_answer` is END_TRANSACTION's answer, None
+    if none was sent.
     """
 
     def record(self, connection: object) -> None:
-        """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
+        """Writes the outbox row as the first statement of the caller's transaction, without a commit.
 
         Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError
         (called twice, outside the block, no outbox), UnsafeConnection, InvalidValue (a text that the database would
-        change), RolledBackAlready, KeyTaken or DatabaseAway: the caller's transaction must then be rolled back, which
-        leaving the block with the exception does.
+        change), RolledBackAlready, KeyTaken or DatabaseAway. The caller's transaction must then be rolled back, which
+        happens if the exception leaves the block.
         """
         with self._recording_in() as (outbox, entry):
             self._local = outbox.record(connection, entry)
@@ -308,9 +310,9 @@ class Transaction(Block):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight stays as it is.
+        """Reads the outcome, sends END_TRANSACTION and announces a commit. An exception in flight passes through.
 
-        Without one raises NotRecorded or NotCommitted; neither END_TRANSACTION nor the announcement makes it fail.
+        Without one, raises NotRecorded or NotCommitted; a failed END_TRANSACTION or announcement raises nothing.
         """
         self.finish(is_clean=error is None, is_interrupted=is_interruption(error))
         if error is None:

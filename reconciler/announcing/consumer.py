@@ -1,8 +1,8 @@
 """The announcement consumer: all queues of all subscriptions, over a few threads.
 
-`reconciler run` starts one, `reconciler announcements` starts more. A lease a queue keeps them from the same work. One
-instance serves every subscription of a process: a queue has one reader, and a subscription has a turn of its own only
-while it reads by itself, or something was handed out to it.
+`reconciler run` starts one, `reconciler announcements` starts more. A lease per queue keeps two of them from doing the
+same work. One instance serves every subscription of a process. Each queue has one reader. A subscription has its own
+turn only while it reads by itself, or while something was handed out to it.
 """
 
 from __future__ import annotations
@@ -44,23 +44,24 @@ _AFTER_BUG_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """Something that is done again and again, by one thread at a time. Confined by the consumer's lock."""
+    """A task that is repeated, by one thread at a time. Confined by the consumer's lock."""
 
-    #: Returns the seconds until its next run; None: when it is called for.
+    #: Returns the seconds until its next run; None: it runs when it is called for.
     run: Callable[[], float | None]
-    #: None: it is not planned.
+    #: None: no run is planned.
     due: float | None = None
     is_running: bool = False
     is_called: bool = False
 
 
 def process_token() -> str:
-    """A new name for this process in leases, claims, outage rows and uses of the environment; people read it, too."""
+    """Returns a new name for this process in leases, claims, outage rows and uses of the environment; people read it,
+    too."""
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class AnnouncementConsumer:
-    """Runs steps until stop(). Shared by threads; guarded by its lock. One thread at a time steps a queue."""
+    """Runs steps until stop(). Shared by threads; guarded by its lock. One thread at a time works on a queue."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class AnnouncementConsumer:
         refresh_seconds: float = REFRESH_SECONDS,
         on_event: Callable[[AnnouncementEvent], None] = log_event,
     ) -> None:
-        """`look`: of these steps."""
+        """`look`: the common look of these steps."""
         self._steps = list(steps)
         self._source = source
         self._look = look
@@ -83,18 +84,19 @@ class AnnouncementConsumer:
         self._on_event = on_event
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        #: Set when a turn was planned: a thread that naps looks again.
+        #: Set when a turn was planned, so that a waiting thread looks again.
         self._news = threading.Event()
         self._numbers = itertools.count()
         self._turns: list[tuple[float, int, _Turn]] = []
         self._threads: list[threading.Thread] = []
         self._readers: dict[AnnouncementQueue, QueueReader] = {}
-        #: Queues that steps have turns for.
+        #: Queues for which steps have turns.
         self._begun: set[AnnouncementQueue] = set()
         self._is_running = False
 
     def start(self) -> None:
-        """Starts the threads, which find the queues: no server needs to be up. Raises UsageError if it is running."""
+        """Starts the threads, which find the queues themselves: no server needs to answer yet. Raises UsageError if it
+        is running."""
         if self._is_running:
             raise UsageError("the announcement consumer is running already: stop it first")
         self._is_running = True
@@ -129,11 +131,12 @@ class AnnouncementConsumer:
         return is_over
 
     def states(self) -> Sequence[AnnouncementQueueState]:
-        """Every queue, of every subscription, that had a step."""
+        """Returns every queue of every subscription that had a step."""
         return [state for step in self._steps for state in step.states()]
 
     def settled_queues(self) -> int:
-        """Queues that were read to their end, are suspended, or belong to another consumer: waiting brings nothing."""
+        """Returns how many queues were read to their end, are suspended, or belong to another consumer: waiting for
+        them changes nothing."""
         left = {StepKind.SUSPENDED, StepKind.NOT_MINE}
         return sum(state.behind == 0 or state.kind in left for state in self.states())
 
@@ -151,7 +154,7 @@ class AnnouncementConsumer:
                 logger.warning("queues_unknown: queues of %s cannot be listed: %s", topic, error)
                 return REFRESH_AGAIN_SECONDS
             for queue in found:
-                if queue not in self._begun:  # this turn alone adds those of its topic
+                if queue not in self._begun:  # only this turn adds the queues of its topic
                     self._begin(steps, queue)
             return self._refresh_seconds if found else REFRESH_AGAIN_SECONDS
 
@@ -194,7 +197,7 @@ class AnnouncementConsumer:
         )
 
     def _call(self, turn: _Turn) -> None:
-        """The turn runs as soon as a thread is free, and once more if it runs now."""
+        """Makes the turn run as soon as a thread is free; if it runs now, it runs once more."""
         with self._lock:
             if turn.is_running:
                 turn.is_called = True
@@ -208,12 +211,12 @@ class AnnouncementConsumer:
             heapq.heappush(self._turns, (due, next(self._numbers), turn))
 
     def _next_turn(self) -> tuple[_Turn | None, float]:
-        """One that is due, or how long there is none."""
+        """Returns a due turn, or for how many seconds none is due."""
         with self._lock:
             now = self._clock.monotonic_seconds()
             while self._turns and self._turns[0][0] <= now:
                 due, _, turn = heapq.heappop(self._turns)
-                if turn.due == due and not turn.is_running:  # else it was called for since
+                if turn.due == due and not turn.is_running:  # otherwise it was called for in between
                     turn.due, turn.is_running, turn.is_called = None, True, False
                     return turn, 0.0
             return None, min(_LONGEST_NAP_SECONDS, self._turns[0][0] - now) if self._turns else _LONGEST_NAP_SECONDS

@@ -1,7 +1,8 @@
-"""What idle subscriptions have to know each second, asked once for all of a process.
+"""Asks once for a whole process what idle subscriptions have to know each second.
 
-Whether an outage is open is one statement. Whether Redis still has the offsets that were stored, and the leases of
-their queues, are pipelines. A look decides nothing: who is not found as it was is called, and asks for itself.
+One statement asks whether an outage is open. Pipelines ask whether Redis still has the stored offsets, and renew the
+leases of the queues. A look decides nothing: a subscription whose state has changed is called, and then asks for
+itself.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.announcing import HalfSets
 
 LOOK_SECONDS = 1.0
-#: A stored offset is compared this often: Redis may have lost its last writes while no announcement came.
+#: A stored offset is compared this often, because Redis may have lost its last writes while no announcement came.
 COMPARE_SECONDS = 2.0
 
 
 class AnnouncementLook:
-    """Of subscriptions that take what common readers hand out. Used by one thread at a time."""
+    """Looks at subscriptions that take what common readers hand out. Used by one thread at a time."""
 
     def __init__(
         self, steps: Sequence[AnnouncementStep], half_sets: HalfSets, outages: OutageWatch, *, clock: Clock
@@ -32,8 +33,8 @@ class AnnouncementLook:
         self._clock = clock
 
     def run_once(self) -> None:
-        """Calls for those that have something to do. Raises no ReconcilerError: of what does not answer they find out
-        by themselves."""
+        """Calls the subscriptions that have something to do. Raises no ReconcilerError, because the subscriptions find
+        out by themselves what does not answer."""
         for queue in self._called():
             queue.wake()
 

@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledBatch:
-    """Answer to one pull."""
+    """The answer to one pull."""
 
-    #: Oldest first; empty if there was no message with the tag.
+    #: The oldest first; empty if no message has the tag.
     messages: Sequence[PulledAnnouncement]
-    #: Offset of the next pull; moves past messages with other tags, too.
+    #: Offset of the next pull; it passes messages with other tags, too.
     next_offset: int
     min_offset: int
     max_offset: int
@@ -34,7 +34,7 @@ class PulledBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRecord:
-    """What a queue has at one offset, whatever its tag."""
+    """The record at one offset of a queue, whatever its tag."""
 
     #: None: the queue has no such offset, or the broker does not show the record.
     record: QueueRecord | None
@@ -43,23 +43,23 @@ class SeenRecord:
 
 
 class PullUnderWay(Protocol):
-    """A pull that its broker may hold until something comes."""
+    """A pull that its broker may hold until a message comes."""
 
     @property
     def is_done(self) -> bool:
-        """Answered, or failed."""
+        """True if it was answered or has failed."""
         ...
 
     def batch(self) -> PulledBatch:
-        """The answer of one that is done. Raises as AnnouncementSource.pull."""
+        """Returns the answer of a pull that is done. Raises what AnnouncementSource.pull raises."""
         ...
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Calls from any thread, at once if it is done already; the call must be short."""
+        """Calls the function from any thread, at once if the pull is done already; the function must be short."""
         ...
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Gives up waiting for the pull."""
         ...
 
 
@@ -67,41 +67,42 @@ class AnnouncementSource(Protocol):
     """The unique-key topic, or the half topic. Raises TransientError (try again) or BrokerRefused."""
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
-        """Readable queues on every master of the route."""
+        """Returns the readable queues on every master of the route."""
         ...
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """One pull from the queue's master without waiting; the server filters by the tag's hash, or the adapter."""
+        """Pulls once from the queue's master without waiting; the server or the adapter filters by the tag."""
         ...
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
     ) -> PullUnderWay:
-        """One pull from the queue's master, without a filter, which is held so long if there is nothing."""
+        """Pulls once from the queue's master without a filter; the broker holds the pull for so long if there is no
+        message."""
         ...
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
-        """One pull of one record from the queue's master, without a filter."""
+        """Pulls one record from the queue's master, without a filter."""
         ...
 
     def earliest(self, queue: AnnouncementQueue) -> int:
-        """The lowest offset the broker still has."""
+        """Returns the lowest offset that the broker still has."""
         ...
 
 
 class EventKind(StrEnum):
-    """Kind of an AnnouncementEvent."""
+    """The kinds of an AnnouncementEvent."""
 
-    #: Announcements were quarantined; `count` of them.
+    #: So many announcements (`count`) were quarantined.
     REFUSED = "REFUSED"
     #: The broker deleted, or never had, first_offset to last_offset - 1: the outbox announces these keys again.
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
-    #: Redis lost an offset that it had: it lost its memory.
+    #: Redis lost an offset that it had, so it lost its memory.
     MEMORY_LOST = "MEMORY_LOST"
-    #: Redis has an older offset than this process knew: it lost its last writes. Pulling goes on at first_offset.
+    #: Redis has an older offset than this process knew, so it lost its last writes. Pulling continues at first_offset.
     REWOUND = "REWOUND"
-    #: The broker gave offsets a second time: the queue lost its tail, or the topic was created again. What was read
-    #: from first_offset to last_offset - 1 is read again.
+    #: The broker assigned offsets a second time, because the queue lost its tail or the topic was created again.
+    #: Records from first_offset to last_offset - 1 are read again.
     OFFSETS_REUSED = "OFFSETS_REUSED"
     SUSPENDED = "SUSPENDED"
     RESUMED = "RESUMED"
@@ -111,7 +112,8 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementEvent:
-    """One event; alarms are OFFSET_ILLEGAL, OFFSETS_REUSED, MEMORY_LOST and EXTRA_QUEUE."""
+    """One event of the announcement consumer; alarms are OFFSET_ILLEGAL, OFFSETS_REUSED, MEMORY_LOST and
+    EXTRA_QUEUE."""
 
     kind: EventKind
     subscription: Subscription
@@ -120,7 +122,7 @@ class AnnouncementEvent:
     count: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
-    #: SUSPENDED and RESUMED: because the queue's broker does not answer, or did not.
+    #: For SUSPENDED and RESUMED: the cause is, or was, a silent broker of the queue.
     is_broker_away: bool = False
 
 
@@ -131,7 +133,7 @@ _ALARMS = frozenset({EventKind.OFFSET_ILLEGAL, EventKind.OFFSETS_REUSED, EventKi
 
 
 def log_event(event: AnnouncementEvent) -> None:
-    """The default for on_event: alarms and refusals are warnings."""
+    """Logs an event, as the default for on_event: alarms and refusals are warnings."""
     level = logging.WARNING if event.kind in _ALARMS or event.kind is EventKind.REFUSED else logging.INFO
     where = f"{event.queue.unique_key_topic} {event.queue.broker}/{event.queue.queue_id}"
     logger.log(
@@ -146,19 +148,18 @@ def log_event(event: AnnouncementEvent) -> None:
 
 
 class AnnouncementLog:
-    """Writes events into the log. That a broker is away, and that it is back, is one line each, however many queues it
-    has. Shared by threads.
-    """
+    """Writes events to the log. It writes one line when a broker is away and one when it is back, however many queues
+    the broker has. Shared by threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        #: Broker -> its queues that wait for it, and since when the first of them does.
+        #: Broker -> its queues that wait for it, and since when the first of them waits.
         self._waiting: dict[str, set[tuple[Subscription, AnnouncementQueue]]] = {}
         self._since: dict[str, str] = {}
 
     def __call__(self, event: AnnouncementEvent) -> None:
-        """The event, or what it says of its broker."""
+        """Logs the event, or what it says about its broker."""
         if not event.is_broker_away or event.kind not in (EventKind.SUSPENDED, EventKind.RESUMED):
             log_event(event)
             return
@@ -179,45 +180,45 @@ class AnnouncementLog:
 
 
 class StepKind(StrEnum):
-    """Kind of a StepOutcome."""
+    """The kinds of a StepOutcome."""
 
-    #: The offset moved on, with or without keys: call again at once.
+    #: The offset moved, with or without keys: call again at once.
     MOVED_ON = "MOVED_ON"
     IDLE = "IDLE"
     #: Another consumer holds the queue's lease.
     NOT_MINE = "NOT_MINE"
-    #: The offset stays: Redis, ledger or broker is away, the half set is full, or an outage is open.
+    #: The offset stays, because Redis, ledger or broker is away, the half set is full, or an outage is open.
     SUSPENDED = "SUSPENDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """Result of AnnouncementStep.run_once."""
+    """The result of AnnouncementStep.run_once."""
 
     kind: StepKind
-    #: Earliest time of the next call.
+    #: Seconds before the next call, at least.
     wait_seconds: float = 0.0
     #: The next call may wait until something is handed out.
     is_called_for: bool = False
     admitted_keys: int = 0
     refused: int = 0
     detail: str = ""
-    #: SUSPENDED: because the queue's broker does not answer.
+    #: SUSPENDED because the queue's broker does not answer.
     is_broker_away: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementQueueState:
-    """State of a queue, for `reconciler status`."""
+    """The state of a queue, for `reconciler status`."""
 
     subscription: Subscription
     queue: AnnouncementQueue
     #: Kind of the last step; None: no step yet.
     kind: StepKind | None
-    #: Why the queue is suspended; empty if it is not.
+    #: Why the queue is suspended; empty: it is not.
     detail: str
     position: int | None
-    #: Messages behind the broker's maximum at the last pull; None: not pulled yet.
+    #: How many messages it was behind the broker's maximum at the last pull; None: it was not pulled yet.
     behind: int | None
     admitted_keys: int
     refused: int

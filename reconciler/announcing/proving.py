@@ -1,8 +1,8 @@
-"""Whether a queue is still the one that was read, asked of its broker (contract/queue_proof.py says why).
+"""Asks a broker whether a queue is still the one that was read (contract/queue_proof.py explains why).
 
-A pull begins at the last record that was seen, so its answer shows that record and what came behind it at once. Pulls
-are filtered by tag: where the filter leaves that record out, one unfiltered pull of one record shows it. What proves a
-pull is asked for after it: a tail that was lost does not come back, so what is the same then was the same before.
+A pull begins at the last record that was seen, so its answer shows both that record and the records after it. Pulls are
+filtered by tag: if the filter leaves that record out, an unfiltered pull of one record shows it. The proof of a pull is
+asked for after the pull: a lost tail does not come back, so what is unchanged then was unchanged before.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Held(Enum):
     """What the broker has at the offset of a record."""
 
     SAME = auto()
-    #: Another record, or the queue ends before it.
+    #: Another record is there, or the queue ends before it.
     OTHER = auto()
-    #: The broker deleted it by age, or does not show it: that proves nothing, and is no difference.
+    #: The broker deleted it by age, or does not show it: that proves nothing and is no difference.
     GONE = auto()
 
 
 def held(source: AnnouncementSource, queue: AnnouncementQueue, record: QueueRecord) -> Held:
-    """One unfiltered pull of one record. Raises what the source raises."""
+    """Checks a record by an unfiltered pull of one record. Raises what the source raises."""
     seen = source.look(queue, offset=record.queue_offset)
     if seen.record is not None:
         return Held.SAME if seen.record == record else Held.OTHER
@@ -38,9 +38,10 @@ def held(source: AnnouncementSource, queue: AnnouncementQueue, record: QueueReco
 def newest_held(
     source: AnnouncementSource, queue: AnnouncementQueue, records: Sequence[QueueRecord]
 ) -> QueueRecord | None:
-    """The newest record that the queue still has, of those given, which rise. None: none is proved.
+    """Returns the newest of the given records that the queue still has; they are in rising order. None: no record is
+    proved.
 
-    Halves the stretch between one that is the same and one that is not: 8 pulls for a whole trail.
+    It halves the range between a record that is unchanged and one that is not: 8 pulls for a whole trail.
     """
     found, low, high = None, 0, len(records)
     while low < high:
@@ -48,7 +49,7 @@ def newest_held(
         state = held(source, queue, records[middle])
         if state is Held.OTHER:
             high = middle
-        else:  # what is gone by age is older than what is left
+        else:  # records deleted by age are older than those that are left
             low = middle + 1
             found = records[middle] if state is Held.SAME else found
     return found
@@ -57,9 +58,9 @@ def newest_held(
 def pull_behind(
     source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, position: int, last: QueueRecord, maximum: int
 ) -> tuple[Held, PulledBatch | None]:
-    """Messages behind the last record that was seen, and what the broker has in its place.
+    """Returns messages after the last record that was seen, and what the broker has in that record's place.
 
-    OTHER comes without messages, and also if what lies between record and position is not what it was.
+    OTHER comes without messages; it is also returned if records between that record and the position have changed.
     """
     if position - last.queue_offset > NEAR_OFFSETS_MAX:
         return _pull_before_look(source, queue, tag=tag, position=position, last=last, maximum=maximum)
@@ -72,7 +73,7 @@ def pull_behind(
         return (Held.OTHER, None) if began_anew else (Held.GONE, pulled)
     state, behind = _behind(source, queue, position=position, last=last, pulled=pulled)
     if state is not Held.OTHER and not behind and pulled.next_offset <= position < pulled.max_offset:
-        # A pull looks at a bounded number of entries: this one ended before what is new.
+        # A pull looks at a limited number of entries: this one ended before the new ones.
         new = source.pull(queue, tag=tag, offset=position, max_messages=maximum)
         again = source.pull(queue, tag=tag, offset=last.queue_offset, max_messages=maximum)
         state, _ = _behind(source, queue, position=position, last=last, pulled=again)
@@ -85,7 +86,7 @@ def pull_behind(
 def _behind(
     source: AnnouncementSource, queue: AnnouncementQueue, *, position: int, last: QueueRecord, pulled: PulledBatch
 ) -> tuple[Held, Sequence[PulledAnnouncement]]:
-    """What a pull that began at the last record shows of it, and the messages behind it."""
+    """Returns what a pull that began at the last record shows of it, and the messages after it."""
     seen = next((one.record for one in pulled.messages if one.queue_offset == last.queue_offset), None)
     state = held(source, queue, last) if seen is None else (Held.SAME if seen == last else Held.OTHER)
     behind = [one for one in pulled.messages if one.queue_offset > last.queue_offset]
@@ -97,10 +98,11 @@ def _behind(
 def record_before(
     source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, following: int, last: QueueRecord | None
 ) -> tuple[Held, QueueRecord | None]:
-    """The record before an offset, where no pull returned one between `last` and it, and whether it proves that.
+    """Returns the record before an offset if no pull returned a record between `last` and the offset, and whether it
+    proves that.
 
-    The record is looked at, then what was read is pulled again, then the record is looked at again: while it stays,
-    nothing before it changes. Without `last` the record alone is looked at: what was read is believed.
+    It looks at the record, pulls again what was read, and looks at the record again: while the record stays, nothing
+    before it changes. Without `last`, only the record is looked at, and what was read is believed.
     """
     seen = source.look(queue, offset=following - 1).record
     if seen is None or last is None:

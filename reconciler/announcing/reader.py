@@ -1,13 +1,14 @@
-"""One queue, read once for all subscriptions of a process, and handed out by tag to those that follow it.
+"""Reads one queue once for all subscriptions of a process, and hands its messages out by tag to those that follow it.
 
-The reader pulls without a filter at the end of the queue, and its broker holds that pull until an announcement comes.
-It knows the record before its place, and looks after each pull whether the queue still has it: a tail that was lost
-does not come back, so what is the same then was the same before. If it is another one, or the broker fails twice in a
-row, the reader lets its followers go: each of them pulls by itself from the offset that it has stored, and knows what
-proves that (reconciler/announcing/step.py).
+The reader pulls without a filter at the end of the queue, and the broker holds that pull until an announcement comes.
+It knows the record before its place, and checks after each pull whether the queue still has that record: a lost tail
+does not come back, so what is unchanged then was unchanged before. If another record is there, or the broker fails
+twice in a row, the reader lets its followers go. Each of them then pulls by itself from its stored offset, and has the
+proof for that offset (reconciler/announcing/step.py).
 
-A follower names its tag and gets all of it from a place on, which it is told. What waits for followers is bounded for
-each queue; beyond it the one with most goes, and reads from its queue again.
+A follower names its tag, and gets all messages with it from a certain place on, which the reader returns. The number of
+messages that wait for followers of a queue is limited. Above it, the follower with the most waiting messages is let go
+and reads the queue itself again.
 """
 
 from __future__ import annotations
@@ -25,57 +26,58 @@ from reconciler.contract.queue_proof import QueueRecord
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.announcing import AnnouncementQueue
 
-#: A queue that nothing comes into is found to be the same this often.
+#: A queue without new messages is checked this often.
 IDLE_PROOF_SECONDS = 5.0
-#: How long a broker may hold a pull until something comes.
+#: How long a broker may hold a pull until a message comes.
 HOLD_SECONDS = 15.0
-#: From one pull to the next while announcements come one by one: what comes meanwhile is one batch.
+#: The time between two pulls while announcements come one by one: messages that come meanwhile form one batch.
 BATCH_SECONDS = 0.2
-#: Messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
+#: Most messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
 PULL_MESSAGES_MAX = 32
-#: What may wait for the followers of one queue: a batch that several of them have not taken counts for each.
+#: Most messages that may wait for the followers of one queue: a batch that several followers have not taken counts for
+#: each of them.
 WAITING_MESSAGES_MAX = 4_000
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 _AGAIN = Backoff(first_seconds=0.1, longest_seconds=5.0)
-#: Pauses after answers without anything new, of a broker that does not hold pulls.
+#: Pauses after answers without a new message, for a broker that does not hold pulls.
 _IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedPlace:
-    """An offset of a queue, with what proves that the queue is the one that was read until there."""
+    """An offset of a queue, with the proof that the queue is the one that was read up to there."""
 
     offset: int
-    #: The record before it; None: there is none, or the broker does not show it.
+    #: The record before the offset; None: there is no record, or the broker does not show it.
     record: QueueRecord | None
-    #: The queue began there, as its broker said.
+    #: True if the queue began there, as its broker said.
     is_beginning: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOut:
-    """What a follower has to admit next: all of its tag before a place."""
+    """What a follower has to admit next: all messages with its tag before a certain place."""
 
     messages: tuple[PulledAnnouncement, ...]
     following: ProvedPlace
-    #: Messages that wait behind them, of any tag where they were not read yet.
+    #: How many messages wait after them; of any tag, if they were not read yet.
     behind: int
 
 
 @dataclass(slots=True, eq=False)
 class Follower:
-    """One subscription at one queue. Confined by the lock of its reader, but for `start`, which is set once."""
+    """One subscription at one queue. Guarded by its reader's lock, except `start`, which is set once."""
 
     tag: str
     wake: Callable[[], None]
-    #: All of its tag from here on is handed out; None: the reader has no place yet.
+    #: All messages with the tag from here on are handed out; None: the reader has no place yet.
     start: ProvedPlace | None = None
     waiting: deque[PulledAnnouncement] = field(default_factory=deque)
     waiting_bytes: int = 0
 
 
 class QueueReader:
-    """Shared by threads: `run_once` is called by one at a time, the others are called by those of the followers."""
+    """Shared by threads: one at a time calls `run_once`, the followers' threads call the other methods."""
 
     def __init__(
         self, queue: AnnouncementQueue, *, source: AnnouncementSource, clock: Clock, wake: Callable[[], None]
@@ -86,10 +88,10 @@ class QueueReader:
         self._clock = clock
         self._wake = wake
         self._lock = threading.Lock()
-        #: By tag, in the order in which they came.
+        #: Followers by tag, in the order in which they came.
         self._followers: dict[str, dict[Follower, None]] = {}
         self._here: ProvedPlace | None = None
-        #: Where the first follower stands, before there is a place.
+        #: The position of the first follower, before the reader has a place.
         self._begins_at = 0
         self._end = 0
         self._waiting_messages = 0
@@ -99,12 +101,12 @@ class QueueReader:
         self._failures = 0
         self._idle_turns = 0
 
-    # ---- for followers
+    # ---- called by followers
 
     def follow(self, tag: str, *, position: int, wake: Callable[[], None]) -> Follower:
-        """From now on what is read of the tag waits for the follower; where that begins is told by its `start`.
+        """Adds a follower: from now on messages with the tag wait for it; its `start` says where that begins.
 
-        `position`: how far the follower has read by itself. `wake` is called from any thread when something waits, and
+        `position`: how far the follower has read by itself. `wake` is called from any thread when messages wait, and
         when the follower was let go; it must be short.
         """
         with self._lock:
@@ -116,17 +118,18 @@ class QueueReader:
         return follower
 
     def is_following(self, follower: Follower) -> bool:
-        """False: it was let go, and what it has not taken is forgotten."""
+        """Returns False if the follower was let go: messages that it has not taken are dropped."""
         with self._lock:
             return follower in self._followers.get(follower.tag, ())
 
     def leave(self, follower: Follower) -> None:
-        """Nothing is kept for it any more."""
+        """Removes the follower."""
         with self._lock:
             self._let_go(follower)
 
     def handed_out(self, follower: Follower) -> HandedOut | None:
-        """What it has to admit next, which stays until `taken`; None: it was let go, or has no start."""
+        """Returns what the follower has to admit next; it stays until `taken`. None: the follower was let go, or has no
+        start."""
         with self._lock:
             if self._here is None or follower not in self._followers.get(follower.tag, ()):
                 return None
@@ -140,20 +143,22 @@ class QueueReader:
             return HandedOut(messages=messages, following=following, behind=behind)
 
     def taken(self, follower: Follower, count: int) -> None:
-        """The first messages that waited are in the half set."""
+        """Notes that the first `count` waiting messages are in the half set."""
         with self._lock:
             for _ in range(min(count, len(follower.waiting))):
                 self._forget(follower, follower.waiting.popleft())
 
     def is_ahead(self, follower: Follower, position: int, *, is_idle: bool) -> bool:
-        """Whether something waits for the follower, it was let go, or, unless `is_idle`, was read on without it."""
+        """Returns True if messages wait for the follower, or it was let go; unless `is_idle`, also if the reader has
+        read further."""
         with self._lock:
             if self._here is None or follower.waiting or follower not in self._followers.get(follower.tag, ()):
                 return True
             return not is_idle and self._here.offset > position
 
     def is_still(self, place: ProvedPlace) -> bool:
-        """Whether the queue has what it had before this place. Raises what the source raises."""
+        """Returns True if the queue has the same record as before in front of this place. Raises what the source
+        raises."""
         if place.offset == 0:
             return True
         offset = place.offset if place.record is None else place.record.queue_offset
@@ -165,8 +170,8 @@ class QueueReader:
     # ---- reading
 
     def run_once(self) -> float | None:
-        """At most one pull that is over, and what proves it. Returns seconds until the next call; None: it is called
-        when somebody follows. Raises no ReconcilerError."""
+        """Handles at most one pull that is done, and its proof. Returns the seconds until the next call; None: a new
+        follower calls for it. Raises no ReconcilerError."""
         with self._lock:
             is_wanted = bool(self._followers)
         if not is_wanted:
@@ -177,15 +182,15 @@ class QueueReader:
         except ReconcilerError:
             self._cancel()
             self._failures += 1
-            if self._failures > 1:  # those who follow find out by themselves what it is, and say so
+            if self._failures > 1:  # the followers find out by themselves what is wrong, and report it
                 self._begin_anew()
             return _AGAIN.pause_seconds(self._failures - 1)
-        except Exception:  # a bug must not keep from the others what they can read by themselves
+        except Exception:  # a bug here must not stop followers, which can read by themselves
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Lets everybody go; the next follower begins anew."""
+        """Lets all followers go; the next follower starts the reader again."""
         self._cancel()
         self._begin_anew()
 
@@ -219,7 +224,7 @@ class QueueReader:
         return _IDLE.pause_seconds(self._idle_turns)
 
     def _first_place(self) -> ProvedPlace:
-        """Where the first follower stands: near the end."""
+        """Returns the first place, where the first follower is: near the end."""
         offset = self._begins_at
         record, is_beginning = None, True
         if offset > 0:
@@ -236,15 +241,17 @@ class QueueReader:
 
     @staticmethod
     def _is_of_another(here: ProvedPlace, pulled: PulledBatch, messages: Sequence[PulledAnnouncement]) -> bool:
-        """Whether the answer alone shows that the queue is another one, or has lost what comes next."""
+        """Returns True if the answer alone shows that the queue is another one, or has lost its next messages."""
         if pulled.is_offset_illegal or (pulled.next_offset != here.offset and not messages):
             return True
         return here.is_beginning and pulled.min_offset < here.offset and here.offset > 0
 
     def _prove(self, here: ProvedPlace, *, is_behind: bool = False) -> bool:
-        """Whether the queue is the one that was read; else it begins anew. `is_behind`: something came since.
+        """Returns True if the queue is the one that was read; otherwise the reader begins again. `is_behind`: new
+        messages have come.
 
-        What was deleted by age proves nothing. If nothing came since, the queue begins here from now on.
+        A record that was deleted by age proves nothing. If no message has come since, the queue counts as beginning
+        here from now on.
         """
         if self.is_still(here):
             self._proved_at = self._clock.monotonic_seconds()

@@ -1,7 +1,7 @@
-"""Which announcements are admitted: a pure decision on hostile bytes.
+"""Decides which announcements are admitted: a pure decision on bytes that may be hostile.
 
-A message is admitted or refused as a whole: producers send keys of one kind in one message, and parts of a message
-would make the quarantine hard to read. An announced key is compared and stored, never decoded into an address.
+A message is admitted or refused as a whole, because producers send keys of one kind in one message, and parts of
+messages would make the quarantine hard to read. An announced key is compared and stored, never decoded into an address.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class PulledAnnouncement:
     """The parts of a message of the unique-key topic that the rules need."""
 
     record: QueueRecord
-    #: The business topic, as the sender tagged it. Of a half: what `half_tag` makes of shard and topic.
+    #: The business topic, as the sender's tag gives it. For a half: the text that `half_tag` makes of shard and topic.
     tag: str | None
-    #: Of a half: its unique key.
+    #: For a half: its unique key.
     body: bytes
     #: Property RECONCILER_SIGNATURE.
     signature: str | None = None
-    #: Of a half: the tag that its message has.
+    #: For a half: the tag of its message.
     message_tag: str | None = None
-    #: Why the body could not be decompressed; None: it was read. The body is then the stored bytes.
+    #: Why the body could not be decompressed; None: it was read. In that case, the body is the stored bytes.
     unreadable: str | None = None
 
     @property
@@ -59,7 +59,7 @@ class AdmittedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """What several messages come to."""
+    """What several messages give together."""
 
     unique_keys: Sequence[str]
     apart: Sequence[str]
@@ -71,13 +71,15 @@ class AnnouncementRules:
     """The announcements that a subscription accepts."""
 
     environment: str
-    #: The only topic that is admitted. The broker filters by it as the tag, by hash only; the rules compare the text.
+    #: The only topic that is accepted. The broker filters by it as the tag, but only by hash; the rules compare the
+    #: text.
     topic: str
     #: True: version 0, the body is one bare key.
     bare_keys: bool = False
     #: If set, announcements without its HMAC are refused.
     signature_secret: SignatureSecret | None = field(default=None, repr=False)
-    #: Tags that the group takes; None: it takes all, or no outbox knows the tag of a key, and no key is set apart.
+    #: The tags that the group takes; None: it takes all, or no outbox could prove the tag of a key, so no key is set
+    #: apart.
     tags: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
@@ -85,9 +87,10 @@ class AnnouncementRules:
             raise InvalidValue("signature_secret", "(empty)", 'set a secret, or None: any sender can sign with ""')
 
     def screen(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
-        """The announced keys, or the refusal. No keys: the message is another topic's, whose tag has the same hash."""
+        """Returns the announced keys, or the refusal. No keys: the message is of another topic whose tag has the same
+        hash."""
         if message.tag != self.topic:
-            return AdmittedKeys()  # brokers compare only the hash of a tag
+            return AdmittedKeys()  # brokers compare only the hashes of tags
         try:
             return self._admit(message)
         except _Refused as refused:
@@ -100,11 +103,11 @@ class AnnouncementRules:
             )
 
     def tag_in(self, _queue: AnnouncementQueue) -> str:
-        """The tag of what is taken from any queue."""
+        """Returns the tag of messages that are taken from any queue."""
         return self.topic
 
     def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
-        """What is admitted of all, and what is not."""
+        """Returns what is admitted of all messages, and what is refused."""
         return _screened(self.screen(queue, message) for message in messages)
 
     def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
@@ -137,22 +140,22 @@ class AnnouncementRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfRules:
-    """The halves that a subscription takes for announcements. They prove no commit.
+    """The halves that a subscription takes as announcements. They prove no commit.
 
-    A half has the tag of its message, so those that the group does not take are left out at once.
+    A half carries the tag of its message, so halves that the group does not take are left out at once.
     """
 
     topic: str
-    #: Tags that the group takes; None: all.
+    #: The tags that the group takes; None: all.
     tags: frozenset[str] | None = None
 
     def tag_in(self, queue: AnnouncementQueue) -> str:
-        """The tag of what is taken for the shard of the queue."""
+        """Returns the tag of messages that are taken for the shard of the queue."""
         return half_tag(self.topic, queue.queue_id)
 
     def screen(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
-        """The key of the half, or the refusal of one without a key. No keys: it is another topic's or shard's, or has a
-        tag that the group does not take."""
+        """Returns the key of the half, or the refusal of a half without one. No keys: the half is of another topic or
+        shard, or has a tag that the group does not take."""
         if message.tag != self.tag_in(queue) or (self.tags is not None and message.message_tag not in self.tags):
             return AdmittedKeys()
         try:
@@ -167,12 +170,13 @@ class HalfRules:
             )
 
     def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
-        """What is admitted of all, and what is not."""
+        """Returns what is admitted of all messages, and what is refused."""
         return _screened(self.screen(queue, message) for message in messages)
 
 
 def half_tag(topic: str, shard: int) -> str:
-    """What the halves of a shard are handed out by. No two are alike: a topic may be any text, a number is none."""
+    """Returns the tag under which the halves of a shard are handed out. No two are alike: a topic may be any text, a
+    number is none."""
     return f"{shard} {topic}"
 
 
@@ -193,7 +197,7 @@ class _Refused(MalformedInput):
 
 
 def _reason(body: bytes) -> str:
-    """A finer reason than MALFORMED, for the counters, of a message that is refused in any case."""
+    """Returns a more precise reason than MALFORMED, for the counters, of a message that is refused anyway."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):

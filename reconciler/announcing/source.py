@@ -25,20 +25,20 @@ from reconciler.rocketmq.consumer.pulling import (
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Group of the pulls. It stores no offsets at the broker: they lie beside the keys in Redis.
+#: The consumer group of the pulls. It stores no offsets at the broker, because they are in Redis beside the keys.
 PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
-#: Longest body that is decompressed, sixteen times the longest announcement: the quarantine shows the real size.
+#: Longest decompressed body, sixteen times the longest announcement, so that the quarantine shows the real size.
 READ_BYTES_MAX = 1024 * 1024
 
 
 def announcement_of(record: MessageRecord) -> PulledAnnouncement:
-    """The record, as the rules need it."""
+    """Returns the record as the rules need it."""
     unreadable = None
     try:
         body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
     except (MalformedInput, MissingDependency) as error:
         # A compression bomb, a broken body, or a compression whose package is missing must not stop the queue. The
-        # outbox announces a good key again.
+        # outbox announces a valid key again.
         body, unreadable = record.body, str(error)
     return PulledAnnouncement(
         record=record_of(record),
@@ -50,9 +50,10 @@ def announcement_of(record: MessageRecord) -> PulledAnnouncement:
 
 
 class RemotingAnnouncementSource:
-    """Pulls from masters without group membership or heartbeat. Thread-safe as client and routes are.
+    """Pulls from masters without membership in a group and without heartbeats. As thread-safe as its client and routes.
 
-    The client is best one of its own: a pull that is not answered in time ends a connection, with all that is on it.
+    It should have its own client, because a pull without an answer in time ends a connection with all other requests on
+    it.
 
     Works from 3.2.6 to 5.x; brokers with rejectPullConsumerEnable=true refuse it.
     """
@@ -64,14 +65,14 @@ class RemotingAnnouncementSource:
         self._group = group
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
-        """Readable queues of the route."""
+        """Returns the readable queues of the route."""
         return [
             AnnouncementQueue(unique_key_topic=unique_key_topic, broker=queue.broker_name, queue_id=queue.queue_id)
             for queue in self._routes.read_queues(unique_key_topic)
         ]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """One PULL_MESSAGE that the broker answers at once."""
+        """Sends one PULL_MESSAGE, which the broker answers at once."""
         request = PullRequest(
             queue=message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
         )
@@ -80,7 +81,7 @@ class RemotingAnnouncementSource:
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
     ) -> RemotingPull:
-        """One PULL_MESSAGE that the broker may hold."""
+        """Sends one PULL_MESSAGE, which the broker may hold."""
         request = PullRequest(
             queue=message_queue(queue),
             offset=offset,
@@ -91,23 +92,23 @@ class RemotingAnnouncementSource:
         return RemotingPull(submit_pull(self._client, master_of(self._routes, queue), request), request.queue)
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
-        """One PULL_MESSAGE; in a topic whose records come in batches the record is one of several."""
+        """Sends one PULL_MESSAGE; in a topic with batch records, the record is one of several."""
         request = PullRequest(queue=message_queue(queue), offset=offset, group=self._group, maximum=1)
         return seen_at(offset, pull(self._client, master_of(self._routes, queue), request))
 
     def earliest(self, queue: AnnouncementQueue) -> int:
-        """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
+        """Sends GET_MIN_OFFSET; some versions answer -1 for a queue without any message so far."""
         return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
 
 
 def seen_at(offset: int, result: PullResult) -> SeenRecord:
-    """What an unfiltered pull shows of one offset."""
+    """Returns what an unfiltered pull shows about one offset."""
     found = (record_of(record) for record in result.records if record.queue_offset == offset)
     return SeenRecord(record=next(found, None), min_offset=result.min_offset, max_offset=result.max_offset)
 
 
 class RemotingPull:
-    """A PULL_MESSAGE that waits for its answer: adapter of PullUnderWay."""
+    """A PULL_MESSAGE that waits for its answer; the adapter of PullUnderWay."""
 
     def __init__(
         self,
@@ -115,31 +116,31 @@ class RemotingPull:
         queue: MessageQueue,
         read: Callable[[PullResult], PulledBatch] | None = None,
     ) -> None:
-        """`read`: what is made of the answer. None: announcements."""
+        """`read`: makes a value of each record. None: makes announcements."""
         self._answer = answer
         self._queue = queue
         self._read = read or batch_of
 
     @property
     def is_done(self) -> bool:
-        """Answered, failed or cancelled."""
+        """True if it was answered, has failed or was cancelled."""
         return self._answer.done()
 
     def batch(self) -> PulledBatch:
-        """What was pulled; decoded by the thread that asks for it."""
+        """Returns what was pulled; the calling thread decodes it."""
         return self._read(read_pull_answer(self._answer.result(timeout=0.0), self._queue))
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Calls on the connection's reader thread."""
+        """Calls the function on the connection's reader thread."""
         self._answer.add_done_callback(lambda _answer: call())
 
     def cancel(self) -> None:
-        """The broker answers nobody, or lets it run out."""
+        """Drops the pull: the broker's answer is ignored, or never comes."""
         self._answer.cancel()
 
 
 def batch_of(result: PullResult, read: Callable[[MessageRecord], PulledAnnouncement] = announcement_of) -> PulledBatch:
-    """The answer, with each record as the rules need it."""
+    """Returns the answer with each record as the rules need it."""
     return PulledBatch(
         messages=[read(record) for record in result.records],
         next_offset=result.next_offset,
@@ -150,7 +151,7 @@ def batch_of(result: PullResult, read: Callable[[MessageRecord], PulledAnnouncem
 
 
 def master_of(routes: Routes, queue: AnnouncementQueue) -> str:
-    """Address of the queue's master. Raises BrokerUnavailable."""
+    """Returns the address of the queue's master. Raises BrokerUnavailable."""
     address = routes.master_of(queue.unique_key_topic, queue.broker)
     if address is None:
         raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
@@ -158,5 +159,5 @@ def master_of(routes: Routes, queue: AnnouncementQueue) -> str:
 
 
 def message_queue(queue: AnnouncementQueue) -> MessageQueue:
-    """The queue as the remoting client names it."""
+    """Returns the queue as the remoting client names it."""
     return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)

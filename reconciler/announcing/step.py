@@ -1,16 +1,16 @@
-"""Step 6, one queue: announcements into half sets, the offset moving with the keys in one atomic step.
+"""Step 6 for one queue: adds announced keys to half sets, and moves the offset with them in one atomic step.
 
-The step has no state that a restart would miss: its positions are guesses, which Redis confirms or corrects at every
-compare-and-set. So any number of consumers may run, Redis may lose its last writes or all of them, and a rewind only
-repeats harmless additions.
+The step has no state that a restart would lose: its positions are guesses, which Redis confirms or corrects at every
+compare-and-set. So any number of consumers may run, and Redis may lose its last or all writes; going back to an earlier
+offset only repeats harmless additions.
 
-An offset is a name that a broker may give again. So a step knows the last record that it saw, keeps it beside the
-offset, and begins each pull there: if the broker has another one in its place, announcements are read again from the
-newest record on that it still has.
+An offset is a name that a broker may assign again. So a step stores the last record that it saw beside the offset, and
+begins each pull there: if the broker has another record in its place, announcements are read again from the newest
+record on that the broker still has.
 
-A key may lie in another queue than its hash names, because its sender fell back to that queue. It goes into the shard
-of the queue it lies in, where its offset is stored: keys and offset move together. Its consumption is recorded in the
-shard of its hash, so the key stays pending until one inbox look-up settles it.
+A key may lie in another queue than its hash says, because its sender fell back to that queue. The key goes into the
+shard of its queue, where the offset is stored, because keys and offset move together. Its consumption is recorded in
+the shard of its hash, so the key stays pending until an inbox look-up settles it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, HalfSets
 
 COMPARE_SECONDS = 1.0
-#: The offset of one that takes what the common reader hands out, and got no key, is moved this often at most.
+#: If the common reader hands out no keys for it, a subscription's offset is moved at most this often.
 MOVE_SECONDS = 60.0
 BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
 IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
-#: Beginnings of a queue in a row, none of which was read from, that are doubted.
+#: So many beginnings of a queue in a row are doubted if no record was read after any of them.
 BEGINNINGS_MAX = 8
 
 
 class AnnouncementStep:
-    """Announcement consumption of one subscription. Threads may step different queues, one thread a queue."""
+    """Announcement consumption of one subscription. Threads may work on different queues, one thread per queue."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class AnnouncementStep:
         outages: OutageWatch | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        """`outages`: of all subscriptions of the process; None: this one asks for itself. `concerns`:
-        False while another process is to read for the subscription."""
+        """`outages`: the watch for all subscriptions of the process; None: this step asks for itself. `concerns`:
+        returns False while another process should read for the subscription."""
         self.subscription = subscription
         self.unique_key_topic = unique_key_topic
         self.shards = shards
@@ -87,26 +87,26 @@ class AnnouncementStep:
         self.token = token
         self._clock = clock
         self._half_set_keys_max = half_set_keys_max
-        #: The queue of a dead holder is not consumed for this long, so losses announced there are found later.
+        #: For so long the queue of a dead holder is not consumed, so losses announced there are found later.
         self.lease_seconds = lease_seconds
-        #: Why nothing of the subscription may be taken now; asked where a position is looked for.
+        #: Returns why nothing may be taken for the subscription now; called when a position is looked for.
         self._why_refused = why_refused
         self._concerns = concerns
         self._on_event = on_event
         self._jitter = jitter or random.Random()
         self._queues: dict[AnnouncementQueue, QueueView] = {}
-        #: Incremented by an open outage and by a loss of memory: positions of an earlier era prove nothing.
+        #: Grows with each open outage and each loss of memory: positions of an earlier era prove nothing.
         self._era = 0
         self._outages = outages or OutageWatch(ledger, subscription.environment, clock=clock)
         self._outages_seen = 0
 
     def share(self, queue: AnnouncementQueue, reader: QueueReader, *, wake: Callable[[], None]) -> None:
-        """From now on the queue is read by the common reader once this subscription has come to its end."""
+        """From now on the common reader reads the queue, once this subscription has reached its end."""
         known = self._queues.setdefault(queue, QueueView())
         known.reader, known.wake = reader, wake
 
     def run_once(self, queue: AnnouncementQueue) -> StepOutcome:
-        """At most one pull and one compare-and-set. Raises no ReconcilerError. After a crash keys are added again."""
+        """One pull and one compare-and-set at most. Raises no ReconcilerError. After a crash, keys are added again."""
         known = self._queues.setdefault(queue, QueueView())
         try:
             outcome = self._step(queue, known)
@@ -124,17 +124,17 @@ class AnnouncementStep:
             return
         self._leave(known)
         if known.lease_renewed_at is not None:
-            with suppress(ReconcilerError):  # else the lease expires
+            with suppress(ReconcilerError):  # otherwise the lease expires
                 self._half_sets.release_lease(self._shard(queue), queue, token=self.token)
         known.lease_renewed_at = None
 
     def release_all(self) -> None:
-        """The leases of every queue."""
+        """Releases the leases of all queues."""
         for queue in tuple(self._queues):
             self.release(queue)
 
     def states(self) -> Sequence[AnnouncementQueueState]:
-        """Every queue that had a step."""
+        """Returns every queue that had a step."""
         return [
             AnnouncementQueueState(
                 subscription=self.subscription,
@@ -150,15 +150,15 @@ class AnnouncementStep:
             for queue, known in sorted(self._queues.items(), key=lambda item: (item[0].broker, item[0].queue_id))
         ]
 
-    # ---- for the look of the process
+    # ---- called by the common look
 
     def joined(self, now: float) -> Iterator[JoinedQueue]:
-        """Queues that are taken from the common reader, and rest. `now`: monotonic seconds."""
+        """Yields queues that are read by the common reader and are at rest. `now`: monotonic seconds."""
         for queue, known in tuple(self._queues.items()):
             position, reader, follower = known.position, known.reader, known.follower
             if not known.is_joined or position is None or reader is None or follower is None:
                 continue
-            if known.kind is StepKind.SUSPENDED:  # it has a time of its own, which rises with its failures
+            if known.kind is StepKind.SUSPENDED:  # a suspended queue has its own pause, which grows with its failures
                 continue
             is_idle = now - known.moved_at < MOVE_SECONDS
             renewed_at = known.lease_renewed_at
@@ -173,11 +173,11 @@ class AnnouncementStep:
             )
 
     def compared(self, queue: AnnouncementQueue, *, is_same: bool, at: float) -> None:
-        """Whether Redis has the offset that `joined` told; one that differs is asked for by the next step."""
+        """Takes over whether Redis has the offset that `joined` returned; the next step asks for one that differs."""
         self._queues[queue].compared_at = at if is_same else NEVER
 
     def lease_renewed(self, queue: AnnouncementQueue, *, at: float) -> None:
-        """Redis has renewed it."""
+        """Notes that Redis has renewed the lease."""
         self._queues[queue].lease_renewed_at = at
 
     # ---- the step
@@ -188,7 +188,7 @@ class AnnouncementStep:
             self._leave(known)
             return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=OUTAGE_CHECK_SECONDS, detail="an outage is open")
         if known.era != self._era:
-            # In an outage of other servers than its own: what a queue knows is as good as ever while its own answers.
+            # In an outage of other servers, a position stays valid while this shard's own server answers.
             known.position = known.position if outage is not None and not known.failures else None
             known.era = self._era
         if not self._holds_lease(queue, known):
@@ -204,7 +204,7 @@ class AnnouncementStep:
             self._find_position(queue, known)
         position = known.position
         if position is None:
-            return StepOutcome(kind=StepKind.MOVED_ON)  # a stored offset was lost again: next step
+            return StepOutcome(kind=StepKind.MOVED_ON)  # the stored offset was lost again, so the next step looks again
         if known.is_joined and known.reader is not None and known.follower is not None:
             handed = known.reader.handed_out(known.follower)
             if handed is not None:
@@ -216,7 +216,7 @@ class AnnouncementStep:
         return self._read(queue, known, position)
 
     def _read(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
-        """Pulls by itself, with a filter: one that is new, or behind, or whose queue is another one."""
+        """Pulls by itself, with a filter: for a subscription that is new or behind, or whose queue was replaced."""
         start = None if known.follower is None else known.follower.start
         pulled = self._pull(queue, known, position)
         if known.position != position:
@@ -234,12 +234,12 @@ class AnnouncementStep:
         return outcome
 
     def _join(self, queue: AnnouncementQueue, known: QueueView, start: ProvedPlace | None) -> None:
-        """Near the end of the queue the reader begins to collect for it; once this subscription has read by itself to
-        where that began, it takes what was collected.
+        """Near the end of the queue, makes the common reader collect for the subscription. Once the subscription has
+        itself read up to where the collecting began, it takes what was collected.
 
-        `start`: where, if that was known before the last pull, which is proved. If the queue has at the start what it
-        had when the collecting began, nothing before it has changed meanwhile: a tail that was lost does not come back.
-        What lies behind the start and was read already is taken once more.
+        `start`: that place, if it was known before the last pull, which is proved. If the queue has the same record at
+        the start as when the collecting began, nothing before it has changed meanwhile, because a lost tail does not
+        come back. Messages after the start that were read already are taken once more.
         """
         reader, follower = known.reader, known.follower
         if reader is None or known.position is None or known.behind is None:
@@ -255,13 +255,13 @@ class AnnouncementStep:
             self._leave(known)
 
     def _leave(self, known: QueueView) -> None:
-        """From now on it pulls by itself, from the stored offset on."""
+        """From now on the subscription pulls by itself, from the stored offset on."""
         if known.reader is not None and known.follower is not None:
             known.reader.leave(known.follower)
         known.follower, known.is_joined = None, False
 
     def _take(self, queue: AnnouncementQueue, known: QueueView, position: int, handed: HandedOut) -> StepOutcome:
-        """Admits what the common reader has handed out. Without anything the stored offset is moved now and then."""
+        """Admits what the common reader has handed out; without any of that, moves the stored offset now and then."""
         now = self._clock.monotonic_seconds()
         here = ProvedPlace(offset=position, record=known.last, is_beginning=known.beginnings > 0)
         following = handed.following if handed.following.offset > position else here
@@ -288,12 +288,12 @@ class AnnouncementStep:
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _fullness(self, queue: AnnouncementQueue) -> str | None:
-        """Why nothing may be admitted; None: there is room."""
+        """Returns why nothing may be admitted; None: there is room."""
         size, most = self._half_sets.size(self._shard(queue)), self._half_set_keys_max
         return None if size <= most else f"the half set holds {size} keys, at most {most}"
 
     def _pull(self, queue: AnnouncementQueue, known: QueueView, position: int) -> PulledBatch | None:
-        """What lies behind the position; None: the queue is not the one that was read."""
+        """Returns the messages after the position; None: the queue is not the one that was read."""
         tag, last = self._rules.tag_in(queue), known.last
         if last is None:
             pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
@@ -307,8 +307,8 @@ class AnnouncementStep:
         return behind
 
     def _prove_anew(self, queue: AnnouncementQueue, known: QueueView, position: int, *, begins_at: int) -> bool:
-        """The last record was deleted by age. From now on the record before the position proves the queue, whatever its
-        tag, or that the queue begins there. False: the queue began further on a moment ago, and is another one."""
+        """Proves the queue again after age deleted the last record: from now on by the record before the position,
+        whatever its tag, or because the queue begins there. False: another queue, which began later."""
         seen = self._source.look(queue, offset=position - 1)
         if seen.min_offset < begins_at:
             return False
@@ -317,7 +317,7 @@ class AnnouncementStep:
         return True
 
     def _open_outage(self) -> str | None:
-        """Its reason."""
+        """Returns the reason of the open outage; None: no outage is open."""
         number, reason = self._outages.seen()
         if number != self._outages_seen:
             self._outages_seen = number
@@ -342,7 +342,7 @@ class AnnouncementStep:
         stored, is_beginning = self._half_sets.position(shard, queue), False
         if stored is None:
             proved = self._proved_floor(queue)
-            # Never the end of the queue: announcements older than this consumer must be admitted, too.
+            # Never at the end of the queue, because announcements older than this consumer must be admitted, too.
             start = self._source.earliest(queue) if proved is None else proved.queue_offset + 1
             kept = beginning_before(start) if proved is None and start > 0 else proved
             answer = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=(), record=kept)
@@ -352,8 +352,8 @@ class AnnouncementStep:
             self._recall(queue, known, stored, is_beginning=is_beginning)
 
     def _proved_floor(self, queue: AnnouncementQueue) -> QueueRecord | None:
-        """The record of the floor, if the queue still has it. Behind it, not at the floor itself: what lies between the
-        two may have been lost since, and other announcements may lie there now."""
+        """Returns the record of the floor, if the queue still has it. Reading starts after this record and not at the
+        floor, because records between the two may have been lost and replaced by other announcements."""
         floor = self._ledger.floor(self.subscription, queue)
         if floor is None or floor.proof is None:
             return None
@@ -361,11 +361,11 @@ class AnnouncementStep:
         return record if held(self._source, queue, record) is Held.SAME else None
 
     def _recall(self, queue: AnnouncementQueue, known: QueueView, position: int, *, is_beginning: bool) -> None:
-        """Takes the position, and the records that were kept beside it. Without one that belongs to it, the record
-        before it is looked at and kept: what was read so far is believed, as before there were proofs. Where the queue
-        has just begun there, a record before it is another queue's.
+        """Takes over the position and the records that were stored beside it. Without a record that belongs to the
+        position, the record before it is read and stored; what was read so far is believed, as in releases without
+        proofs. If the queue has just begun there, a record before it is of another queue.
 
-        An error leaves the position unknown: beside records of another one, it would pass what lies between the two.
+        After an error the position stays unknown, because with another position's records, some would be skipped.
         """
         kept = self._half_sets.known_records(self._shard(queue), queue)
         is_its_own = kept.proof is not None and kept.proof.following == position
@@ -403,7 +403,7 @@ class AnnouncementStep:
         )  # fmt: skip
 
     def _screen(self, queue: AnnouncementQueue, messages: Sequence[PulledAnnouncement]) -> Screened:
-        """Keys that are admitted. Those that are refused are quarantined: before the offset moves on, since a crash in
+        """Returns the keys that are admitted. Refused announcements are quarantined before the offset moves: a crash in
         between quarantines them twice, which is harmless."""
         screened = self._rules.screen_all(queue, messages)
         if screened.refused:
@@ -423,7 +423,7 @@ class AnnouncementStep:
         record: QueueRecord | None,
         is_beginning: bool = False,
     ) -> bool:
-        """Keys and offset in one step, and their counts. False: another consumer moved the offset."""
+        """Stores keys and offset in one step, and counts them. False: another consumer moved the offset."""
         is_stored = self._move(
             queue, known, position, following, screened.unique_keys, screened.apart,
             record=record, is_beginning=is_beginning,
@@ -453,12 +453,12 @@ class AnnouncementStep:
             first_offset=first,
             last_offset=last,
         )
-        # The queue may have begun anew since its broker said this: what lies before this offset was never read then.
+        # The queue may have begun again since its broker said this: then messages before this offset were never read.
         self._move(queue, known, position, corrected, record=proved, is_beginning=proved is None)
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _rewind(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
-        """Goes back behind the newest record that the queue still has, to its earliest announcement if it has none."""
+        """Goes back to the newest record that the queue still has, or to its earliest announcement if it has none."""
         seen = [one for one in known.trail if known.last is None or one.queue_offset < known.last.queue_offset]
         found = newest_held(self._source, queue, [*seen, *([known.last] if known.last is not None else [])])
         if found is None:
@@ -466,7 +466,7 @@ class AnnouncementStep:
             found = proved if proved is not None and proved.queue_offset + 1 < position else None
         start = self._source.earliest(queue) if found is None else found.queue_offset + 1
         if start >= position and known.beginnings:
-            known.beginnings = 0  # its broker says both: it is believed, as before
+            known.beginnings = 0  # its broker confirms both, so it is believed, as in earlier releases
             return StepOutcome(kind=StepKind.MOVED_ON)
         if start >= position:
             return self._suspended(known, f"the records before offset {position} are other ones, and none is left")
@@ -486,8 +486,8 @@ class AnnouncementStep:
     def _last_record(
         self, queue: AnnouncementQueue, known: QueueView, pulled: PulledBatch
     ) -> tuple[Held, QueueRecord | None]:
-        """The last record that the pull returned. Where the filter left out many, the last one of any tag. OTHER: what
-        was pulled is of a queue that is no more."""
+        """Returns the last record that the pull returned. If the filter left many out, it is the last record of any
+        tag. OTHER: the pulled messages are of a queue that was replaced."""
         if pulled.messages:
             return Held.SAME, pulled.messages[-1].record
         if known.last is not None and pulled.next_offset - known.last.queue_offset <= NEAR_OFFSETS_MAX:
@@ -512,7 +512,8 @@ class AnnouncementStep:
         is_beginning: bool = False,
     ) -> bool:
         """Stores the next offset, with the keys before it and the last record that was seen there. False: another
-        consumer moved the stored offset. `trail`: what is left of it; None: all. `is_beginning`: of the queue."""
+        consumer moved the stored offset. `trail`: what remains of the trail; None: all of it. `is_beginning`: the
+        offset is the queue's beginning."""
         trail = known.trail if trail is None else trail
         trail = trail if record is None else with_record(trail, record)
         kept = beginning_before(following) if record is None and is_beginning and following > 0 else record
@@ -528,7 +529,7 @@ class AnnouncementStep:
         )
         if answer.admitted:
             known.position, known.last, known.trail = following, record, trail
-            # A broker that says one beginning and then another is believed in the end, else its queue is never read.
+            # A broker that gives different beginnings is believed in the end: else its queue would never be read.
             known.beginnings = known.beginnings + 1 if is_beginning and known.beginnings < BEGINNINGS_MAX else 0
             known.compared_at = self._clock.monotonic_seconds()
             return True
@@ -536,16 +537,16 @@ class AnnouncementStep:
         return False
 
     def _follow(self, queue: AnnouncementQueue, known: QueueView, position: int, stored: int | None) -> None:
-        """Adopts the offset that Redis has. None: Redis lost its memory, which opens an outage."""
+        """Takes over the offset that Redis has. None: Redis lost its memory, which opens an outage."""
         if stored is None and known.era == self._era:
-            # Written before the position is dropped: if the ledger is away, the next step finds the loss again.
+            # Written before the position is dropped: if the ledger is away, the next step notices the loss again.
             self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self.token)
             self._report(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
             self._era += 1
             self._outages.ask_again()
         known.compared_at = self._clock.monotonic_seconds()
         if stored != position:
-            known.position = None  # the next step reads it again, with what proves it
+            known.position = None  # the next step reads it again, with its proof
         if stored is None or stored < position:
             known.rewinds += 1
         if stored is not None and stored < position:

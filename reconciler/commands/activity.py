@@ -1,4 +1,4 @@
-"""What went on in the last hours, for charts."""
+"""Rounds, losses and repairs of the last hours, for charts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from reconciler.errors import InvalidValue
 from reconciler.telling.ports.activity import Activity
 from reconciler.wiring.connections import Connections
 
-#: Hours that can be asked for -> width of a bucket in minutes.
+#: Possible numbers of hours -> width of a bucket in minutes.
 WIDTHS_MINUTES = {1: 1, 4: 5, 24: 30, 72: 60}
 
 
 def read_activity(connections: Connections, hours: int) -> Activity:
-    """Counts of rounds, losses and repairs. Raises InvalidValue for other hours, DatabaseAway."""
+    """Returns counts of rounds, losses and repairs. Raises InvalidValue for other hours, DatabaseAway."""
     if hours not in WIDTHS_MINUTES:
         raise InvalidValue("hours", str(hours), f"one of {', '.join(map(str, WIDTHS_MINUTES))}")
     environment = connections.settings.environment

@@ -107,8 +107,7 @@ def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Seque
 
 def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:
     """One line a notifier: what it lacks, or what its last message came to; nothing is sent. A second one where it has
-    an address of the console that `web.public_url` would give it.
-    """
+    an address of the console that `web.public_url` would give it."""
     settings = connections.settings
     if not settings.notifiers:
         return []

@@ -7,8 +7,8 @@ Version 1 is UTF-8 JSON, at most 64 KiB and 500 keys, all of one shard, sent to 
     {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
      "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
 
-Releases up to 0.2.0 know keys of an even number of 32 to 64 upper-case hexadecimal digits, and refuse a message with
-another key as a whole: other keys travel in messages of their own.
+Releases up to 0.2.0 know keys of 32 to 64 upper-case hexadecimal digits, an even number of them. They refuse a whole
+message for one other key, so other keys travel in messages of their own.
 
 Version 0 is one bare key, the original design's form, for unique-key topics configured so. An optional message
 property RECONCILER_SIGNATURE holds the hexadecimal HMAC-SHA256 of the body bytes.
@@ -41,7 +41,7 @@ class AnnouncedKey:
     """One committed unique key."""
 
     unique_key: str
-    #: The message's tag, so that a group that filters is not waited for; None: no tag.
+    #: The message's tag: a group that filters by tags is not expected to consume other tags. None: no tag.
     tag: str | None
     #: The outbox row's created_at: database time of the producer, milliseconds UTC.
     committed_at_ms: int
@@ -60,7 +60,8 @@ class Announcement:
 def encode_announcement(announcement: Announcement) -> bytes:
     """Version 1 body; raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard).
 
-    A committed_at_ms that is no time travels as the nearest one: a reader would refuse all keys with it.
+    A committed_at_ms that is no valid time is replaced by the nearest valid one, because a reader would refuse the
+    whole message for it.
     """
     if not 0 < len(announcement.keys) <= KEYS_MAX:
         raise MalformedInput(f"an announcement carries 1 to {KEYS_MAX} keys, not {len(announcement.keys)}")
@@ -82,7 +83,7 @@ def encode_announcement(announcement: Announcement) -> bytes:
 def split_by_shard(announcement: Announcement, shards: int) -> Iterator[tuple[int, Announcement]]:
     """Cuts an announcement into (shard, announcement) parts that each fit into one message.
 
-    A part has keys that releases up to 0.2.0 know, or keys that they do not.
+    Each part has either keys that releases up to 0.2.0 know, or only keys that they do not know.
     """
     parts: dict[tuple[int, bool], list[AnnouncedKey]] = {}
     for key in announcement.keys:
@@ -157,12 +158,12 @@ def _decode_keys(entries: Iterable[Any]) -> Iterator[AnnouncedKey]:
         at = entry.get("committed_at_ms")
         if type(at) is not int:
             raise MalformedInput(f"announcement field keys[{number}].committed_at_ms is no time in milliseconds")
-        # Senders up to 0.2.0 let one through that is no time: it must not take the other keys with it.
+        # Senders up to 0.2.0 accept an invalid time: it must not cost the other keys of the message.
         yield AnnouncedKey(unique_key=require_unique_key(entry.get("key")), tag=tag or None, committed_at_ms=_time(at))
 
 
 def _time(at_ms: int) -> int:
-    """The nearest time: 0 to TIME_MS_MAX."""
+    """Returns the nearest valid time, from 0 to TIME_MS_MAX."""
     return min(max(0, at_ms), TIME_MS_MAX)
 
 
@@ -173,12 +174,14 @@ def _text(document: dict[str, Any], field: str) -> str:
     return value
 
 
-#: A secret, or what gives the secrets of now: the first one signs, signatures by each of them are taken.
+#: A secret, or a function that returns the present secrets: the first one signs, and a signature by any of them is
+#: accepted.
 SignatureSecret: TypeAlias = bytes | Callable[[], Sequence[bytes]]
 
 
 def signing_keys(secret: SignatureSecret) -> Sequence[bytes]:
-    """The secrets of now. Raises InvalidValue for none and for an empty one, with which any sender could sign."""
+    """Returns the present secrets. Raises InvalidValue if there is none, or if one is empty: any sender could sign with
+    that."""
     keys = (secret,) if isinstance(secret, bytes) else secret()
     if not keys or not all(keys):
         raise InvalidValue("signature_secret", "(empty)", 'a secret, or None: any sender can sign with ""')
@@ -191,7 +194,8 @@ def sign(body: bytes, secret: SignatureSecret) -> str:
 
 
 def is_signed(body: bytes, signature: str | None, secret: SignatureSecret) -> bool:
-    """True if the signature belongs to the body; compares in constant time. Raises InvalidValue as signing_keys()."""
+    """True if the signature belongs to the body; compares in constant time. Raises InvalidValue as signing_keys()
+    does."""
     if signature is None:
         return False
     given = signature.encode()

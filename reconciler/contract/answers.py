@@ -1,6 +1,6 @@
-"""What witnesses answer about a key: the codes that verdicts and stories keep.
+"""Codes for what witnesses answer about a key; verdicts and life stories keep them.
 
-A text of somebody else, such as a driver's error, is the field of FOREIGN, shown as it is.
+A foreign text, such as a driver's error, is the field of FOREIGN and is shown as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from reconciler.contract.facts import Code, Field
 
 FOREIGN = Code("answer.foreign", detail=Field.TEXT)
-#: What one witness answers, and what all of them do.
+#: The answer of one witness, and the answers of all witnesses.
 ANSWER = Code("answer.answer", witness=Field.NAME, presence=Field.NAME, detail=Field.FACT)
 SAYS = Code("answer.says", witness=Field.NAME, detail=Field.FACT)
 ANSWERS = Code("answer.answers", each=Field.FACTS)
@@ -47,7 +47,7 @@ SCANNED = Code("answer.scanned", number=Field.NUMBER)
 NOTHING_AT = Code("answer.nothing-at", offset=Field.NUMBER)
 NO_MASTER = Code("answer.no-master")
 NO_BROKER = Code("answer.no-broker")
-#: Of half queues, which are read for messages that share a key of the business.
+#: For half queues, which are read to find messages with the same business key.
 HALVES_UNREAD = Code("answer.halves-unread")
 HALVES_LEFT = Code("answer.halves-left", broker=Field.NAME, number=Field.NUMBER)
 HALVES_UNPROVED = Code("answer.halves-unproved", broker=Field.NAME)

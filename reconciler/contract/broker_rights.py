@@ -1,7 +1,8 @@
-"""What each role needs on brokers, in both generations of access control; least_rights.py gives it to the roles.
+"""The rights that each role needs on brokers, in both generations of access control; least_rights.py assigns them to
+the roles.
 
 ACL 1.0 (4.4 to 5.2) knows PUB and SUB on topics and groups, and accounts that are admin. Authorization (from 5.3) knows
-more actions, and the cluster. A heartbeat of a producer and END_TRANSACTION need a signature and no right in either.
+more actions, and the cluster. In both, a producer's heartbeat and END_TRANSACTION need a signature but no right.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Literal
 Kind = Literal["topic", "group", "cluster", "broker"]
 Right = Literal["PUB", "SUB", "GET", "CREATE", "ADMIN"]
 
-#: Stand for names of the settings; `filled` puts these in.
+#: Placeholders for names of the settings; `filled` replaces them.
 BUSINESS_TOPIC = "TOPIC"
 GROUP = "GROUP"
 UNIQUE_KEY_TOPIC = "UNIQUE_KEY_TOPIC"
 PROBE_TOPIC = "PROBE_TOPIC"
-#: The name that `group rename` gives a group; no setting has it yet, so it stays.
+#: The name that `group rename` gives to a group; it is in no setting yet, so it is not replaced.
 NEW_GROUP = "NEW_GROUP"
-#: What a group that pops has its retries under.
+#: The name of the retry topic of a group that pops.
 POP_GROUP = f"{GROUP}_{BUSINESS_TOPIC}"
 _NEW_POP_GROUP = f"{NEW_GROUP}_{BUSINESS_TOPIC}"
 _PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, _NEW_POP_GROUP, BUSINESS_TOPIC, GROUP)
@@ -27,17 +28,17 @@ _PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, _NEW_POP_GROUP, BUSINESS_TO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRight:
-    """What an account may do with a topic, a group or the cluster; an empty tuple: that generation demands nothing."""
+    """What an account may do with a topic, a group or the cluster. An empty tuple: that generation demands no right."""
 
     kind: Kind
-    #: A name, or a name in which one of the places above stands for that of the settings.
+    #: A name, or a name with one of the placeholders above.
     name: str
     acl: tuple[Right, ...] = ()
     authorization: tuple[Right, ...] = ()
     why: str
 
     def filled(self, *, topic: str, group: str, unique_key_topic: str, probe_topic: str) -> str:
-        """The name with those of the settings."""
+        """Returns the name with its placeholders replaced by names of the settings."""
         names = (unique_key_topic, probe_topic, f"{group}_{topic}", f"{NEW_GROUP}_{topic}", topic, group)
         named = dict(zip(_PLACES, names, strict=True))
         for place in _PLACES:
@@ -47,7 +48,8 @@ class BrokerRight:
 
 
 def _topic(name: str, *rights: Right, authorization: tuple[Right, ...] | None = None, why: str) -> BrokerRight:
-    """A right on a topic; `authorization`: where that generation demands others than ACL 1.0."""
+    """Makes a right on a topic; `authorization`: the actions that authorization demands where they differ from ACL
+    1.0."""
     return BrokerRight(kind="topic", name=name, acl=rights, authorization=authorization or rights, why=why)
 
 
@@ -88,7 +90,7 @@ _LOOKS = (
         why="whether a producer is connected that could answer check-backs",
     ),
 )
-#: Of keys that are inquired into.
+#: Rights to look up the messages of single keys.
 _INQUIRES = (
     _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "SUB", why="half messages are looked up, from 5.4 on"),
     _topic("SCHEDULE_TOPIC_XXXX", "SUB", why="retries that wait for their delay"),
@@ -96,12 +98,12 @@ _INQUIRES = (
     _topic(f"%DLQ%{GROUP}", "SUB", why="dead letters are looked up"),
     _topic(f"%RETRY%{GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
-#: Of groups that pop, by whoever looks: it is no right of a role, because few groups pop.
+#: Rights of whoever looks at groups that pop. No role has them by default, because few groups pop.
 OF_GROUPS_THAT_POP = (
     BrokerRight(kind="group", name=POP_GROUP, acl=("SUB",), why="retries are looked up"),
     _topic(f"%RETRY%{POP_GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
-#: Of subscriptions whose announcements are the half messages, by whoever takes announcements.
+#: Rights of whoever takes announcements, for subscriptions whose announcements are the half messages.
 OF_HALF_TOPIC = (
     _group("TOOLS_CONSUMER", "SUB", why="half messages are read under this group, which every broker has"),
     _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", authorization=_SUB_OR_GET, why="half messages are read"),

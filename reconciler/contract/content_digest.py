@@ -23,7 +23,8 @@ def content_digest(
     texts = [topic, tags or "", keys or ""]
     for pair in user_properties(properties).items():
         texts += pair
-    # One update for all but the body, which may be long and is not copied: consumers pay this for every message.
+    # One update per message for all parts but the body, because consumers pay for this on every message; the body may
+    # be long and is not copied.
     parts: list[bytes] = []
     for text in texts:
         part = text.encode("utf-8", "replace")
@@ -35,7 +36,8 @@ def content_digest(
 
 
 def content_keys(keys: str | None, unique_key: str) -> str:
-    """KEYS without the unique key that this project puts first for brokers without an index on UNIQ_KEY (3.2.6)."""
+    """Returns KEYS without the unique key that this project puts first for brokers without an index on UNIQ_KEY
+    (3.2.6)."""
     parts = (keys or "").split(" ")
     if parts[0] == unique_key:
         parts = parts[1:]
@@ -43,7 +45,8 @@ def content_keys(keys: str | None, unique_key: str) -> str:
 
 
 def digest_of_message(*, topic: str, unique_key: str, properties: Mapping[str, str], body: bytes) -> bytes:
-    """The digest of a message as a consumer or a look-up sees it: with its properties and its plain body."""
+    """Returns the digest of a message as a consumer or a look-up sees it: with its properties and its uncompressed
+    body."""
     return content_digest(
         topic=topic,
         tags=properties.get(TAGS),

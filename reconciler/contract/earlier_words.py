@@ -1,11 +1,13 @@
-"""What 0.2.0 says in words alone, and decides by. Beside one expression of the ledger's retention, which begins with
-BEGINS_DISMISSED, this file is the only place of the product that reads a sentence.
+"""The words by which 0.2.0 decides, where it has no code. This file and one expression of the ledger's retention, which
+uses BEGINS_DISMISSED, are the only places of the product that read sentences.
 
-0.2.0 beside this release writes a text and leaves what lies beside it. So a stored fact counts for its own text only
-(stored_facts.py), and a row without one gets its code from the words that 0.2.0 begins its text with. The same words
-begin what this release writes (reconciler/words, and a test): 0.2.0 would send what was dismissed.
+A process of 0.2.0 that runs beside this release overwrites the text of a row but not the fact beside it. So a stored
+fact counts only for the text that it was written with (stored_facts.py). A row without a fact gets its code from the
+first words of the text of 0.2.0. This release begins its own texts with the same words (reconciler/words; a test
+compares them): otherwise 0.2.0 would send a message that a person dismissed.
 
-Until 0.4.0: no process of 0.2.0 runs beside that, and its migration gives a fact to the rows that have none by then.
+This file can go in 0.4.0: 0.2.0 does not run beside that release, whose migration gives a fact to each row that still
+has none.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ BEGINS_DOUBLE_EFFECT = "several inboxes of the group have this key: a double eff
 
 
 def answer_in(text: str) -> Fact | None:
-    """The fact of a repair's answer. None: nothing is decided by it."""
+    """Returns the fact in the answer of a repair. None: the text decides nothing."""
     if not text.startswith(BEGINS_DISMISSED):
         return None
     by, _, reason = text.removeprefix(BEGINS_DISMISSED).partition(": ")
@@ -28,5 +30,5 @@ def answer_in(text: str) -> Fact | None:
 
 
 def tells_double_effect(text: str) -> bool:
-    """Of the reason of a verdict."""
+    """Returns True if the reason of a verdict says that there are several effects."""
     return text.startswith(BEGINS_DOUBLE_EFFECT)

@@ -1,4 +1,4 @@
-"""Evidence as the audit reads it, as plain data: one folder that says everything about a window.
+"""The evidence of a window as the audit reads it: one folder that holds everything.
 
 ::
 
@@ -25,8 +25,9 @@ from reconciler.contract.schema import Column, Table
 #: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
 #: 3: files of all prefixes.
 EVIDENCE_VERSION = 3
-#: Columns that ledgers, inboxes and evidence of earlier releases lack, as exports may: what is not there is NULL, and
-#: proves nothing. A rule that asks for one is told as not checked (audit/evidence/unchecked.py).
+#: Columns that ledgers, inboxes, evidence and exports of earlier releases may lack. A missing column is read as NULL,
+#: which proves nothing. The result says "not checked" for a rule that needs such a column
+#: (audit/evidence/unchecked.py).
 LATER_COLUMNS = frozenset({"business_id", "first_sent_at_ms", "incomplete"})
 
 _KEY = Column("key", "key", "The unique key's bytes.")
@@ -118,8 +119,8 @@ REPAIR_EVIDENCE = Table(
 
 EVIDENCE_TABLES = (OUTBOX_EVIDENCE, INBOX_EVIDENCE, EFFECTS_EVIDENCE, CANDIDATE_EVIDENCE, REPAIR_EVIDENCE)
 
-#: Not partitioned: DIR/ledger_round/*.parquet. Rounds that the ledger stored and did not void, from the window's start
-#: to its close: history has to hold every one of them. Without the ledger it is not there.
+#: Not partitioned: DIR/ledger_round/*.parquet. The rounds that the ledger stored and did not void, from the window's
+#: start to its close: the history must hold each of them. The table is absent if no ledger was collected.
 LEDGER_ROUND_EVIDENCE = Table(
     name="ledger_round",
     doc="Stored rounds of the ledger.",

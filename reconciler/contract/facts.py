@@ -1,6 +1,6 @@
-"""A *fact* is a code with its fields: what was seen, why something waits, what to do next.
+"""A *fact* is a code with its fields. It says what was seen, why something waits, or what to do next.
 
-Whoever decides reads code and fields. The sentences for people, in each language, are in reconciler/words/.
+Decisions read the code and the fields. The sentences for people, in each language, are in reconciler/words/.
 
 A room declares its codes at the top of the file that makes their facts, one line each, and each code is called in one
 place:
@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
-#: Rows of one kind are counted up to here. A larger number means: more than these, however many.
+#: Rows of one kind are counted up to this number. A larger number means "more than COUNTED_MAX".
 COUNTED_MAX = 100_000
 
 #: The value of a field.
@@ -25,14 +25,14 @@ FieldValue: TypeAlias = "str | int | float | Fact | tuple[str, ...] | tuple[int,
 
 
 class Field(StrEnum):
-    """What a field holds, and so how it is shown."""
+    """The kind of a field's value, which decides how the value is shown."""
 
     #: A name, a key, or a word of a closed list.
     NAME = "name"
-    #: Text of somebody else, such as a driver's error or a broker's remark: shown as it is.
+    #: A foreign text, such as a driver's error or a broker's remark: shown as it is.
     TEXT = "text"
     NUMBER = "number"
-    #: Rows that were counted up to COUNTED_MAX; one more means "more than that".
+    #: A number of rows, counted up to COUNTED_MAX; COUNTED_MAX + 1 means "more than that".
     COUNT = "count"
     #: Milliseconds since 1970-01-01 UTC, shown in seconds.
     TIME = "time"
@@ -53,18 +53,19 @@ class Fact:
 
     @property
     def fields(self) -> dict[str, FieldValue]:
-        """Field -> value."""
+        """The fields as a dictionary."""
         return dict(self.values)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON: `code`, and `fields`, in which a fact is such an object again."""
+        """Returns plain data for JSON: `code`, and `fields`, in which a nested fact is such an object again."""
         return {"code": self.code.name, "fields": {name: _plain(value) for name, value in self.values}}
 
 
 class Code:
-    """What can be said: a name, and the fields that belong to it. A call with the fields makes the fact.
+    """A name for what can be said, and the fields that belong to it. A call with the fields makes the fact.
 
-    The name is the room, a dot, and words: `account.swept-last`. It is the same in the catalogue, in logs and in JSON.
+    The name is the name of the room, a dot, and words: `account.swept-last`. It is the same in the catalogue, in logs
+    and in JSON.
     """
 
     __slots__ = ("fields", "name")
@@ -74,7 +75,8 @@ class Code:
         self.fields: Mapping[str, Field] = MappingProxyType(fields)
 
     def __call__(self, **values: FieldValue) -> Fact:
-        """Raises TypeError for a field that is missing, unknown, or of another kind: a bug of the caller."""
+        """Raises TypeError for a field that is missing, unknown or of another kind, because that is a bug of the
+        caller."""
         if values.keys() != self.fields.keys() or not all(_fits(self.fields[one], values[one]) for one in values):
             raise TypeError(f"{self!r} was called with {values!r}")
         return Fact(self, tuple((name, values[name]) for name in self.fields))

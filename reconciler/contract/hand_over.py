@@ -1,21 +1,21 @@
 """The column `message` of a hand-over row: what a group's own handler needs to run a message once more.
 
-The daemon writes it when it inserts the row, the replay worker of the group reads it, DONE empties it. JSON text:
+The daemon writes it with the row, the group's replay worker reads it, and DONE empties it. JSON text:
 
     {"v":1,"unique_key":…,"topic":…,"real_topic":…,"properties":{…},"body":<base64 of the uncompressed body>,
      "flag":0,"broker":…,"queue_id":…,"queue_offset":…,"commit_log_offset":…,"born_timestamp_ms":…,
      "store_timestamp_ms":…,"prepared_transaction_offset":…,"producer_group":…,"check_times":…,"reconsume_times":…,
      "content_digest":<hexadecimal>,"signature":<hexadecimal>}
 
-`content_digest` is the digest of the outbox row, without one that of the half (contract/content_digest.py). The reader
+`content_digest` is the digest of the outbox row or, without one, of the half (contract/content_digest.py). The reader
 computes the digest of the message again and refuses a message that was changed. A row of an older service has no digest
 and is not compared. The digest stops accidents, not a person with UPDATE on the ledger, since that person can write
 another digest. `signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret
 of the announcements, and is written where that secret is set.
 
 `StoredMessage` of reconciler/policy/evidence.py has these fields, so encode_hand_over(message) takes one, and
-``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction
-bits do not travel: what is handed over is no record of a broker any more.
+``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction bits
+are left out, because a message that was handed over is no longer a record of a broker.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HandOverSource(Protocol):
 
 
 class HandOverFields(TypedDict):
-    """The arguments of StoredMessage but transaction_state."""
+    """The arguments of StoredMessage without transaction_state."""
 
     unique_key: str
     topic: str
@@ -154,9 +154,9 @@ def encode_hand_over(
 
 
 def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> HandOverFields:
-    """The fields of an encoded message. With a signer the signature must be there and must fit.
+    """The fields of an encoded message. With a signer, the text must have a signature that fits.
 
-    Raises MalformedInput, naming the field, for anything else, and for a message that differs from its digest.
+    Raises MalformedInput, which names the field, for any other text, and for a message that differs from its digest.
     """
     try:
         document: Any = json.loads(text)
@@ -211,7 +211,7 @@ def _require_intact(document: dict[str, Any], fields: HandOverFields, signer: Ha
             properties=fields["properties"],
             body=fields["body"],
         ).hex()
-    except UnicodeEncodeError as error:  # JSON can name half a character
+    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
         raise MalformedInput("hand-over field properties has text that is no Unicode") from error
     if digest != expected:
         raise MalformedInput(

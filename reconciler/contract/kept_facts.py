@@ -1,19 +1,20 @@
-"""What repairs were answered, and acts that later commands decide by: codes that rows of the ledger keep beside a text.
+"""The codes of answers to repairs, and of acts that later commands decide by. Ledger rows keep them beside a text.
 
-What a handler, a broker or a driver said is text. Codes and fields stay as they are for as long as a ledger may have
-them: a release that does not know a code shows the text.
+Whatever a handler, a broker or a driver said stays text. Codes and fields must not change as long as a ledger may hold
+them; a release that does not know a code shows the text.
 """
 
 from __future__ import annotations
 
 from reconciler.contract.facts import Code, Field
 
-#: A person closed the repair: it is done by hand, or not at all. `by` has the prefix of its kind of name (tables.py).
+#: A person closed the repair, and repairs the message by hand or leaves it. `by` has the prefix of its kind of name
+#: (tables.py).
 REPAIR_DISMISSED = Code("repair.dismissed", by=Field.NAME, reason=Field.TEXT)
 DISMISSAL_TAKEN_BACK = Code("repair.dismissal-taken-back", by=Field.NAME, reason=Field.TEXT)
-#: What a handler said, or a release whose code is not known.
+#: The words of a handler, or of a release whose code this one does not know.
 IN_WORDS = Code("repair.in-words", text=Field.TEXT)
-#: The ends of repairs, and of hand-overs that were taken from their workers.
+#: ---- how a repair ended, also one whose hand-over was taken back from its worker
 EFFECT_SEEN = Code("repair.effect-seen")
 HALVES_CLOSED = Code("repair.halves-closed")
 HEALED = Code("repair.healed")
@@ -27,7 +28,7 @@ WAITS_FOR_PUT_BACK = Code("repair.waits-for-put-back")
 WAITS_FOR_EFFECT = Code("repair.waits-for-effect")
 WAITS_FOR_WORKERS = Code("repair.waits-for-workers")
 NO_OUTBOX = Code("repair.no-outbox")
-#: Of a message that only a row of the business proves lost: a producer could still answer its broker.
+#: The message was proved lost by a business row alone: a connected producer could still answer its broker.
 PRODUCER_CONNECTED = Code("repair.producer-connected", group=Field.NAME, broker=Field.NAME)
 PRODUCERS_BEHIND_PROXY = Code("repair.producers-behind-proxy", topic=Field.NAME, broker=Field.NAME)
 PRODUCERS_UNKNOWN = Code("repair.producers-unknown", group=Field.NAME, broker=Field.NAME)
@@ -36,7 +37,7 @@ SENT_ANEW = Code("repair.sent-anew", unique_key=Field.NAME, word=Field.NAME)
 NOT_PUT_BACK = Code("repair.not-put-back", group=Field.NAME, broker=Field.NAME)
 PRODUCERS_AWAY = Code("repair.producers-away", group=Field.NAME, broker=Field.NAME)
 UNREAD_VERDICT = Code("repair.unread-verdict", group=Field.NAME, damage=Field.TEXT)
-#: Where each group is that lacks the effect.
+#: The verdict on one of the groups that lack the effect.
 POSITION = Code("repair.position", group=Field.NAME, verdict=Field.NAME)
 BY_FORMER_NAME = Code("repair.by-former-name", group=Field.NAME)
 POSITIONS = Code("repair.positions", groups=Field.FACTS)
@@ -50,7 +51,7 @@ GOES_ON_LATER = Code("repair.goes-on-later")
 NOT_DECIDED = Code("repair.not-decided")
 CLOSE_UNSURE = Code("repair.close-unsure", outcome=Field.NAME, said=Field.TEXT)
 
-# ---- why it goes on, and what was sent
+# ---- why a repair proceeds, and what was sent
 COPY_THERE = Code("repair.copy-there")
 COPY_FOUND = Code("repair.copy-found")
 NOT_EXECUTED = Code("repair.not-executed")
@@ -59,7 +60,7 @@ ENDS = Code("repair.ends")
 REPUBLISHES = Code("repair.republishes")
 HANDS_OVER = Code("repair.hands-over")
 WITHDRAWS = Code("repair.withdraws", groups=Field.NAMES)
-#: What a broker, or the table of hand-overs, said to a send; a number, a remark, or both.
+#: The answer of a broker, or of the hand-over table, to a send: a number, a remark, or both.
 ANSWERED = Code("repair.answered", outcome=Field.NAME)
 ANSWERED_WITH = Code("repair.answered-with", outcome=Field.NAME, said=Field.TEXT)
 RUNG_TAKEN_OUT = Code("repair.rung-taken-out", rung=Field.NAME)
@@ -68,7 +69,7 @@ NO_HALF = Code("repair.no-half")
 SECOND_EFFECT = Code("repair.second-effect", why=Field.FACT)
 ACKNOWLEDGED = Code("repair.acknowledged", groups=Field.NAMES)
 
-# ---- why it has failed
+# ---- why a repair has failed
 NO_RUNG = Code("repair.no-rung", why=Field.FACT)
 BEYOND_INBOX = Code("repair.beyond-inbox", groups=Field.NAMES)
 TOO_OFTEN = Code("repair.too-often", attempts=Field.NUMBER)
@@ -79,13 +80,13 @@ HAND_OVER_FAILED = Code("repair.hand-over-failed", group=Field.NAME, why=Field.F
 NO_ANSWER = Code("repair.no-answer")
 DEAD_LETTERED_BY = Code("repair.dead-lettered-by", groups=Field.NAMES)
 
-# ---- why a pass leaves it
+# ---- why a pass leaves a repair alone
 TAKEN = Code("repair.taken")
 CLAIM_RAN_OUT = Code("repair.claim-ran-out")
 FINISHED = Code("repair.finished")
 
-#: Of a hold: it is lifted once every clock has passed this. It counts for the reason that it was written with: 0.2.0
-#: lets a second person hold the topic, too, and knows no end.
+#: When a hold ends: it is lifted once every clock has passed this time. It counts only together with the reason that it
+#: was written with, because a person using 0.2.0 may hold the topic, too, and that release knows no end.
 HOLD_ENDS = Code("hold.ends", at_ms=Field.TIME)
 
 #: Why the circuit breaker opened.
@@ -97,7 +98,7 @@ TOO_MANY_SO_FAR = Code(
     left_over=Field.NUMBER,
     ceiling=Field.NUMBER,
 )
-#: Of rounds that are closer together than five seconds: those of so many seconds.
+#: The same for rounds less than five seconds apart, which are counted together over so many seconds.
 TOO_MANY_TOGETHER = Code("hold.too-many-together", losses=Field.NUMBER, seconds=Field.NUMBER, ceiling=Field.NUMBER)
 TOO_MANY_TOGETHER_SO_FAR = Code(
     "hold.too-many-together-so-far",
@@ -110,9 +111,9 @@ TOO_MANY_TOGETHER_SO_FAR = Code(
 TOO_ABSENT = Code("hold.too-absent", found_nowhere=Field.NUMBER, half_asked=Field.NUMBER)
 
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
-#: A person has accepted a commit query: that of the digest, although these aspects of it are not proved.
+#: A person has accepted the commit query with this digest although these aspects of it are not proved.
 ACT_QUERY_ACCEPTED = Code("act.query-accepted", topic=Field.NAME, digest=Field.NAME, unproved=Field.NAMES)
-#: A person has taken back that a commit query of the topic is accepted: that of the digest was.
+#: A person has withdrawn the acceptance of the topic's commit query, which had this digest.
 ACT_QUERY_WITHDRAWN = Code("act.query-withdrawn", topic=Field.NAME, digest=Field.NAME)
-#: An error has ended it, and what it had changed was given back.
+#: An error ended the renaming, and what it had changed was restored.
 ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

@@ -59,19 +59,20 @@ INBOX_PREFIX = "reconciler:inbox:v1:"
 #: Consumed keys are kept for this many further rounds, so that a late announcement still finds its match.
 COMMIT_GENERATIONS_DEFAULT = 2
 
-#: Rounds whose sets may be kept for the history, at most.
+#: At most so many rounds keep their sets for the history.
 HISTORY_GENERATIONS_MAX = 4
-#: Rounds whose times are kept for the history.
+#: So many rounds keep their times for the history.
 TIMES_KEPT = 64
-#: How far the time of rounds may be ahead of Redis' clock before keys are dated by that clock instead.
+#: How far the time of rounds may be ahead of Redis' clock; beyond it, Redis' clock dates the keys.
 AHEAD_MS_MAX = 1_000
-#: Most entries of K:covered, for the floor. Beyond it the entry goes that leaves the smallest gap for its age.
+#: At most so many entries of K:covered are kept, for the floor. If there are more, the entry is deleted that leaves the
+#: smallest gap for its age.
 COVERED_ROUNDS_MAX = 64
 
-#: Ends the name of a half queue.
+#: The end of a half queue's name.
 _HALF_QUEUE = "/half"
 
-#: Most members of K:apart. Beyond it keys are not set apart, and their tag is found out by one verdict a key.
+#: Most members of K:apart. Beyond it, keys are not set apart, and a verdict per key finds out their tag.
 APART_KEYS_MAX = 250_000
 
 #: Queues of the unique-key topic on every master, and so shards of every subscription on it.
@@ -130,7 +131,7 @@ class ShardKeys:
 
     @property
     def taken(self) -> str:
-        """When the last rounds ran."""
+        """The times of the last rounds."""
         return f"{self.root}:taken"
 
     @property
@@ -155,7 +156,7 @@ class ShardKeys:
 
     @property
     def proofs(self) -> str:
-        """What tells that the queues behind the positions are still the ones that were read."""
+        """The records that prove that the queues are still the ones that were read."""
         return f"{self.root}:proofs"
 
     @property
@@ -179,44 +180,44 @@ def meta_key(subscription: Subscription) -> str:
 
 
 def keys_of(environment: str) -> str:
-    """The pattern of every key of an environment, as SCAN takes it. Inboxes in Redis are none of them."""
+    """The pattern of every key of an environment, as SCAN takes it. It does not match inboxes in Redis."""
     return f"{PREFIX}{{{environment}:*"
 
 
 def use_key(environment: str) -> str:
-    """The cluster that the environment is used for."""
+    """The key that says which cluster the environment is used for."""
     return f"{PREFIX}{{{environment}:use}}:brokers"
 
 
 def identity_key(environment: str) -> str:
-    """What tells this Redis from another one."""
+    """The key whose text identifies this Redis."""
     return f"{PREFIX}{{{environment}:use}}:identity"
 
 
 def sharers_key(environment: str) -> str:
-    """The processes that share the environment's subscriptions."""
+    """The key of the processes that share the environment's subscriptions."""
     return f"{PREFIX}{{{environment}:use}}:sharers"
 
 
 def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:
-    """The mark of one message in an inbox in Redis; of one business transaction where there is a business id."""
+    """The key that marks one message in a Redis inbox; with a business id, it marks the whole business transaction."""
     identity = unique_key if business_id is None else f"business:{business_id}"
     return f"{INBOX_PREFIX}{{{environment}:{group}:{identity}}}"
 
 
 def half_queue(broker: str) -> str:
-    """The name under which the half queue of a broker is read. Its halves are of all topics and shards, so each shard
-    has a place of its own there: its number stands where the number of an announcement queue does."""
+    """The name under which the half queue of a broker is read. It holds halves of all topics and shards, so each shard
+    has its own position there, with the shard's number in place of a queue number."""
     return f"{broker}{_HALF_QUEUE}"
 
 
 def broker_of(name: str) -> str:
-    """The broker of an announcement queue, or of a half queue."""
+    """Returns the broker of an announcement queue or of a half queue."""
     return name.removesuffix(_HALF_QUEUE)
 
 
 def is_half_queue(name: str) -> bool:
-    """Whether that is the name of a half queue."""
+    """Returns True for the name of a half queue."""
     return name.endswith(_HALF_QUEUE)
 
 
@@ -226,12 +227,13 @@ def offsets_field(broker: str, queue_id: int) -> str:
 
 
 def trail_field(broker: str, queue_id: int) -> str:
-    """Field of K:proofs for the earlier records of one queue; no queue has a name that ends so."""
+    """Returns the field of K:proofs for the earlier records of one queue; no queue's name ends like it."""
     return f"{offsets_field(broker, queue_id)}/trail"
 
 
 def require_history_generations(number: int, *, commit_generations: int) -> None:
-    """Raises InvalidValue: the consumed keys of a round are read back from the commit sets that rounds keep anyway."""
+    """Raises InvalidValue if the number is too high: the history reads the consumed keys of a round from the commit
+    sets, which rounds keep for so long only."""
     if not 0 <= number <= min(HISTORY_GENERATIONS_MAX, commit_generations):
         raise InvalidValue(
             "history_generations",

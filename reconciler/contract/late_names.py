@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are used."""
+"""Public names of a package whose modules are imported at their first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def imported_when_used(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """The package's `__getattr__`. `places`: name -> the module that has it."""
+    """Returns the package's `__getattr__`. `places`: name -> the module that has it."""
 
     def find(name: str) -> Any:
         if name not in places:
@@ -23,7 +23,8 @@ def imported_when_used(package: str, places: Mapping[str, str]) -> Callable[[str
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """What modules are made of lives to the end: walking through it again and again is a fifth of an import."""
+    """Imports without the garbage collector, because modules live until the process ends: walking through them again
+    and again takes a fifth of an import."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

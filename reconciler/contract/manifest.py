@@ -1,9 +1,10 @@
 """The manifest of a history as plain data: the chain that makes a missing, doubled or altered file visible.
 
-``<history>/manifest/environment=<env>/<sequence, 12 digits>.json``, one entry a write, from 1 without a hole, made by
-an exclusive link so that two writers never take one number. An entry is canonical JSON (sorted keys, no spaces,
-UTF-8, one newline at the end) and names the SHA-256 of the entry before it ("" for the first). The files of a history
-are those added and not removed by later entries; anything else in the folders is no part of it.
+``<history>/manifest/environment=<env>/<sequence, 12 digits>.json``, one entry per write. Numbers begin at 1 and have no
+hole. An exclusive link makes each entry, so that two writers never take one number. An entry is canonical JSON (sorted
+keys, no spaces, UTF-8, one newline at the end) and names the SHA-256 of the entry before it ("" for the first). The
+files of a history are those that entries added and no later entry removed; any other file in the folders does not
+belong to it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class HistoryFile:
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> HistoryFile:
-        """From an entry's JSON; fields of newer writers are left out. Raises TypeError for a missing one."""
+        """Reads a file of an entry's JSON, without the fields of newer writers. Raises TypeError for a missing one."""
         return cls(**{name: value for name, value in item.items() if name in _FILE_FIELDS})
 
 
@@ -49,11 +50,11 @@ _FILE_FIELDS = frozenset(f.name for f in fields(HistoryFile))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """One write: files that came and files that went."""
+    """One write: the files that it added and removed."""
 
     environment: str
     sequence: int
-    #: SHA-256 of the entry before, hex; "" for the first.
+    #: SHA-256 of the entry before, in hexadecimal; "" for the first entry.
     previous: str
     #: "seal" (new rows), "compact" (the same rows in fewer files) or "retire" (older than the history is kept).
     action: str
@@ -70,27 +71,27 @@ class ManifestEntry:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """The bytes of the entry's file; their SHA-256 is what the next entry names."""
+        """Returns the bytes of the entry's file; the next entry names their SHA-256."""
         document = asdict(self)
         document.update(document.pop("extra"))
         return canonical_json(document)
 
 
 def canonical_json(document: object) -> bytes:
-    """The one form in which an entry may lie in its file."""
+    """Returns the only form in which an entry may be stored."""
     return (json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
 
 
 def digest_of(entry: bytes) -> str:
-    """What the next entry's `previous` holds."""
+    """Returns the digest that the next entry has as `previous`."""
     return hashlib.sha256(entry).hexdigest()
 
 
 def kept_from(entry_says: str, removed: Iterable[str]) -> str:
-    """The day from which rows are kept, after a "retire" entry: the one after the newest that it removed.
+    """Returns the first day whose rows are kept after a "retire" entry: the day after the newest one that it removed.
 
-    The day in the entry itself is only a bound: its writer's clock may have been years ahead for a moment, and then all
-    later rows would count as gone, for ever.
+    The day in the entry itself is only an upper bound. Its writer's clock may have been years ahead for a moment, and
+    then all later rows would count as deleted for ever.
     """
     days = [found[1] for path in removed if (found := _DATE.search(path))]
     if not days:

@@ -1,5 +1,6 @@
-"""What a person is told of a key that is repaired by hand, or dismissed, and of its half: the codes of answers that are
-kept for a day, and with jobs."""
+"""Codes for what a person reads about a key that is repaired or dismissed by hand, and about its half. Answers with
+them are kept for a day, and with jobs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from reconciler.contract.facts import Code, Field
 
 # ---- a repair by hand
 WOULD_BE_OPENED = Code("manual.would-be-opened")
-#: Of a key that is QUARANTINED by its verdict: no repair of it begins.
+#: For a key with the verdict QUARANTINED: none of its repairs begins.
 OVER_WITHOUT_EFFECT = Code("manual.over-without-effect", why=Field.FACT, ending=Field.FACT)
 HELD_FIRST = Code("manual.held-first", by=Field.NAMES, then=Field.FACT)
 _CHANGED: Mapping[str, Field] = {"unique_key": Field.NAME, "group": Field.NAME}
@@ -78,7 +79,7 @@ TAKEN_BACK_NEVER_SENT = Code("dismissal.taken-back-never-sent", verdict=Field.NA
 _WHY: Mapping[str, Field] = {"why": Field.FACT}
 UNSENT_NOTHING = Code("unsent.nothing", **_WHY)
 UNSENT_FAILED = Code("unsent.failed", **_WHY, ending=Field.FACT)
-#: Word of the repair's outcome -> why nothing is sent now, and what would.
+#: Word of the repair's outcome -> the code that says why nothing is sent now, and what would change that.
 UNSENT: Mapping[str, Code] = {
     "held": Code("unsent.held", **_WHY),
     "taken": Code("unsent.taken", **_WHY),

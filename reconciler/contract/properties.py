@@ -11,15 +11,15 @@ KEYS = "KEYS"
 TAGS = "TAGS"
 #: The business transaction's own id; travels as a user property and is part of the content.
 BUSINESS_ID = "BUSINESS_ID"
-#: The mark of a half: identity of the only outbox that can have its row (`reconciler_outbox_identity`). A user property
-#: like BUSINESS_ID, so that plug-ins of every release compute the same digest.
+#: The mark of a half: it identifies the only outbox that can have the half's row (`reconciler_outbox_identity`). A user
+#: property like BUSINESS_ID, so that plug-ins of every release compute the same digest.
 OUTBOX_MARK = "RECONCILER_OUTBOX"
 
-#: Never copied by a republish and never part of the content digest. A name that a service may have set must not be
-#: added: plug-ins of two releases would compute two digests of one message. TRACE_CONTEXT is such a name: proxies set
-#: it for gRPC producers, and callers of other clients may. Names that begin with __RMQ.TRANSIENT. are set by Java
-#: clients on what they have pulled, and TRANS_OFFSET by brokers on OP records: no copy that is compared has them.
-#: __LITE_TOPIC (5.5) is the sender's own word, and so content.
+#: These properties are never copied by a republish and are never part of the content digest. A name that a service may
+#: set must not be added here, because plug-ins of two releases would then compute two digests of one message.
+#: TRACE_CONTEXT is such a name: proxies set it for gRPC producers, and callers of other clients may do so. Names that
+#: begin with __RMQ.TRANSIENT. are set by Java clients on what they have pulled, and TRANS_OFFSET by brokers on OP
+#: records: no copy that is compared has them. __LITE_TOPIC (5.5) is the sender's own word, and so content.
 RESERVED = frozenset(
     {
         "KEYS", "TAGS", "UNIQ_KEY", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",

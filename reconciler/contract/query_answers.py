@@ -1,4 +1,4 @@
-"""What a commit query answers of a half, where that is no word of its lists: codes that verdicts keep."""
+"""Codes for what a commit query answers about a half where none of its listed values fits; verdicts keep them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What proves that a queue is still the one that was read: offsets are names that a broker gives again.
+"""Proves that a queue is still the one that was read. Offsets alone do not, because a broker may assign them again.
 
 A broker that lost its tail (asynchronous flush, a fail-over to a slave that was behind, a store that was put back), or
-whose topic was created again, stores other records at offsets that were read before. So the announcement consumer keeps
-beside its offset which record it has seen last there, and a *trail* of earlier ones: one a minute for an hour, one an
-hour for the brokers' retention.
+whose topic was created again, stores other records at offsets that were read before. So the announcement consumer
+stores beside its offset the last record that it saw there, and a *trail* of earlier ones: one per minute for an hour,
+one per hour for the brokers' retention.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-#: A proof further than this before the offset that it belongs to is not read on from: see announcing/proving.py.
+#: If its record lies further than this before its offset, a proof is not used to read on: see announcing/proving.py.
 NEAR_OFFSETS_MAX = 1_000
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 #: Hours of the trail: longer than brokers keep messages by default (72 h).
 TRAIL_HOURS = 96
-#: Records of a trail, whatever clocks of brokers do.
+#: At most so many records of a trail, even if brokers' clocks jump.
 TRAIL_RECORDS_MAX = 60 + TRAIL_HOURS + 4
 
 _PLAIN_KEY = re.compile(r"[0-9A-Za-z_-]{0,64}")
@@ -31,12 +31,12 @@ _PROOF = re.compile(r"(\d{1,19}) (.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """One record of a queue, told from any other that may get its offset: by time, place in the log, and key."""
+    """One record of a queue. Time, place in the log and key tell it from any other record that may get its offset."""
 
     queue_offset: int
     stored_at_ms: int
     commit_log_offset: int
-    #: UNIQ_KEY; its hash where it is no plain text of 64 characters, since any sender can write it.
+    #: UNIQ_KEY; its hash where it is no plain text of 64 characters at most, because any sender can write it.
     unique_key: str
 
     @property
@@ -59,7 +59,7 @@ class QueueProof:
 
 
 def beginning_before(offset: int) -> QueueRecord:
-    """Stands for the record before the place where a queue began, as its broker said: there was none."""
+    """Returns a record for a queue whose beginning the broker has confirmed: there was no record before it."""
     return QueueRecord(queue_offset=offset - 1, stored_at_ms=0, commit_log_offset=0, unique_key="")
 
 
@@ -88,7 +88,7 @@ class StoredRecord(Protocol):
 
 
 def record_of(stored: StoredRecord) -> QueueRecord:
-    """What tells the message from another one at its offset, whatever its sender wrote as its key."""
+    """Returns what tells the message from another one at its offset, whatever its sender wrote as its key."""
     unique_key = stored.unique_key
     if _PLAIN_KEY.fullmatch(unique_key) is None:
         unique_key = hashlib.sha256(unique_key.encode("utf-8", "surrogatepass")).hexdigest()
@@ -101,7 +101,7 @@ def record_of(stored: StoredRecord) -> QueueRecord:
 
 
 def read_record(text: str) -> QueueRecord | None:
-    """The record that a text spells; None: it is damaged, and proves nothing."""
+    """Returns the record that a text spells. None: the text is damaged and proves nothing."""
     found = _RECORD.fullmatch(text)
     if found is None:
         return None
@@ -115,7 +115,7 @@ def read_record(text: str) -> QueueRecord | None:
 
 
 def read_proof(text: str) -> QueueProof | None:
-    """The proof that a text spells; None: it is damaged, and proves nothing."""
+    """Returns the proof that a text spells. None: the text is damaged and proves nothing."""
     found = _PROOF.fullmatch(text)
     record = None if found is None else read_record(found.group(2))
     if found is None or record is None or record.queue_offset >= int(found.group(1)):
@@ -124,21 +124,22 @@ def read_proof(text: str) -> QueueProof | None:
 
 
 def trail_text(trail: Iterable[QueueRecord]) -> str:
-    """A line a record, oldest first."""
+    """Returns one line per record, the oldest first."""
     return "\n".join(record.text for record in trail)
 
 
 def read_trail(text: str) -> tuple[QueueRecord, ...]:
-    """The records of a trail, oldest first, without damaged lines."""
+    """Returns the records of a trail, the oldest first, without damaged lines."""
     records = (read_record(line) for line in text.split("\n")[:TRAIL_RECORDS_MAX])
     return _rising(record for record in records if record is not None)
 
 
 def with_record(trail: Sequence[QueueRecord], record: QueueRecord) -> tuple[QueueRecord, ...]:
-    """The trail after the consumer saw this record: the same one while the last entry is younger than a minute.
+    """Returns the trail after the consumer saw this record; it is unchanged while its last entry is younger than a
+    minute.
 
-    Ages are those of the broker that stored the records, between each other. Entries at or above the new record's
-    offset belong to a queue that is no more.
+    Ages are differences between the store times of the broker. Entries at or above the new record's offset belong to a
+    queue that was replaced.
     """
     kept = [one for one in trail if one.queue_offset < record.queue_offset]
     if len(kept) == len(trail) and kept and abs(record.stored_at_ms - kept[-1].stored_at_ms) < _MINUTE_MS:
@@ -160,12 +161,13 @@ def with_record(trail: Sequence[QueueRecord], record: QueueRecord) -> tuple[Queu
 def next_floor(
     stored: tuple[int, QueueProof | None], told: tuple[int, QueueProof | None]
 ) -> tuple[int, QueueProof | None] | None:
-    """Offset and proof of a floor after a round told another one; None: the stored one stays.
+    """Returns offset and proof of the next floor, from the stored floor and that of a new round; None: the stored floor
+    stays.
 
-    It rises, but not to an offset whose record is older than the stored one's: that is of a queue that is no more. It
-    sinks where the told record is younger and lies lower: the queue began anew, or lost its tail. A lower floor is
-    always safe: announcements are read again. A floor that rises without a proof keeps the one it has, which says
-    where everything is settled, too.
+    The floor rises, except to an offset whose record is older than that of the stored floor, because that record
+    belongs to a queue that was replaced. It sinks if the round's record is younger and lies lower, because the queue
+    began again or lost its tail. A lower floor is always safe, because announcements are only read again. A floor that
+    rises without a proof keeps its old proof, which also marks the place up to which everything is settled.
     """
     (old_offset, old_proof), (offset, proof) = stored, told
     if offset == old_offset:

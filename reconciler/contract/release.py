@@ -1,8 +1,8 @@
 """Which release this is, and the revision of the source that it was built from.
 
-The build writes the revision into the file REVISION of the package `reconciler`, in sdist and wheel: the hook that
-pyproject.toml names does. A checkout has no such file, installed editable or not: its code changes under a process that
-runs, so no revision would be true. Nothing here starts git.
+The build writes the revision into the file REVISION of the package `reconciler`, in sdist and wheel, by the hook that
+pyproject.toml names. A checkout has no such file, whether it is installed editable or not: its code may change under a
+running process, so no revision would be true. This module never starts git.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 DISTRIBUTION = "checkback-reconciler"
-#: Read where no build has written one.
+#: The revision where no build has written one.
 CHECKOUT = "checkout"
 
 

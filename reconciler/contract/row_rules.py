@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from reconciler.contract.tables import CandidateState, RepairState
 
-#: A verdict never moves a candidate to a lower state: what is settled stays settled when a slower owner writes.
+#: A verdict never moves a candidate to a lower state: a settled candidate stays settled when a slower owner writes.
 STATE_RANK = {CandidateState.OPEN: 0, CandidateState.QUARANTINED: 1, CandidateState.SETTLED: 2}
 
 #: Repairs in these states are never claimed again.
@@ -20,52 +20,53 @@ QUERY_ACCEPTANCE = "query accept"
 #: The command of an act that took back what was accepted of a topic: retention keeps it.
 QUERY_WITHDRAWAL = "query withdraw"
 
-#: Bytes of a refused announcement that are kept (contract/tables.py, reconciler_quarantine.body).
+#: So many bytes of a refused announcement are kept (contract/tables.py, reconciler_quarantine.body).
 QUARANTINE_BODY_BYTES = 4096
 
-#: Characters of an explanation that are kept.
+#: So many characters of an explanation are kept.
 TEXT_CHARACTERS = 2_000
 NAME_CHARACTERS = 160
 
-#: Brokers of one topic that are remembered: a route of a hostile name server must not fill a table.
+#: So many brokers of one topic are remembered, because a route from a hostile name server must not fill a table.
 BROKERS_MAX = 1_000
 
-#: A Redis in the list of a use begins so; the name of a cluster, with which a broker begins there, has no blank.
+#: A Redis in the list of a use begins with this; no cluster name, with which brokers begin there, contains a blank.
 _REDIS = "Redis "
 
 
-#: A row that waits for longer may be due because the database's clock was set back since it was written: it is looked
-#: at whether its last change lies in the future. Few rows wait so long, so the look costs little.
+#: A row that waits longer may have been written before the database's clock was set back. So the reader checks whether
+#: its last change lies in the future. Few rows wait so long, so this check costs little.
 USUAL_WAIT_MS = 300_000
 
 
 def is_of_the_future(*, next_at_ms: int, updated_at_ms: int, now_ms: int) -> bool:
-    """True if a row waits for a time that its database reaches only once the clock has caught up with a step back."""
+    """Returns True if a row would wait too long, because the database's clock was set back after the row was
+    written."""
     return updated_at_ms > now_ms and next_at_ms > now_ms + USUAL_WAIT_MS
 
 
-#: No repair is put off for longer, so one that lies further ahead was put off before the clock was set back.
+#: The longest wait of a repair: one that lies further ahead was written before the clock was set back.
 REPAIR_WAIT_MS_MAX = 900_000
 
 
 def is_repair_due(next_at_ms: int, *, now_ms: int) -> bool:
-    """True if the time of a repair has come, or lies further ahead than any repair waits."""
+    """Returns True if the time of a repair has come, or lies further ahead than any repair waits."""
     return not now_ms < next_at_ms <= now_ms + REPAIR_WAIT_MS_MAX
 
 
-#: No closed row is asked about after a longer pause, so one whose time lies further ahead was written before the clock
-#: was set back.
+#: The longest pause before a closed row is asked about again: a time further ahead was written before the clock was set
+#: back.
 ASK_AGAIN_MS_MAX = 6 * 3_600_000
 
 
 def is_asked_again(ask_again_at_ms: int, *, now_ms: int) -> bool:
-    """True if the time of the next question has come, or lies further ahead than any pause is long."""
+    """Returns True if the time of the next question has come, or lies further ahead than the longest pause."""
     return not now_ms < ask_again_at_ms <= now_ms + ASK_AGAIN_MS_MAX
 
 
 def aged_by_ms(database_ms: int, host_ms: int) -> int:
-    """The time by which rows are old enough to be forgotten: database time, or the host's if that is earlier. One clock
-    that jumps ahead makes nothing old."""
+    """Returns the time by which the age of rows is measured before they are deleted: database time, or the host's if
+    that is earlier. So one clock that jumps ahead ages nothing."""
     return min(database_ms, host_ms)
 
 
@@ -75,22 +76,24 @@ def wait_ms(seconds: float) -> int:
 
 
 def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
-    """The text as every database can store it: no NUL (PostgreSQL refuses it), no lone surrogate, cut to length."""
+    """Returns the text as every database can store it: without NUL (PostgreSQL refuses it) and lone surrogates, cut to
+    the length."""
     return text[:characters].replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def is_storable(text: str, characters: int = NAME_CHARACTERS) -> bool:
-    """Whether every database keeps the text as it is: no row is asked for by another one, which is an error there."""
+    """Returns True if every database stores the text unchanged. No row may be looked up by a changed text, because that
+    is an error there."""
     return bounded_text(text, characters) == text
 
 
 def storable_names(names: Iterable[str]) -> list[str]:
-    """Brokers' names that every database keeps as they are, sorted, at most BROKERS_MAX."""
+    """Returns those names of brokers that every database stores unchanged, sorted, at most BROKERS_MAX of them."""
     return sorted(filter(is_storable, names))[:BROKERS_MAX]
 
 
 def brokers_of(text: str | bytes) -> frozenset[str]:
-    """The texts of a JSON list; none where it is something else."""
+    """Returns the texts of a JSON list; an empty set for any other text."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -100,15 +103,15 @@ def brokers_of(text: str | bytes) -> frozenset[str]:
 
 
 def use_text(brokers: Iterable[str], redis: str) -> str:
-    """What a use of an environment keeps: its brokers and its Redis, in one JSON list.
+    """Returns the stored text of a use of an environment: its brokers and its Redis in one JSON list.
 
-    In one list, so that a process that writes no Redis leaves none of another one.
+    One list holds both, so that a process that writes no Redis does not keep another one's.
     """
     return json.dumps(sorted(brokers) + ([_REDIS + redis] if redis else []))
 
 
 def use_of(text: str | bytes) -> tuple[frozenset[str], str]:
-    """The brokers and the Redis of such a text; neither where it is something else."""
+    """Returns the brokers and the Redis of such a text; both are empty for any other text."""
     told = brokers_of(text)
     every_redis = {one for one in told if one.startswith(_REDIS)}
     return told - every_redis, min(every_redis, default="").removeprefix(_REDIS)
@@ -117,9 +120,10 @@ def use_of(text: str | bytes) -> tuple[frozenset[str], str]:
 def brokers_after(
     known: Mapping[str, int | None], seen: Collection[str] | None, *, now_ms: int, keep_seconds: float
 ) -> dict[str, int | None]:
-    """Known brokers after a look at the route: name -> since when it has been missing in it, None: it is there.
+    """Returns the known brokers after a look at the route: name -> the time since which the route lacks it; None: the
+    route has it.
 
-    `seen` is the route; None: it is unknown. A broker that has been missing for `keep_seconds` is forgotten.
+    `seen` is the route; None: the route is unknown. A broker that has been missing for `keep_seconds` is forgotten.
     """
     after = dict(known)
     if seen is not None:
@@ -130,14 +134,17 @@ def brokers_after(
 
 
 def later_end(one_ms: int | None, other_ms: int | None) -> int | None:
-    """Until when a topic is held that two people hold: as long as either wants it. None: until a person lifts it."""
+    """Returns the end of a hold that two persons ask for: the later one. None: the hold lasts until a person lifts
+    it."""
     return None if one_ms is None or other_ms is None else max(one_ms, other_ms)
 
 
 def held_again(held_by: str, held_because: str, *, by: str, reason: str) -> str:
-    """The reason of a HOLD that another person asks for, too, or the same one for another reason: the newest first.
+    """Returns the reason of a HOLD when a second person asks for it, or the same person with another reason: the newest
+    reason comes first.
 
-    The same words of the same person change nothing."""
+    If the same person repeats the same words, nothing changes.
+    """
     words = f"{by}: {reason}"
     is_said = (held_by, held_because) == (by, reason) or held_because.startswith((f"{words}; ", bounded_text(words)))
     return held_because if is_said else bounded_text(f"{words}; {held_because}")

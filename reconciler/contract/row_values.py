@@ -1,4 +1,4 @@
-"""Whether the values of a row are what their columns promise, and the values to work with where they are not.
+"""Checks the values of a row against their columns, and gives values to work with where a value is damaged.
 
 SQLite stores any type in any column, a person may write by hand, and a later release may know more words. One such
 value must not stop the rows beside it, so a row is read value by value: a damaged value is named, and a harmless value
@@ -25,12 +25,13 @@ _SHOWN_CHARACTERS = 40
 
 
 def characters_max(column: Column) -> int | None:
-    """Characters of the longest text that the column holds; None: it holds any."""
+    """Returns the number of characters of the longest text in the column; None: there is no limit."""
     return _CHARACTERS_MAX.get(column.kind)
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:
-    """A text; bytes where it is no UTF-8: a driver would refuse the whole answer for one such value."""
+    """Returns the text, or its bytes if they are no UTF-8: a driver would refuse the whole answer for one such
+    value."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -39,9 +40,10 @@ def text_or_bytes(stored: bytes) -> str | bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """A row as it can be worked with."""
+    """A row whose values are safe to work with."""
 
-    #: Column -> value; JSON is parsed, bytes are bytes. A damaged value: None, 0, "", or the reader's `otherwise`.
+    #: Column -> value; JSON is parsed, bytes are bytes. A damaged value is replaced by None, 0, "", or the reader's
+    #: `otherwise`.
     values: dict[str, Any]
     #: Table, column and what is wrong with each damaged value; None: the row is sound.
     damage: str | None
@@ -55,14 +57,14 @@ class RowReader:
     def __init__(
         self, table: Table, names: Iterable[str] | None = None, *, otherwise: Mapping[str, object] | None = None
     ) -> None:
-        """`names` in the order of the rows' values, None: all columns; `otherwise` replaces damaged values."""
+        """`names`: columns in the order of the rows' values; None: all columns. `otherwise` replaces damaged values."""
         columns = {column.name: column for column in table.columns}
         self._table = table.name
         self._columns = tuple(columns[name] for name in (columns if names is None else names))
         self._otherwise = dict(otherwise or {})
 
     def parse(self, row: Sequence[Any]) -> ReadRow:
-        """The values and the damage. Raises nothing, for any content of the row."""
+        """The values and the damage. Raises nothing, whatever the row contains."""
         values: dict[str, Any] = {}
         faults: dict[str, str] = {}
         for column, value in zip(self._columns, row, strict=True):

@@ -26,9 +26,9 @@ class Column:
     doc: str
     _: KW_ONLY
     nullable: bool = False
-    #: All that a `short` text may say; empty: anything.
+    #: All words that a `short` text may be; empty: any text.
     words: tuple[str, ...] = ()
-    #: Kind of the members of the object that a `json` text spells. None: the text has a decoder of its own.
+    #: The kind of the members of a JSON object in a `json` text. None: the text has a decoder of its own.
     members: Literal["text", "number", "any"] | None = None
 
 
@@ -37,9 +37,10 @@ class PageIndex:
     """An index in the order of a listing: environment, `within`, the time, then the rest of the primary key."""
 
     time: str
-    #: Rows with one value in this column are a walk of their own.
+    #: Rows with the same value in this column are listed by themselves.
     within: str | None = None
-    #: Only rows that have a value in this column; MySQL and MariaDB have no such index, and are not given another.
+    #: The index covers only rows that have a value in this column; MySQL and MariaDB have no such index, and get no
+    #: other one.
     only_with: str | None = None
 
 
@@ -52,15 +53,17 @@ class Table:
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
-    #: Indexes of the rows that have a value in the last column, where the database can (MySQL and MariaDB cannot): a
-    #: planner that knows little of the table must not take such an index for one that finds a key.
+    #: Indexes of only those rows that have a value in the last column, where the database can do so (MySQL and MariaDB
+    #: cannot). Other rows are left out because a planner without statistics must not prefer such an index to one that
+    #: finds a key.
     sparse_indexes: tuple[tuple[str, ...], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     page_indexes: tuple[PageIndex, ...] = ()
-    #: The index that rows are counted by: environment, the columns that make a kind, and a number that is told of each.
-    #: It begins like the primary key: PostgreSQL takes it for counts only (has_any_value in sql/tables.py).
+    #: The index for counting rows: environment, the columns that make a kind, and a number per row. It begins like the
+    #: primary key; has_any_value in sql/tables.py makes PostgreSQL use it for counts only.
     count_index: tuple[str, ...] = ()
-    #: The index of rows that have a value in the last column, as sparse_indexes; its name would be too long.
+    #: An index of rows that have a value in the last column, like sparse_indexes; it is declared apart because its
+    #: generated name would be too long.
     undecided_index: tuple[str, ...] = ()
 
     def columns_of(self, index: PageIndex) -> tuple[str, ...]:
@@ -70,5 +73,5 @@ class Table:
 
     @property
     def has_key(self) -> bool:
-        """Whether rows have a unique key, whose prefix partitions their Parquet files (contract/history_row.py)."""
+        """True if rows have a unique key, whose prefix partitions their Parquet files (contract/history_row.py)."""
         return any(column.kind == "key" for column in self.columns)

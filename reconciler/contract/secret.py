@@ -1,4 +1,4 @@
-"""A *secret*: a text that is shown nowhere and may change while the process runs (its source: secret_sources.py)."""
+"""A *secret*: a text that is never shown and may change while the process runs (its source: secret_sources.py)."""
 
 from __future__ import annotations
 
@@ -11,38 +11,37 @@ class SecretSource(Protocol):
     """Where a secret comes from. Shared by threads."""
 
     def current(self) -> str:
-        """The secret as it is now, or the last one that could be read. Raises nothing."""
+        """Returns the present secret, or the last one that could be read. Raises nothing."""
 
     def ask_again(self, refused: str) -> bool:
-        """After a server has refused a secret: True if there is another one now."""
+        """Returns True if the source has another secret now; called after a server refused this one."""
 
 
 class SecretText:
-    """A secret. Two are equal if they were equal when they were read first, so that one service has one connection
-    pool; the text is neither in repr(), str(), format() nor in a pickle. Shared by threads.
-    """
+    """A secret. Two are equal if their first texts were equal, so that one service has one connection pool. The text
+    appears in neither repr(), str(), format() nor a pickle. Shared by threads."""
 
     __slots__ = ("_first", "_source")
 
     def __init__(self, first: str, source: SecretSource | None = None) -> None:
-        """`first`: the text now. `source`: what is asked from now on; None: it never changes."""
+        """`first`: the present text. `source`: it is asked from now on; None: the text never changes."""
         self._first = first
         self._source = source
 
     @property
     def changes(self) -> bool:
-        """Whether the text can be another one later."""
+        """True if the text may change later."""
         return self._source is not None
 
     def reveal(self) -> str:
-        """The text as it is now."""
+        """Returns the present text."""
         return self._first if self._source is None else self._source.current()
 
     #: The remoting client takes functions that return a secret, and knows nothing of this class.
     __call__ = reveal
 
     def ask_again(self, refused: str) -> bool:
-        """After a server has refused the text: True if there is another one now."""
+        """Returns True if there is another text now; called after a server refused this one."""
         return self._source is not None and self._source.ask_again(refused)
 
     def __eq__(self, other: object) -> bool:
@@ -72,15 +71,15 @@ class SecretText:
         raise TypeError("a secret is written nowhere")
 
 
-#: What takes a secret takes a plain text, too.
+#: The type of a parameter that takes a secret; a plain text will do, too.
 Secret: TypeAlias = str | SecretText
 
 
 def secret_text(secret: Secret) -> SecretText:
-    """A plain text as a secret that never changes."""
+    """Returns a plain text as a secret that never changes."""
     return secret if isinstance(secret, SecretText) else SecretText(secret)
 
 
 def revealed(secret: Secret) -> str:
-    """The text as it is now."""
+    """Returns the present text."""
     return secret.reveal() if isinstance(secret, SecretText) else secret

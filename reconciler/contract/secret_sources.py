@@ -1,10 +1,11 @@
 """Where secrets come from: a file, or what a command prints. Both are read again while the process runs.
 
 A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input; its standard
-error is thrown away, for it may hold the secret. What it printed is kept for COMMAND_KEEP_SECONDS. Both are asked again
-as soon as a server has refused the secret. What cannot be read later leaves the secret as it was, with a warning.
+error is discarded, because it may contain the secret. Its output is kept for COMMAND_KEEP_SECONDS. Both are asked again
+as soon as a server has refused the secret. If a later reading fails, the secret stays as it was, and a warning is
+logged.
 
-A text may have several lines: one secret each, for settings that take a list.
+A text may have several lines: one secret per line, for settings that take a list.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ FILE_KEEP_SECONDS = 1.0
 COMMAND_KEEP_SECONDS = 60.0
 #: A command that runs longer is killed.
 COMMAND_SECONDS_MAX = 10.0
-#: Refused connections may be many: a source is asked again at most once in this time.
+#: A source is asked again at most once in this time, because many connections may be refused at once.
 ASKED_AGAIN_SECONDS_MIN = 1.0
 SECRET_BYTES_MAX = 64 * 1024
 _TOO_LONG = f"gives more than {SECRET_BYTES_MAX} bytes; that is no secret"
 
 
 class UnreadableSecret(ValueError):
-    """The text says why a source gave no secret, and nothing of what it gave."""
+    """Says why a source gave no secret, without repeating its output."""
 
 
 class KeptSecret:
-    """A source whose answer is kept for a while. Shared by threads: one asks, the others wait for it."""
+    """A source whose answer is kept for a while. Shared by threads: one thread asks, the others wait for its answer."""
 
     def __init__(
         self,
@@ -71,7 +72,8 @@ class KeptSecret:
             return self._text
 
     def ask_again(self, refused: str) -> bool:
-        """True if the secret is another one than the refused one; a source that was just asked is not asked again."""
+        """Returns True if the secret is no longer the refused one; a source that was asked a moment ago is not asked
+        again."""
         with self._lock:
             if self._text == refused and self._monotonic() - self._read_at >= ASKED_AGAIN_SECONDS_MIN:
                 self._read_again()
@@ -92,7 +94,7 @@ class KeptSecret:
 
 
 class _OneOf:
-    """One secret of a source that has several."""
+    """One of the secrets of a source that has several."""
 
     def __init__(self, source: KeptSecret, place: int) -> None:
         self._source = source
@@ -100,25 +102,27 @@ class _OneOf:
         self._last = several(source.current())[place]
 
     def current(self) -> str:
-        """The secret at the place, or the last one that was there."""
+        """Returns the secret at this place, or the last one that was there."""
         found = several(self._source.current())
         self._last = found[self._place] if self._place < len(found) else self._last
         return self._last
 
     def ask_again(self, refused: str) -> bool:
-        """As KeptSecret.ask_again."""
+        """Does what KeptSecret.ask_again does."""
         if self.current() == refused:
             self._source.ask_again(self._source.current())
         return self.current() != refused
 
 
 def secret_from_file(path: str | os.PathLike[str], *, name: str = "") -> SecretText:
-    """A secret that a file holds, without the white space around it. Raises InvalidValue without the file's content."""
+    """Returns a secret that a file holds, without white space around it. Raises InvalidValue, which never repeats the
+    file's content."""
     return _secret(lambda: read_secret_file(path), name or "a secret's file", os.fspath(path), FILE_KEEP_SECONDS)
 
 
 def secret_from_command(command: str | Sequence[str], *, name: str = "") -> SecretText:
-    """A secret that a command prints. Words of a text are split as a shell would. Raises InvalidValue."""
+    """Returns a secret that a command prints. A command given as text is split into words as a shell does. Raises
+    InvalidValue."""
     words = words_of(command)
     return _secret(
         lambda: run_secret_command(words), name or "a secret's command", words[0] if words else "", COMMAND_KEEP_SECONDS
@@ -134,7 +138,7 @@ def _secret(read: Callable[[], str], name: str, shown: str, keep_seconds: float)
 
 
 def secrets_of(secret: SecretText) -> list[SecretText]:
-    """Each secret of a text with several; of a source that changes, how many there are must not."""
+    """Returns each secret of a text with several; their number must not change while the process runs."""
     source = secret._source  # noqa: SLF001 - the two files are one idea
     found = several(secret.reveal())
     if not isinstance(source, KeptSecret):
@@ -145,13 +149,13 @@ def secrets_of(secret: SecretText) -> list[SecretText]:
 
 
 def signature_secrets(secret: SecretText) -> list[str]:
-    """What a secret of announcements is now: of a source that changes each line is one, the first one signs."""
+    """Returns the present secrets of announcements: each line of a changing source is one, and the first one signs."""
     text = secret.reveal()
     return several(text) or [text] if secret.changes else [text]
 
 
 def several(text: str) -> list[str]:
-    """A JSON list of texts, or one a line."""
+    """Returns the texts of a JSON list, or of lines."""
     if text.startswith("["):
         with suppress(ValueError, RecursionError):
             listed: Any = json.loads(text)
@@ -160,7 +164,8 @@ def several(text: str) -> list[str]:
 
 
 def words_of(command: str | Sequence[str]) -> list[str]:
-    """Program and arguments. Raises InvalidValue for quotes that do not close; the text is not shown."""
+    """Returns the program and its arguments. Raises InvalidValue for quotes that do not close; the text is not
+    shown."""
     if not isinstance(command, str):
         return [*command]
     try:
@@ -170,7 +175,7 @@ def words_of(command: str | Sequence[str]) -> list[str]:
 
 
 def read_secret_file(path: str | os.PathLike[str]) -> str:
-    """Raises UnreadableSecret."""
+    """Reads the file; raises UnreadableSecret."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(SECRET_BYTES_MAX + 1)
@@ -182,7 +187,7 @@ def read_secret_file(path: str | os.PathLike[str]) -> str:
 
 
 def run_secret_command(words: Sequence[str]) -> str:
-    """Runs it for COMMAND_SECONDS_MAX at most. Raises UnreadableSecret."""
+    """Runs the command for COMMAND_SECONDS_MAX at most. Raises UnreadableSecret."""
     if not words:
         raise UnreadableSecret("names no program")
     try:
@@ -202,14 +207,14 @@ def run_secret_command(words: Sequence[str]) -> str:
         finally:
             if process.poll() is None:
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+                    os.killpg(process.pid, signal.SIGKILL)  # the processes that the command started, too
     if process.returncode != 0:
         raise UnreadableSecret(f"ended with {process.returncode}; run it by hand as the user of this process")
     return _text(content)
 
 
 def _bounded_output(process: subprocess.Popen[bytes]) -> bytes:
-    """All of it, and the process has ended. Raises UnreadableSecret."""
+    """Returns the whole output of the process, which has ended by then. Raises UnreadableSecret."""
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
     until = time.monotonic() + COMMAND_SECONDS_MAX
     too_slow = f"took longer than {COMMAND_SECONDS_MAX:g} s; it must ask no questions"
@@ -236,6 +241,6 @@ def _text(content: bytes) -> str:
     if len(content) > SECRET_BYTES_MAX:
         raise UnreadableSecret(_TOO_LONG)
     try:
-        return content.decode("utf-8-sig").strip()  # editors of Windows write the mark
+        return content.decode("utf-8-sig").strip()  # editors of Windows write a byte-order mark
     except UnicodeDecodeError:
         raise UnreadableSecret("gives no UTF-8 text") from None

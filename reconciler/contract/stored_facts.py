@@ -1,11 +1,14 @@
-"""Facts that are stored: the English text under its name, and code and fields under the same name in `facts` beside it.
+"""Facts as they are stored: the English text under its name, and code and fields under the same name in `facts` beside
+it.
 
-There a fact is a list, since most rows of a ledger have several: the code, a digest of the text, and the values in the
-order of the code's fields, a fact in them without a digest. What the text has is not written twice: of such a value its
-place and its length in the text are kept. Columns, and rows of before, have an object with the names of the fields.
+A fact is stored as a list, because most rows of a ledger have several facts: the code, a digest of the text, and the
+values in the order of the code's fields. A fact within a fact has no digest. A value that the text contains is not
+stored again: its place and its length in the text are stored instead. Columns, and rows of earlier releases, have an
+object with the names of the fields.
 
-Whoever knows no code, as 0.2.0 does, reads the text and writes it. A fact counts only for the text that it was written
-with: 0.2.0 writes another one over it, and leaves what lies beside it. A code of a newer release is shown by its text.
+A process that knows no codes, such as one of 0.2.0, reads and writes the text only. A fact counts only for the text
+that it was stored with, because 0.2.0 overwrites the text and leaves the fact. A code of a newer release is shown as
+its text.
 """
 
 from __future__ import annotations
@@ -25,15 +28,15 @@ from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
 #: Name of the facts beside texts.
 FACTS = "facts"
 REASON = "reason"
-#: Characters of a text that are kept.
+#: At most so many characters of a text are kept.
 TEXT_CHARACTERS_MAX = 400
 _OF_TEXT = "crc32"
-#: Characters of a value that cost more than its place in the text.
+#: From this number of characters on, a value takes more room than its place in the text.
 _CHARACTERS_MIN = 8
 
 
 def codes_of(*modules: ModuleType) -> Mapping[str, Code]:
-    """Name -> code, of those that these files declare."""
+    """Returns name -> code for the codes that these files declare."""
     return {code.name: code for module in modules for code in _codes(module)}
 
 
@@ -43,14 +46,14 @@ def _codes(module: ModuleType) -> Iterator[Code]:
         yield from (one for one in several if isinstance(one, Code))
 
 
-#: Name -> code, of those that the ledger keeps with verdicts, repairs and acts.
+#: Name -> code, for the codes that the ledger keeps with verdicts, repairs and acts.
 CODES = codes_of(answers, kept_facts, outcomes, query_answers, reasons)
 
 
 def with_texts(
     values: Mapping[str, object], english: Callable[[Fact], str], *, characters_max: int = TEXT_CHARACTERS_MAX
 ) -> dict[str, object]:
-    """The values, JSON-ready: each fact as its text, which is bounded, and as code and fields beside it."""
+    """Returns the values, JSON-ready: each fact as its bounded text, and as code and fields in `facts`."""
     found: dict[str, object] = {}
     facts: dict[str, object] = {}
     for name, value in values.items():
@@ -63,23 +66,23 @@ def with_texts(
 
 @lru_cache(maxsize=1_000)
 def _told(fact: Fact, english: Callable[[Fact], str], characters_max: int) -> tuple[str, Sequence[object]]:
-    """Text and what lies beside it. Most keys of a page have the same answers."""
+    """Returns the text and its stored fact. It is cached because most keys of a page have the same answers."""
     text = english(fact)[:characters_max]
     return text, _listed(fact, text)
 
 
 def beside(name: str, text: str, fact: Fact) -> dict[str, object]:
-    """What lies beside the text of that name."""
+    """Returns the fact that is stored beside the text of that name."""
     return {FACTS: {name: _listed(fact, text)}}
 
 
 def column_of(fact: Fact, text: str) -> str:
-    """The value of a column beside that of the text."""
+    """Returns the value of the fact's column, which lies beside the column of the text."""
     return json.dumps({**bounded(fact), _OF_TEXT: _sum(text)}, separators=(",", ":"))
 
 
 def fact_of_column(value: object, text: str) -> Fact | None:
-    """The fact of such a column; None: it is no fact of this text, or this release does not know it."""
+    """Returns the fact of such a column. None: it is not of this text, or this release does not know its code."""
     try:
         stored = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
@@ -88,18 +91,18 @@ def fact_of_column(value: object, text: str) -> Fact | None:
 
 
 def begins_column(code: Code) -> str:
-    """How a column with a fact of the code begins."""
+    """Returns the first characters of a column with a fact of this code."""
     return json.dumps({"code": code.name}, separators=(",", ":")).removesuffix("}") + ","
 
 
 def fact_in(values: Mapping[str, object], name: str, codes: Mapping[str, Code] = CODES) -> Fact | None:
-    """The fact beside a text; None: there is none, or this release does not know it."""
+    """Returns the fact beside a text. None: there is none, or this release does not know it."""
     stored, text = _stored(values, name)
     return _of_list(stored, text, codes) if isinstance(stored, list) else fact_of(stored, codes)
 
 
 def coded(values: Mapping[str, object]) -> dict[str, object]:
-    """Values that were stored with facts, for JSON: each fact that this release knows, with the names of its fields."""
+    """Returns stored values for JSON: each fact that this release knows gets the names of its fields."""
     found = {name: coded(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     if isinstance(facts := values.get(FACTS), Mapping):
         known = {name: fact_in(values, name) for name in facts}
@@ -108,13 +111,13 @@ def coded(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def reason_in(evidence: Mapping[str, object]) -> Fact:
-    """Why a key has its verdict."""
+    """Returns the reason of a key's verdict."""
     found = fact_in(evidence, REASON)
     return AS_WRITTEN(text=str(evidence.get(REASON))[:TEXT_CHARACTERS_MAX]) if found is None else found
 
 
 def is_double_effect(evidence: Mapping[str, object]) -> bool:
-    """Whether a verdict was given for effects in several inboxes."""
+    """Returns True if the verdict was given because several inboxes have an effect."""
     match _stored(evidence, REASON)[0]:
         case None:
             return tells_double_effect(str(evidence.get(REASON)))
@@ -124,7 +127,7 @@ def is_double_effect(evidence: Mapping[str, object]) -> bool:
 
 
 def fact_of(plain: object, codes: Mapping[str, Code] = CODES) -> Fact | None:
-    """The fact of Fact.as_dict(); None: its code is not known here, or has other fields."""
+    """Returns the fact that Fact.as_dict() wrote. None: this release does not know the code, or the fields differ."""
     match plain:
         case {"code": str(name), "fields": Mapping() as fields} if name in codes:
             code = codes[name]
@@ -137,7 +140,7 @@ def fact_of(plain: object, codes: Mapping[str, Code] = CODES) -> Fact | None:
 
 
 def _value(kind: Field | None, plain: Any, codes: Mapping[str, Code]) -> Any:
-    """Looked at by the code that it belongs to."""
+    """Reads the value of a field by the kind that the code declares."""
     if kind is Field.FACT:
         return fact_of(plain, codes)
     if not isinstance(plain, list):
@@ -146,7 +149,7 @@ def _value(kind: Field | None, plain: Any, codes: Mapping[str, Code]) -> Any:
 
 
 def _stored(values: Mapping[str, object], name: str) -> tuple[object, str]:
-    """What lies beside the text of that name, and the text; None: nothing of it."""
+    """Returns the stored fact beside the text of that name, and the text; None: nothing is stored beside it."""
     facts, text = values.get(FACTS), values.get(name)
     stored = facts.get(name) if isinstance(facts, Mapping) else None
     return (stored, text) if isinstance(text, str) and _is_of(stored, text) else (None, "")
@@ -180,7 +183,8 @@ def _of_list(stored: Sequence[Any], text: str, codes: Mapping[str, Code]) -> Fac
 
 
 def _full(kind: Field, plain: Any, text: str, codes: Mapping[str, Code]) -> Any:
-    """The value of a field; a fact that this release does not know is none, which no code takes."""
+    """Returns the value of a field; a nested fact that this release does not know becomes None, which no code
+    accepts."""
     match kind, plain:
         case Field.FACT, [name, *values] if name in codes:
             fields = codes[name].fields
@@ -208,7 +212,7 @@ def _sum(text: str) -> int:
 
 
 def bounded(fact: Fact) -> dict[str, object]:
-    """Code and fields, as they are kept."""
+    """Returns code and fields with their texts cut to the length that is kept."""
     return {name: _cut(value) for name, value in fact.as_dict().items()}
 
 

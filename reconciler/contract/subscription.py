@@ -25,7 +25,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Shard:
-    """A slice of a subscription's keys; its number is the queue number in the unique-key topic."""
+    """A slice of a subscription's keys; its number is also the number of its queue in the unique-key topic."""
 
     subscription: Subscription
     number: int

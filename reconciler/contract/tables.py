@@ -84,7 +84,7 @@ class PostState(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """What people are told of by the channels of `[[notifiers]]`."""
+    """The kinds of events that the channels of `[[notifiers]]` report to people."""
 
     LOSS_PROVED = "LOSS_PROVED"
     QUARANTINED = "QUARANTINED"
@@ -102,8 +102,8 @@ class NoticeKind(StrEnum):
 #: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.
 EVERY_GROUP = "*"
 
-#: What stands before the name of who did something by hand: of a login on the command line, of a user of the web; and
-#: within that of the last, where both are let in, of whom a proxy names.
+#: Prefixes of the name of whoever acted by hand: a login on the command line, a user of the console, and, where a proxy
+#: names people, such a person.
 LOGIN_PREFIX, WEB_USER_PREFIX, PROXY_USER_PREFIX = "operator ", "web:", "proxy:"
 BY_PREFIXES = (LOGIN_PREFIX, WEB_USER_PREFIX, f"{WEB_USER_PREFIX}{PROXY_USER_PREFIX}")
 
@@ -162,15 +162,15 @@ OUTBOX_FILTER = Table(
     primary_key=("producer_group", "topic", "consumer_group"),
 )
 
-#: Topic of the inbox rows that repeat an effect under the name that releases up to 0.2.0 look for: the offset message
-#: id of a message whose unique key they do not know. No topic can be called so, so that scans and audits, which read a
-#: topic's rows, leave them out. Written for one release only.
+#: Topic of the inbox rows that repeat an effect under its former name, the offset message id, by which releases up to
+#: 0.2.0 find messages whose unique key they do not know. No real topic can have this name, so scans and audits, which
+#: read the rows of one topic, leave these rows out. They are written for one more release only.
 FORMER_NAMES_TOPIC = "(offset message ids)"
 
 
 def is_former_name_of_another(unique_key: str, *, topic: str, duplicate_of: str | None) -> bool:
-    """Whether a row under a former name of the key is known to be another message's: such rows name their message, and
-    a broker whose store was made anew gives its offsets, and so their names, a second time."""
+    """Returns True if a row under a former name of the key is known to belong to another message. Such rows name their
+    message, because a broker whose store was replaced assigns its offsets, and so their names, a second time."""
     return topic == FORMER_NAMES_TOPIC and duplicate_of != unique_key
 
 
@@ -181,20 +181,20 @@ class RepairAct(StrEnum):
     LADDER = "ladder"
     #: By the replay worker of one group.
     HAND_OVER = "hand-over"
-    #: What waits for a replay worker is taken back.
+    #: Takes back a hand-over that waits for a replay worker.
     CANCEL = "cancel"
 
 
 class Ending(StrEnum):
     """How a person ends an inbox row whose effect may be half."""
 
-    #: The effect is whole, or was made whole: the row becomes complete.
+    #: The effect is whole, or a person made it whole: the row becomes complete.
     ACCEPT = "accept"
-    #: The half was undone: the row is deleted, and the next delivery runs the handler.
+    #: A person undid the half effect: the row is deleted, and the next delivery runs the handler.
     DELETE = "delete"
 
 
-#: The inbox's column of rows whose effect may be half.
+#: The inbox column that marks rows whose effect may be half done.
 INCOMPLETE = "incomplete"
 
 INBOX = Table(
@@ -588,10 +588,10 @@ LEDGER_TABLES = (
     *(HOLD, BROKER, ENVIRONMENT, QUARANTINE, OPERATOR_ACTION, JOB, IDEMPOTENCY_KEY, NOTICE),
 )
 
-#: Tables that 0.2.0 lacks: where they are missing, what keeps something there goes on without it, and says so.
+#: Tables that 0.2.0 lacks: where one is missing, its writers work without it and say so.
 LATER_TABLES = frozenset({SUBSCRIPTION.name, HALF.name})
 
-#: Where migrations keep the revision of the tables above, each tree in a table of its own.
+#: The tables in which migrations keep the revision, one per tree.
 VERSION_TABLES = {tree: f"reconciler_alembic_version_{tree}" for tree in ("outbox", "inbox", "ledger")}
 
 

@@ -1,4 +1,5 @@
-"""The producing span, as a message carries it: Trace Context of the World Wide Web Consortium, header `traceparent`.
+"""The span of the producer as a message carries it: Trace Context of the World Wide Web Consortium, header
+`traceparent`.
 
 OpenTelemetry's Java instrumentations of the RocketMQ clients 4.8 and 5.0 put it among the user properties (their
 MapSetter and MessageMapSetter), and a service may do so itself. Proxies write the field trace_context of gRPC clients
@@ -10,18 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: Properties that may hold it, the first one that does so counts.
+#: Properties that may hold it; the first one with a valid value counts.
 _CARRIERS = ("traceparent", "TRACE_CONTEXT")
-#: Version, trace, span and flags. Version ff and ids of zeros only are invalid; a later version may go on after a dash.
+#: Version, trace, span and flags. Version ff, and ids of zeros only, are invalid; a later version may add fields after
+#: a dash.
 _TRACEPARENT = re.compile(
     r"((?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?", re.DOTALL
 )
 
 
 def traceparent_of(properties: Mapping[str, str]) -> str | None:
-    """The 55 characters that name the producing span; None: the message carries none, or what is none.
+    """Returns the 55 characters that name the producing span. None: the message has no valid ones.
 
-    Any sender can write it: it is a hint for people, and no evidence.
+    It is a hint for people and proves nothing, because any sender can write it.
     """
     for name in _CARRIERS:
         found = _TRACEPARENT.fullmatch(properties.get(name, ""))

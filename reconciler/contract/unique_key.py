@@ -8,7 +8,7 @@ What clients write into it:
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
 
 A unique key is an opaque name: 16 to 64 of the characters 0-9, A-Z, a-z, "_" and "-". Keys that differ in case are two
-keys. It is never decoded into an address, and no connection is made to what it spells.
+keys. It is never decoded into an address, and nothing connects to what it spells.
 
 Its *member* is how Redis sets and columns of the history hold it. Each key has one member, and no two have the same:
 
@@ -25,7 +25,7 @@ from typing import TypeGuard
 
 from reconciler.errors import MalformedInput
 
-#: Characters of the shortest and of the longest key that is accepted.
+#: Characters of the shortest accepted key, and of the longest.
 UNIQUE_KEY_CHARACTERS_MIN = 16
 UNIQUE_KEY_CHARACTERS_MAX = 64
 #: What a key looks like, for people.
@@ -38,12 +38,12 @@ UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
 DIGITS_BYTES_MIN, DIGITS_BYTES_MAX = 16, 32
 TEXT_BYTES_MIN, TEXT_BYTES_MAX = 33, 1 + UNIQUE_KEY_CHARACTERS_MAX
 
-#: The same for programs; of the whole text.
+#: The same as a regular expression for the whole text.
 UNIQUE_KEY_PATTERN = "[0-9A-Za-z_-]{16,64}"
 _SHAPE = re.compile(UNIQUE_KEY_PATTERN)
 _KEY_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-")
 _HEXADECIMAL = frozenset(b"0123456789ABCDEFabcdef")
-#: Before the digits of a member that no key has, and no character of a key.
+#: Stands before the digits where bytes are the member of no key; no key contains this character.
 _NO_KEY = "bytes:"
 
 
@@ -53,20 +53,20 @@ def is_unique_key(text: object) -> TypeGuard[str]:
 
 
 def require_unique_key(text: object) -> str:
-    """The key itself; raises MalformedInput for anything that has not the shape of one."""
+    """Returns the key itself; raises MalformedInput for any text without the shape of a key."""
     if is_unique_key(text):
         return text
     raise MalformedInput(f"{repr(text)[:80]} is no unique key: expected {UNIQUE_KEY_SHAPE}")
 
 
 def is_digits(unique_key: str) -> bool:
-    """True for a key whose member is the bytes that it spells: releases up to 0.2.0 know no others."""
+    """Returns True for a key whose member is the bytes that it spells: releases up to 0.2.0 know only such keys."""
     return _spelled(unique_key) is not None
 
 
 def in_other_case(unique_key: str) -> tuple[str, ...]:
-    """The keys that differ from this one in case alone, as clients write them: a first part in one case, the rest in
-    the other. At most twice as many as it has characters."""
+    """Returns the keys that differ from this one in case alone, as clients write them: the first part in one case, the
+    rest in the other. At most two for each of its characters."""
     upper, lower = unique_key.upper(), unique_key.lower()
     places = range(len(unique_key) + 1)
     found = dict.fromkeys(one[:n] + rest[n:] for one, rest in ((upper, lower), (lower, upper)) for n in places)
@@ -75,7 +75,7 @@ def in_other_case(unique_key: str) -> tuple[str, ...]:
 
 
 def member_of(unique_key: str) -> bytes:
-    """The key's bytes, as Redis sets and history columns hold them; the inverse of key_of."""
+    """Returns the key's bytes, as Redis sets and history columns hold them; the inverse of key_of."""
     spelled = _spelled(unique_key)
     if spelled is not None:
         return spelled
@@ -85,7 +85,8 @@ def member_of(unique_key: str) -> bytes:
 
 
 def _spelled(unique_key: str) -> bytes | None:
-    """The 16 to 32 bytes that upper-case digits spell; None for any other text. Runs for every consumed message."""
+    """Returns the 16 to 32 bytes that upper-case digits spell; None for any other text. Runs for every consumed
+    message."""
     if unique_key != unique_key.upper():
         return None
     try:
@@ -96,7 +97,8 @@ def _spelled(unique_key: str) -> bytes | None:
 
 
 def key_of(member: bytes) -> str:
-    """The key of a member; of any other bytes a text that is no key, from which member_of gives them back."""
+    """Returns the key of a member. For other bytes, returns a text that is no key, from which member_of gives the bytes
+    back."""
     if DIGITS_BYTES_MIN <= len(member) <= DIGITS_BYTES_MAX:
         return member.hex().upper()
     text = _text_of(member)
@@ -104,12 +106,13 @@ def key_of(member: bytes) -> str:
 
 
 def is_member(member: bytes) -> bool:
-    """Whether the bytes are the member of a key: a client that may SADD can write anything into a set."""
+    """Returns True if the bytes are the member of a key: a client with the right to SADD can write anything into a
+    set."""
     return DIGITS_BYTES_MIN <= len(member) <= DIGITS_BYTES_MAX or _text_of(member) is not None
 
 
 def _text_of(member: bytes) -> str | None:
-    """The key of a member that is text; None for other bytes."""
+    """Returns the key of a member that holds text; None for other bytes."""
     if not TEXT_BYTES_MIN <= len(member) <= TEXT_BYTES_MAX or member[0]:
         return None
     text = (member[1:].rstrip(b"\0") if len(member) == TEXT_BYTES_MIN else member[1:]).decode("latin-1")
@@ -117,9 +120,10 @@ def _text_of(member: bytes) -> str | None:
 
 
 def fault_of_member(member: bytes) -> str | None:
-    """Why no announced key equals this member of a Redis set, for people; None: it may be a key.
+    """Explains to people why no announced key equals this member of a Redis set; None: it may be a key.
 
-    Thirty-two bytes that are all hexadecimal digits are a text: no client makes a key that spells them.
+    Thirty-two bytes that are all hexadecimal digits are a key's text by mistake: no client makes a key that spells
+    them.
     """
     length = len(member)
     is_text = length == DIGITS_BYTES_MAX and all(byte in _HEXADECIMAL for byte in member)

@@ -1,8 +1,8 @@
-"""URLs of databases, Redis and mail servers: one way to read them, and the one place that says what of them is shown.
+"""URLs of databases, Redis and mail servers: the one place that reads them, and that decides which parts are shown.
 
-Only what names the service is shown: scheme, hosts, database. So nothing has to be known
-about what is secret. A text that two drivers could read in two ways is refused, because a piece of a password could
-be taken for a host. No error of this module repeats a piece of the text, except the name of a parameter.
+Only what names the service is shown: scheme, hosts, database. So the code needs no list of what is secret. A text that
+two drivers could read in two ways is refused, because a piece of a password could be taken for a host. No error of this
+module repeats a piece of the text, except the name of a parameter.
 
     scheme[+driver]://[user[:password]@][host[:port][,host[:port]]][/path][?name=value[&name=value]]
 """
@@ -19,7 +19,7 @@ from reconciler.contract.secret import Secret, SecretText
 HIDDEN = "(hidden)"
 #: Longer texts are cut where they are shown.
 SHOWN_CHARACTERS_MAX = 120
-#: A shorter secret would blot out letters that merely look like it.
+#: Shorter secrets are not removed, because that would remove equal letters elsewhere.
 BLOTTED_CHARACTERS_MIN = 4
 #: RFC 1035, 2.3.4.
 HOST_CHARACTERS_MAX = 253
@@ -35,23 +35,23 @@ _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
 )
 _NAME = re.compile(r"[a-z][a-z_]{1,39}")
-#: Parameters that say where the server is; _PLACE: values of them that can be a place.
+#: Parameters that say where the server is; _PLACE matches values of them that can be a place.
 _WHERE = frozenset({"host", "port", "hostaddr", "dbname", "service", "unix_socket", "db"})
 _PLACE = re.compile(r"[A-Za-z0-9_./:,\[\]-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Url:
-    """A URL, read. Its text is what may be shown."""
+    """A URL that was read. Its text leaves out what is secret."""
 
     scheme: str
     #: The text after the scheme's +.
     driver: str
     username: str | None
     password: str | None
-    #: Host, and port where there is one.
+    #: Each host, with its port where the URL has one.
     hosts: tuple[tuple[str, int | None], ...]
-    #: As written, with its slash.
+    #: The path as written, with its slash.
     path: str
     parameters: tuple[tuple[str, str], ...]
 
@@ -64,7 +64,7 @@ class Url:
         return f"<{self}>"
 
     def blot(self, text: str) -> str:
-        """A driver's words without what this URL keeps secret; what is shown anyway stays."""
+        """Returns a driver's words without the secrets of this URL; parts that are shown anyway stay."""
         shown = f"{self} {self.username or ''}"
         hidden = [self.password or "", unquote(self.password or "")]
         hidden += [value for name, value in self.parameters if not _tells_where(name, value)]
@@ -79,7 +79,7 @@ def _tells_where(name: str, value: str) -> bool:
 
 
 def read_url(text: Secret) -> Url:
-    """The parts of a URL of any scheme. Raises ValueError with a remedy, which repeats nothing of the text."""
+    """Reads the parts of a URL of any scheme. Raises ValueError with a remedy that repeats nothing of the text."""
     if isinstance(text, SecretText):
         text = text.reveal()
     if not isinstance(text, str):
@@ -107,7 +107,7 @@ def read_url(text: Secret) -> Url:
 
 
 def read_address(text: str) -> tuple[str, int | None]:
-    """Host and port. Raises ValueError."""
+    """Reads host and port. Raises ValueError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or not _can_be_resolved(found["host"]):
         raise ValueError(f"a host is malformed, or a port is no number; {_PERCENT}")
@@ -118,17 +118,18 @@ def read_address(text: str) -> tuple[str, int | None]:
 
 
 def address_of(host: str, port: int) -> str:
-    """The address as settings take it: "host:port", or "[host]:port" of IPv6."""
+    """Returns the address as settings take it: "host:port", or "[host]:port" for IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _can_be_resolved(host: str) -> bool:
-    """False for names that are too long or have an empty part: Python's resolver raises UnicodeError for them."""
+    """Returns False for names that are too long or have an empty part: Python's resolver raises UnicodeError for
+    them."""
     return len(host) <= HOST_CHARACTERS_MAX and all(0 < len(p) <= LABEL_CHARACTERS_MAX for p in host.split("."))
 
 
 def shown_url(text: object) -> str:
-    """What may be shown of a URL, also of one that cannot work."""
+    """Returns the parts of a URL that may be shown, also of an invalid URL."""
     try:
         return str(read_url(text))  # type: ignore[arg-type]  # it refuses what is no text
     except ValueError:
@@ -136,7 +137,7 @@ def shown_url(text: object) -> str:
 
 
 def holds_password(text: Secret) -> bool:
-    """Whether a URL that can be read holds something secret."""
+    """Returns True if a URL that can be read holds a secret."""
     try:
         url = read_url(text)
     except ValueError:
@@ -145,7 +146,7 @@ def holds_password(text: Secret) -> bool:
 
 
 def blotted(words: str, url: Secret) -> str:
-    """A driver's words without what the URL keeps secret, as far as the URL can be read."""
+    """Returns a driver's words without the secrets of the URL, as far as the URL can be read."""
     try:
         return read_url(url).blot(words)
     except ValueError:
@@ -153,7 +154,7 @@ def blotted(words: str, url: Secret) -> str:
 
 
 def shown_value(value: object) -> str:
-    """A value of the wrong kind, which may be a URL with a password."""
+    """Returns a text for a value of the wrong kind, which may be a URL with a password."""
     text = str(value)
     if "://" in text:
         return shown_url(text)
@@ -162,14 +163,14 @@ def shown_value(value: object) -> str:
 
 # ----------------------------------------------------------------- databases
 
-#: Backend -> the driver that is used, its package, and the extra that brings it.
+#: Backend -> the driver that we use, its package, and the extra that installs it.
 DATABASE_DRIVERS: Mapping[str, tuple[str, str, str]] = {
     "sqlite": ("pysqlite", "sqlite3", ""),
     "postgresql": ("psycopg", "psycopg", "postgres"),
     "mysql": ("pymysql", "pymysql", "mysql"),
     "mariadb": ("pymysql", "pymysql", "mysql"),
 }
-#: Drivers that a service may name in the URL that it shares with us; the database is reached by our own.
+#: Drivers that a service may name in the URL that it shares with us; we reach the database by our own driver.
 _OTHER_DRIVERS = {
     "sqlite": frozenset({""}),
     "postgresql": frozenset({"", "psycopg2", "psycopg2cffi", "pg8000"}),
@@ -185,7 +186,8 @@ def _any(names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), _ANY)
 
 
-#: libpq 18, without password and dbname, which have their place, and without what lets a client replicate.
+#: Parameters of libpq 18, without password and dbname, which have their own place in a URL, and without those for
+#: replication.
 _POSTGRESQL = {
     "sslmode": r"disable|allow|prefer|require|verify-ca|verify-full",
     "connect_timeout": _NUMBER,
@@ -207,8 +209,8 @@ _POSTGRESQL = {
     "ssl_min_protocol_version ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib "
     "gssdelegation"
 )
-#: Parameters that SQLAlchemy gives to PyMySQL in the right type. local_infile is not among them: with it a server could
-#: ask for any file.
+#: Parameters that SQLAlchemy gives to PyMySQL in the right type. local_infile is left out, because with it a server
+#: could ask for any file.
 _MYSQL = {
     "connect_timeout": _NUMBER,
     "read_timeout": _NUMBER,
@@ -235,7 +237,7 @@ _DATABASE_PARAMETERS = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL, "mysql": _
 
 
 def read_database_url(text: Secret) -> Url:
-    """A URL of a database that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
+    """Reads the URL of a database that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
     url = read_url(text)
     if url.scheme not in DATABASE_DRIVERS:
         raise ValueError(f"expected a SQLAlchemy URL of {', '.join(DATABASE_DRIVERS)}")
@@ -294,7 +296,7 @@ _REDIS_PATHS = {
 
 
 def read_redis_url(text: Secret) -> Url:
-    """A URL of Redis that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
+    """Reads the URL of a Redis that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
     url = read_url(text)
     has_place = url.scheme == "unix" or bool(url.hosts)
     if url.scheme not in REDIS_SCHEMES or url.driver or not has_place:
@@ -311,7 +313,7 @@ def read_redis_url(text: Secret) -> Url:
 
 
 def is_over_tls(url: Url) -> bool:
-    """Whether the URL of Sentinels or of a cluster asks for TLS."""
+    """Returns True if the URL of Sentinels or of a cluster asks for TLS."""
     return dict(url.parameters).get("ssl", "").lower() in {"1", "true", "yes", "on"}
 
 
@@ -329,9 +331,8 @@ def _require_parameters(url: Url, known: Mapping[str, str]) -> None:
 
 
 def read_mail_url(text: Secret) -> Url:
-    """smtp:// (STARTTLS) or smtps:// (TLS at once) with a host. Raises ValueError with a remedy, which repeats nothing
-    secret.
-    """
+    """Reads a URL smtp:// (STARTTLS) or smtps:// (TLS from the start) with a host. Raises ValueError with a remedy,
+    which repeats nothing secret."""
     url = read_url(text)
     if url.scheme not in ("smtp", "smtps") or url.driver or len(url.hosts) != 1:
         raise ValueError("expected smtp://user:password@host:587 or smtps://user:password@host:465")

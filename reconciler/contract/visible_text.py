@@ -1,6 +1,6 @@
-"""Text from outside as people may see it: nothing in it moves a cursor, turns the text around it, or hides.
+"""Text from outside, made safe to show: nothing in it moves a cursor, turns the text around it, or hides.
 
-Names, reasons and errors come from brokers, databases and message senders; a terminal obeys what it is shown.
+Names, reasons and errors come from brokers, databases and message senders, and a terminal obeys control characters.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 
-#: What is not plainly ASCII's letters, so that long texts are looked at quickly.
+#: Characters outside of printable ASCII; long texts without any are done quickly.
 _DOUBTFUL = re.compile(r"[^ -~\n\t]+")
-#: Marks over and under one letter; no language has more. A flood of them covers the lines around it.
+#: The most marks over and under one letter; no language has more. More of them would cover the lines around the letter.
 MARKS_MAX = 4
 _MARKS = frozenset({"Mn", "Me"})
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: Letters and marks that show nothing, though their category says otherwise (Unicode's Default_Ignorable_Code_Point).
+#: Letters and marks that show nothing although their category says otherwise (Unicode's Default_Ignorable_Code_Point).
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 def visible(text: str) -> str:
-    """Characters that one cannot see, or that turn or cover the text around them, as their numbers.
+    """Returns the text with the numbers of all characters that are invisible, or that turn or cover the text around
+    them.
 
     Line ends and tabs stay.
     """
@@ -29,17 +30,17 @@ def visible(text: str) -> str:
 
 
 def excerpt(text: str, characters_max: int) -> str:
-    """The text; of a longer one the beginning, and how long it is."""
+    """Returns the text; for a longer one, its beginning and its length."""
     return text if len(text) <= characters_max else f"{text[:characters_max]}… (cut: {len(text)} characters)"
 
 
 def visible_line(text: str) -> str:
-    """The visible text; further lines of it are indented, so that they cannot pass for lines of ours."""
+    """Returns the visible text; its further lines are indented, so that they cannot pass for lines of ours."""
     return re.sub(r"\n(?=\S)", "\n  ", visible(text.rstrip("\n")))
 
 
 def visible_json(document: str) -> str:
-    """A JSON text without line ends that holds the same values, with JSON's own escapes for what one cannot see."""
+    """Returns a JSON text of one line that holds the same values; JSON's own escapes spell invisible characters."""
     return _DOUBTFUL.sub(lambda found: "".join(_told(found[0], _escape)), document)
 
 
@@ -57,5 +58,5 @@ def _number(character: str) -> str:
 
 
 def _escape(character: str) -> str:
-    # json takes U+007F for a letter of ASCII.
+    # json.dumps leaves U+007F as it is.
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]

@@ -1,4 +1,4 @@
-"""What single brokers answered to a look-up, and the merged answer: FOUND, ABSENT or UNKNOWN."""
+"""The answers of single brokers to a look-up, and the merged answer: FOUND, ABSENT or UNKNOWN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer, as_foreign
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Hits asked for; brokers give at most 64 (maxMsgsNumBatch).
+#: The number of hits asked for; brokers return at most 64 (maxMsgsNumBatch).
 MAXIMUM_HITS = 32
 
 Accepts: TypeAlias = Callable[[MessageRecord], bool]
@@ -21,7 +21,7 @@ Accepts: TypeAlias = Callable[[MessageRecord], bool]
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """What one broker answered."""
+    """The answer of one broker."""
 
     broker_name: str
     presence: Presence
@@ -29,11 +29,11 @@ class BrokerAnswer:
     records: tuple[StoredMessage, ...] = ()
     #: True: the broker has an unreadable record of this key.
     is_damaged: bool = False
-    #: True: FOUND, but there may be more of this key than what it showed.
+    #: True: FOUND, but the broker may have more records of this key.
     is_partial: bool = False
 
     def and_elsewhere(self, other: BrokerAnswer) -> BrokerAnswer:
-        """The same broker's answer for two topics: what is in either is found; absent only if it is in neither."""
+        """Merges the same broker's answers for two topics: found if either has a record; absent only if neither has."""
         presence = next(
             p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
         )
@@ -47,7 +47,7 @@ class BrokerAnswer:
         return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
 
     def doubted(self, doubt: str) -> BrokerAnswer:
-        """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
+        """Returns UNKNOWN instead of ABSENT if another broker may have answered; "" means no doubt."""
         if doubt and self.presence is Presence.ABSENT:
             return replace(self, presence=Presence.UNKNOWN, detail=doubt)
         return replace(self, is_partial=True) if doubt else self
@@ -56,12 +56,12 @@ class BrokerAnswer:
 def answer_of_hits(
     broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS
 ) -> BrokerAnswer:
-    """The hits that are accepted; "none" is ABSENT unless `maximum` hits of other keys may hide one."""
-    # A key in KEYS and in UNIQ_KEY is indexed twice: one record, two hits.
+    """Returns the accepted hits; no hit is ABSENT, unless `maximum` hits of other keys may hide one."""
+    # A key in both KEYS and UNIQ_KEY is indexed twice: one record, two hits.
     equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
     if equal:
         records, faults = _read(equal[offset] for offset in sorted(equal))
-        # One that lacks only a package here is no damage: it may be read tomorrow.
+        # A record that only lacks a package here is not damaged, because it may be read tomorrow.
         is_damaged = bool(faults) and not any(isinstance(fault, MissingDependency) for fault in faults)
         if not records:
             return BrokerAnswer(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
@@ -74,7 +74,7 @@ def answer_of_hits(
 
 
 def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
-    """The records that can be read, and the errors of the others."""
+    """Returns the readable records, and the errors of the others."""
     records: list[StoredMessage] = []
     faults: list[ReconcilerError] = []
     for hit in hits:
@@ -86,7 +86,7 @@ def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], lis
 
 
 def merge_answers(of_brokers: list[BrokerAnswer]) -> Lookup[StoredMessage]:
-    """ABSENT only if every broker says so; FOUND as soon as one broker has a record."""
+    """Returns FOUND if any broker has a record, ABSENT only if every broker says so, otherwise UNKNOWN."""
     answers = tuple(
         WitnessAnswer(
             witness=one.broker_name,

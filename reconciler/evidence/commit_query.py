@@ -1,5 +1,6 @@
-"""Asks a commit query: SELECT alone, in read-only transactions of 2 s, at most one statement a second, by the primary's
-word only."""
+"""Asks a commit query: only SELECT, in read-only transactions of 2 s, at most one statement per second, and only by a
+primary's answer.
+"""
 
 from __future__ import annotations
 
@@ -39,30 +40,31 @@ from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFi
 from reconciler.sql.engines import class_names, driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
-#: A statement has so long, and the next one begins so much later, at least.
+#: Longest time of a statement, and least pause before the next one.
 STATEMENT_SECONDS = 2.0
 _BETWEEN_SECONDS = 1.0
-#: After so many statements without an answer, one behind the other, no more is asked for a while.
+#: After so many statements in a row without an answer, no further one is sent for a while.
 _MISSES_MAX = 3
 _REST_SECONDS = 60.0
 _LOCK_SECONDS = 1.0
-#: Of one question, with those that are asked again without what spoils their rows: each takes a second.
+#: Most statements for one question, including repeated ones without keys that spoil the rows: each takes a second.
 _STATEMENTS_MAX = 8
-#: How often in so many seconds keys are halved among which the database cannot take one: of 500 it is found so.
+#: In so many seconds, keys are halved at most this often to find one that the database cannot take: enough for one of
+#: 500.
 _HALVINGS_MAX = 10
 _HALVINGS_SECONDS = 60.0
-#: A key that the database cannot take is left out for so long; more of them than so many are not remembered.
+#: For so long a key that the database cannot take is left out; only so many such keys are remembered.
 _STRANGE_SECONDS = 600.0
 _STRANGE_MAX = 1_000
-#: What MySQL and MariaDB say of a text that a column's characters do not have.
+#: Errors of MySQL and MariaDB for a text with characters that a column cannot have.
 _OTHER_CHARACTERS = frozenset({1267, 1270, 1271, 1300, 1366, 3854, 3988})
 _FAILURES = (ReconcilerError, SQLAlchemyError, UnicodeError)
-#: Instructions of SQLite between two looks at the clock.
+#: Instructions of SQLite between two checks of the clock.
 _SQLITE_STEPS = 10_000
 
 
 class SqlCommitQuery:
-    """One query at one database. Confined to one thread."""
+    """One query for one database. Used by one thread only."""
 
     def __init__(self, query: CommitQuery, url: Secret, *, clock: Clock) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
@@ -78,20 +80,21 @@ class SqlCommitQuery:
         self._deadline = 0.0
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", self._end_sqlite_statements)
-        # Of the words about a role only those of a server are read: its tables are not ours.
+        # For the role, only the server's answers are read, because its tables are not ours.
         self._database = WitnessDatabase(self._engine, sa.Table("commit_query", sa.MetaData()), clock=clock)
         self._next_at = 0.0
         self._misses = 0
         #: When keys were halved, in monotonic seconds.
         self._halved_at: deque[float] = deque(maxlen=_HALVINGS_MAX)
-        #: Keys that the database cannot take: why, and until when they are left out.
+        #: Keys that the database cannot take -> why, and until when they are left out.
         self._strange: dict[KeyValue, tuple[Fact, float]] = {}
 
     def ask(self, keys: Sequence[KeyValue]) -> dict[KeyValue, BusinessAnswer | None]:
-        """What it says of up to KEYS_MAX keys. None: the primary has no row. Raises nothing.
+        """Returns what the query says about at most KEYS_MAX keys. None: the primary has no row. Raises nothing.
 
-        Keys that a collation may take for one another are asked for apart, and those whose rows are spoilt by others
-        once more without these. A key that the database cannot take is looked for by halves, and left out for a while.
+        Keys that a collation may treat as equal are asked for separately; keys whose rows are spoilt by others are
+        asked for again without these. A key that the database cannot take is found by halving, and left out for a
+        while.
         """
         now = self._clock.monotonic_seconds()
         self._strange = {key: one for key, one in self._strange.items() if now < one[1]}
@@ -106,7 +109,7 @@ class SqlCommitQuery:
             said, parts, is_of_keys = self._ask(left.popleft())
             answers |= said
             if is_of_keys:
-                # In front: of several keys that it cannot take, one at least is found before no more are halved.
+                # Added at the front, so that of several such keys at least one is found before the halving stops.
                 left.extendleft(reversed(parts))
                 most += len(parts)
             else:
@@ -121,7 +124,8 @@ class SqlCommitQuery:
     def _ask(
         self, keys: Sequence[KeyValue]
     ) -> tuple[dict[KeyValue, BusinessAnswer | None], list[Sequence[KeyValue]], bool]:
-        """By one statement, and what is to be asked again; whether it failed for the sake of its keys."""
+        """Asks by one statement; returns the answers, the keys to ask for again, and whether the statement failed
+        because of its keys."""
         now = self._clock.monotonic_seconds()
         if self._misses >= _MISSES_MAX and now < self._next_at:
             return dict.fromkeys(keys, unknown(RESTS(times=self._misses))), [], False
@@ -136,7 +140,8 @@ class SqlCommitQuery:
         return judge_rows(self._query, set(keys), rows), asked_apart(self._query, keys, rows), False
 
     def _halves(self, keys: Sequence[KeyValue], why: Fact) -> list[Sequence[KeyValue]]:
-        """Of keys among which the database cannot take one, so often a minute. One that stands alone is remembered."""
+        """Returns the halves of keys that contain one which the database cannot take; limited to so many times per
+        minute. A single such key is remembered."""
         now, half = self._clock.monotonic_seconds(), len(keys) // 2
         if not half:
             if len(self._strange) < _STRANGE_MAX:
@@ -148,8 +153,9 @@ class SqlCommitQuery:
         return [keys[:half], keys[half:]]
 
     def inspect(self, keys: Sequence[KeyValue]) -> Inspection:
-        """What speaks against trusting it, seen with some keys of halves. Raises nothing."""
-        keys = [key for key in keys if not isinstance(key, str) or key.isascii()] or keys  # any database has those
+        """Returns what speaks against trusting the query, tried with some keys of halves. Raises nothing."""
+        # every database accepts these
+        keys = [key for key in keys if not isinstance(key, str) or key.isascii()] or keys
         try:
             with self._statement():
                 return inspect_query(self._engine, self._query, keys)
@@ -157,8 +163,8 @@ class SqlCommitQuery:
             return Inspection(problems=(_no_answer(error),))
 
     def examine(self, keys: Sequence[KeyValue]) -> tuple[QueryFinding, ...]:
-        """What can be told of query, login and database before the first answer, seen with some keys of halves. Raises
-        nothing."""
+        """Returns what is known about query, login and database before the first answer, tried with some keys of
+        halves. Raises nothing."""
         found = [*problem_findings(self.inspect(keys).problems)]
         if QueryAspect.ANSWER not in {one.aspect for one in found}:
             try:
@@ -172,7 +178,7 @@ class SqlCommitQuery:
         return tuple(one for one in found if one.fitness is Fitness.UNFIT or one.aspect not in unfit)
 
     def collation(self, keys: Sequence[KeyValue]) -> QueryFinding:
-        """Whether the database takes other keys for some that it has. Raises nothing."""
+        """Returns a finding about whether the database treats other keys as equal to stored ones. Raises nothing."""
         twisted = twisted_keys(keys)
         rows: Sequence[Sequence[object]] | None = None
         if twisted:
@@ -186,7 +192,8 @@ class SqlCommitQuery:
 
     @contextmanager
     def _statement(self) -> Iterator[None]:
-        """One at a time, each on a connection of its own: a query may leave settings to its session."""
+        """Surrounds one statement at a time, each on its own connection, because a query may leave settings in its
+        session."""
         self._clock.sleep(self._next_at - self._clock.monotonic_seconds())
         self._deadline = self._clock.monotonic_seconds() + STATEMENT_SECONDS
         try:
@@ -202,12 +209,13 @@ class SqlCommitQuery:
             self._engine.dispose()
 
     def _end_sqlite_statements(self, connection: Any, _record: object) -> None:
-        """There is no server that would."""
+        """Ends long statements of SQLite, because there is no server that would."""
         connection.set_progress_handler(lambda: self._clock.monotonic_seconds() > self._deadline, _SQLITE_STEPS)
 
 
 def _is_of_keys(error: Exception) -> bool:
-    """Whether the database, or its driver, cannot take one of the keys: it answers, and others may be had."""
+    """Returns True if the database or its driver cannot take one of the keys: it answers, and other keys may have an
+    answer."""
     cause: BaseException | None = error
     while cause is not None:
         driver = getattr(cause, "orig", None) or cause

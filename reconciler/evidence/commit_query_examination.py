@@ -1,5 +1,6 @@
-"""What can be told of a commit query before its first answer: login, transaction, bounds, columns, plan, collation,
-role, and what may still be open. What a database does not tell is told as not known."""
+"""Checks a commit query before its first answer: login, transaction, limits, columns, plan, collation, role, and open
+transactions. What a database does not show is reported as unknown.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ TRANSACTIONS_FIT = Code("query.transactions-fit", seconds=Field.NUMBER, declared
 NO_TRANSACTION = Code("query.no-transaction")
 TRANSACTIONS_UNKNOWN = Code("query.transactions-unknown")
 
-#: Keys that are asked for in another form.
+#: Most keys that are asked for in another form.
 _TWISTED_MAX = 200
 _SHOWN_CHARACTERS_MAX = 60
 _ASPECT_OF = {
@@ -64,7 +65,7 @@ _READ_ONLY = {
     "mysql": "SELECT @@SESSION.transaction_read_only",
     "mariadb": "SELECT @@SESSION.tx_read_only",
 }
-#: Types of columns in the protocol of MySQL.
+#: The types of columns in MySQL's protocol.
 _MYSQL_KINDS = {
     **dict.fromkeys((1, 2, 3, 8, 9), "integer"),
     **dict.fromkeys((15, 247, 249, 250, 251, 252, 253, 254), "text"),
@@ -76,13 +77,13 @@ _STATE_KINDS: Mapping[type, str] = {str: "text", int: "integer", bool: "boolean"
 
 
 def problem_findings(problems: Iterable[Fact]) -> Iterator[QueryFinding]:
-    """What lets no answer count, each under its aspect."""
+    """Yields problems that make every answer invalid, each under its aspect."""
     for problem in problems:
         yield _unfit(_ASPECT_OF.get(problem.code, QueryAspect.ANSWER), problem)
 
 
 def examine_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> list[QueryFinding]:
-    """Asks the database. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
+    """Asks the database for its findings. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
     is_sqlite = engine.dialect.name == "sqlite"
     found = [_noted(QueryAspect.LOGIN, NO_LOGINS()) if is_sqlite else _fit(QueryAspect.LOGIN, READS_ONLY())]
     with reading(engine) as connection:
@@ -112,7 +113,7 @@ def _unfit(aspect: QueryAspect, found: Fact) -> QueryFinding:
 
 
 def _read_only(connection: sa.Connection) -> QueryFinding:
-    """Whether this very transaction, begun as each is, may write."""
+    """Returns whether a transaction like this one, which begins as all do, may write."""
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
     question = _READ_ONLY["mariadb" if is_mariadb else connection.dialect.name]
     if connection.execute(sa.text(question)).scalar():
@@ -121,7 +122,7 @@ def _read_only(connection: sa.Connection) -> QueryFinding:
 
 
 def _columns(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[QueryFinding]:
-    """Types of the two columns, without a row."""
+    """Yields findings about the types of the two columns, without reading a row."""
     head = f"SELECT * FROM ({query.sql}\n) AS asked LIMIT 0"  # noqa: S608  # the user's own statement, keys bound
     described = connection.execute(*with_keys(head, keys or (query.key_type.example,))).cursor
     codes = [] if described is None else [column[1] for column in described.description]
@@ -140,7 +141,7 @@ def _columns(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyVa
 
 
 def _kinds(connection: sa.Connection, codes: Sequence[Any]) -> list[str]:
-    """What the driver's codes of types mean; empty: SQLite's columns have none."""
+    """Returns the meaning of the driver's type codes; empty: SQLite's columns have none."""
     if connection.dialect.name == "sqlite":
         return []
     if connection.dialect.name != "postgresql":
@@ -167,7 +168,7 @@ def _transactions(query: CommitQuery, transactions: OpenTransactions) -> QueryFi
 
 
 def role_finding(role: DatabaseRole, unread: Sequence[str]) -> QueryFinding:
-    """Only a primary's answer counts."""
+    """Returns a finding about the role: only a primary's answer counts."""
     if role.is_primary:
         return _fit(QueryAspect.ROLE, IS_PRIMARY())
     if role.is_primary is None:
@@ -176,7 +177,7 @@ def role_finding(role: DatabaseRole, unread: Sequence[str]) -> QueryFinding:
 
 
 def twisted_keys(keys: Sequence[KeyValue]) -> list[str]:
-    """The same keys in other letters, and with a blank behind them: none of them is one that was found."""
+    """Returns the same keys in the other case, and with a trailing blank: none of them equals a key that was found."""
     texts = [key for key in keys if isinstance(key, str)]
     made = (form for key in texts for form in (key.swapcase(), f"{key} "))
     known = set(texts)
@@ -186,7 +187,7 @@ def twisted_keys(keys: Sequence[KeyValue]) -> list[str]:
 def collation_finding(
     key_type: KeyType, twisted: Sequence[str], rows: Sequence[Sequence[object]] | None
 ) -> QueryFinding:
-    """Whether a key that was not asked for came back. `rows`: None: nobody answered."""
+    """Returns a finding about whether a key came back that was not asked for. `rows` None: no answer came."""
     aspect = QueryAspect.COLLATION
     if key_type is not KeyType.TEXT:
         return _fit(aspect, KEYS_WITHOUT_COLLATION(type=key_type.value))

@@ -1,4 +1,4 @@
-"""What speaks against a commit query: rights to write, a plan that reads too much, rows that are hidden, a copy."""
+"""Finds what speaks against a commit query: rights to write, a plan that reads too much, hidden rows, a replica."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ROWS_MAY_HIDE = Code("query.rows-may-hide", table=Field.NAME)
 COPIED_TABLE = Code("query.copied-table", table=Field.NAME)
 LONG_TRANSACTION = Code("query.long-transaction", seconds=Field.NUMBER, declared=Field.NUMBER)
 
-#: Rows that one step of a plan may read.
+#: Most rows that one step of a plan may read.
 PLAN_ROWS_MAX = 10_000
-#: What MySQL and MariaDB may grant to a login that is to read.
+#: Privileges of MySQL and MariaDB that a reading login may have.
 _READING = frozenset(
     {
         "USAGE",
@@ -44,9 +44,9 @@ _SQLITE_SCAN = re.compile(r"SCAN (?:TABLE )?(?P<name>\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """Found before the first question."""
+    """What was found before the first question."""
 
-    #: With one of these no answer counts.
+    #: Any of these makes every answer invalid.
     problems: tuple[Fact, ...] = ()
     notes: tuple[Fact, ...] = ()
 
@@ -70,12 +70,12 @@ def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue
 
 
 def may_write(what: str) -> Fact:
-    """That the login can do more than read."""
+    """Returns a fact that says that the login may do more than read."""
     return MAY_WRITE(what=what)
 
 
 def too_long(query: CommitQuery, transactions: OpenTransactions) -> Iterator[Fact]:
-    """That one has been open for longer than was declared."""
+    """Yields a fact if a transaction has been open for longer than declared."""
     longest = transactions.longest_seconds
     if longest is not None and longest > query.longest_transaction_seconds:
         yield LONG_TRANSACTION(seconds=round(longest), declared=round(query.longest_transaction_seconds))
@@ -88,7 +88,7 @@ def _reads(table: str, rows: float) -> Iterator[Fact]:
 
 # --------------------------------------------------------------------- PostgreSQL
 
-# READ ONLY keeps a login from writing rows; not from what a superuser may do to files and programs of the host.
+# READ ONLY keeps a login from writing rows, but not a superuser from using files and programs of the host.
 _POSTGRES_WRITES = """
 SELECT 'SUPERUSER' FROM pg_catalog.pg_roles WHERE rolname = current_user AND rolsuper
 UNION ALL SELECT rolname::text FROM pg_catalog.pg_roles
@@ -115,7 +115,8 @@ def _postgres_rights(connection: sa.Connection) -> Iterator[Fact]:
 
 
 def _postgres_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
-    # A table of some ten thousand rows is sooner read as a whole than probed 500 times: what counts is that it can be.
+    # PostgreSQL rather reads a table of some ten thousand rows as a whole than probe it 500 times: what matters is that
+    # an index exists.
     connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
     told = connection.execute(*with_keys(f"EXPLAIN (FORMAT JSON, VERBOSE) {query.sql}", keys)).scalar_one()
     for node in _nodes(told[0]["Plan"]):
@@ -144,7 +145,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _mysql_rights(connection: sa.Connection) -> Iterator[Fact]:
-    """The right to write a file of the host (FILE) is not stopped by a read-only transaction."""
+    """Yields rights to write: a read-only transaction does not stop a login with FILE from writing a file on the
+    host."""
     for text in connection.execute(sa.text("SHOW GRANTS")).scalars():
         granted = _GRANT.match(text)
         if granted is None:
@@ -164,13 +166,13 @@ def _mysql_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[Ke
 
 
 def _sqlite_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
-    """A scanned table is counted; what is no table is made of some that are."""
+    """Counts scanned tables; a view stands for the tables that it is made of."""
     tables = set(connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
     for row in connection.execute(*with_keys(f"EXPLAIN QUERY PLAN {query.sql}", keys)):
         scanned = _SQLITE_SCAN.match(str(row[-1]))
         if scanned is None:
             continue
-        # Under another name it may be any of them.
+        # Under an alias, it may be any of them.
         for name in tables & {scanned["name"]} or _named(tables, query.sql):
             quoted = connection.dialect.identifier_preparer.quote_identifier(name)
             many = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted} LIMIT {PLAN_ROWS_MAX + 1}) AS counted"  # noqa: S608  # a table's own name
@@ -190,22 +192,22 @@ _LONGEST = {
     "UNION ALL SELECT prepared FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()) AS written",
     "mysql": "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM information_schema.innodb_trx",
 }
-#: Whether the login sees those of others. MySQL and MariaDB refuse to tell without PROCESS.
+#: Asks whether the login sees other logins' transactions. MySQL and MariaDB refuse this without PROCESS.
 _SEES_OTHERS = {"postgresql": "SELECT pg_has_role('pg_read_all_stats', 'USAGE')", "mysql": "SELECT TRUE"}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """Those that have written, and whose rows may come."""
+    """Transactions that have written, and whose rows may still become visible."""
 
-    #: False: the database has others that the login does not see.
+    #: False: the database has other transactions that the login does not see.
     are_known: bool
-    #: Age of the oldest one that is seen. None: none is.
+    #: The age of the oldest visible transaction. None: no transaction is visible.
     longest_seconds: float | None = None
 
 
 def open_transactions(connection: sa.Connection) -> OpenTransactions:
-    """The last question of a transaction: a refusal ends it."""
+    """Asks last in a transaction, because a refusal ends it."""
     kind = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
     if kind not in _LONGEST:
         return OpenTransactions(are_known=False)

@@ -1,10 +1,10 @@
-"""The *horizon*: proof that a broker's index has come as far as a moment. Without it "not found" proves nothing.
+"""The *horizon*: the proof that a broker's index has reached a certain time. Without it "not found" proves nothing.
 
-A "not found" answer says nothing about how far the index is (DefaultMessageStore.queryMessage). So a probe with a
-fresh key is sent to every broker and looked up until it is found: the index follows the log in order, hence
-everything stored before the probe's store time is indexed too.
+A "not found" does not say how far the index has come (DefaultMessageStore.queryMessage). So a probe with a new key is
+sent to every broker and looked up until it is found: the index follows the log in order, so everything stored before
+the probe is indexed, too.
 
-A broker's time is told by its probe alone, which is read by its offset: the clock of this host may be another one.
+Only the probe, read by its offset, shows a broker's time, because this host's clock may differ.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PROBE_NOT_INDEXED = Code("evidence.probe-not-indexed", seconds=Field.NUMBER)
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
-#: In the answers, where the topic's route names no broker.
+#: The name under which an answer says that the topic's route has no broker.
 ROUTE = "route"
-#: An entry's time in the index is its file's beginning plus whole seconds: up to 999 ms too early.
+#: An index entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
 _INDEX_STEP_MS = 1_000
 _LOOKS = Backoff(first_seconds=0.002, longest_seconds=0.05)
 
@@ -47,9 +47,9 @@ class ProbeAnswer:
 
     #: Store time of the probe that was found; None: unknown.
     at_ms: int | None
-    #: None: it was found.
+    #: Why the probe proves nothing; None: it was found.
     why: Fact | None = None
-    #: The store time of the probe, between sending it and the answer. None: the broker did not show the probe.
+    #: The probe's store time, which lies between the sending and the answer. None: the broker did not show the probe.
     clock: ClockReading | None = None
 
 
@@ -76,7 +76,8 @@ class _SentProbe:
 
 
 class Probes:
-    """Thread-safe, holds no state. `sender` sends for the group PROBE_GROUP; the probe topic must exist."""
+    """Sends and looks up probes. Thread-safe, without state. `sender` sends for the group PROBE_GROUP; the probe topic
+    must exist."""
 
     def __init__(
         self,
@@ -94,12 +95,13 @@ class Probes:
         self._topic = probe_topic
 
     def horizon(self, topic: str, *, within_seconds: float = 3.0) -> Horizon:
-        """The horizon of every broker that may hold messages of the topic; brokers that prove nothing are left out."""
+        """Returns the horizon of every broker that may hold messages of the topic; brokers that prove nothing are left
+        out."""
         answers = self.probe(topic, within_seconds=within_seconds)
         return Horizon(at_ms={name: answer.at_ms for name, answer in answers.items() if answer.at_ms is not None})
 
     def probe(self, topic: str, *, within_seconds: float = 3.0) -> dict[str, ProbeAnswer]:
-        """The horizon of each broker, or the reason why it proves nothing. Never raises for a broker that fails."""
+        """Returns the horizon of each broker, or why it proves nothing. Never raises because a broker fails."""
         answers: dict[str, ProbeAnswer] = {}
         sent: list[_SentProbe] = []
         try:
@@ -107,7 +109,7 @@ class Probes:
         except (TopicNotFound, BrokerUnavailable) as error:
             return {ROUTE: ProbeAnswer(at_ms=None, why=ROUTE_UNKNOWN(why=str(error)))}
         for place in places:
-            if place.master is None or place.doubt:  # one broker's index says nothing about another's
+            if place.master is None or place.doubt:  # a broker's index proves nothing about another broker
                 why = PROBE_NOT_TO_BE_SENT(why=place.detail if place.master is None else place.doubt)
                 answers[place.broker_name] = ProbeAnswer(at_ms=None, why=why)
                 continue
@@ -121,7 +123,7 @@ class Probes:
     def _send(self, broker_name: str, address: str) -> _SentProbe:
         key = self._unique_keys.next_key()
         queue = MessageQueue(topic=self._topic, broker_name=broker_name, queue_id=0)
-        # Found in the same way as the messages that it speaks for: by its unique key, and no other word.
+        # It is found in the same way as the messages in question: by its unique key alone.
         probe = Message(topic=self._topic, body=b"index probe", unique_key=key)
         asked_seconds = self._client.clock.monotonic_seconds()
         stored = self._sender.send_to(address, queue, probe)
@@ -165,7 +167,7 @@ class Probes:
                 probe.address,
                 self._topic,
                 probe.unique_key,
-                # Older files of the index stay untouched. Where the probe's time is not known, all are searched.
+                # Older files of the index are not searched. If the probe's time is unknown, all are searched.
                 begin_ms=max(0, (probe.stored_ms or 0) - _INDEX_STEP_MS),
                 broker_name=probe.broker_name,
                 by_unique_key=True,
@@ -179,7 +181,8 @@ class Probes:
         return probe.answer(found_ms)
 
     def _stored_ms(self, probe: _SentProbe) -> int | None:
-        """Reads the probe by its offset. None: it is not shown there, or not yet (transientStorePoolEnable)."""
+        """Reads the probe by its offset. None: the broker does not show it there, or not yet
+        (transientStorePoolEnable)."""
         try:
             records = records_at(self._client, probe.address, probe.commit_log_offset, broker_name=probe.broker_name)
         except BrokerRefused:

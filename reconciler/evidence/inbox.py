@@ -1,4 +1,4 @@
-"""Consumers' inboxes as evidence: adapter of ports.InboxEvidence, by SELECT only."""
+"""The inboxes of consumers as evidence: the adapter of ports.InboxEvidence, by SELECT only."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from reconciler.sql.engines import is_whole_number, reading, shown
 from reconciler.sql.tables import inbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
-#: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
+#: Keys of one query, below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
 
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
 _COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
 _ROWS = RowReader(INBOX, (*_NAMES, inbox.c.incomplete.name))
-#: Columns of a row, `incomplete` among them, whatever the database has of it.
+#: Columns of a row, including `incomplete`, whether the database has it or not.
 _WIDTH = len(_NAMES) + 1
-#: A key's answers in the order of how much they prove: a bounded number of them is kept.
+#: The order of a key's answers by how much they prove, because only a limited number is kept.
 _ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
 
 class SqlInboxEvidence:
-    """Reads the inbox of each subscription from all of its databases. Shared by threads: engines are, nothing else is
-    kept.
-    """
+    """Reads the inbox of each subscription in all of its databases. Shared by threads, because it keeps only
+    engines."""
 
     def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
-        """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
+        """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes the
+        engines."""
         self._databases = {
             subscription: tuple(WitnessDatabase(engine, inbox, newer=inbox.c.incomplete) for engine in several)
             for subscription, several in engines.items()
@@ -47,14 +47,14 @@ class SqlInboxEvidence:
         }
 
     def is_configured(self, subscription: Subscription) -> bool:
-        """Whether there is a database to ask."""
+        """Returns True if there is a database to ask."""
         return subscription in self._databases
 
     def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
+        """Returns one answer per key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
 
-        A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT. An incomplete row is
-        UNKNOWN, and the answer says so; so is one of another group or key that the database takes for the same.
+        A database that is away, lacks the table or is a replica answers UNKNOWN and never ABSENT. An incomplete row is
+        UNKNOWN, and the answer says so; so is the row of another group or key that the database treats as equal.
         """
         if not self.is_configured(subscription):
             none = NO_INBOX()
@@ -65,11 +65,11 @@ class SqlInboxEvidence:
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """One page of all databases by (applied_at_ms, unique_key). An unreadable row keeps its place in the
+        """Returns one page from all databases by (applied_at_ms, unique_key). An unreadable row keeps its place in the
         page and says so.
 
-        Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
-        DatabaseAway, also where no inbox is configured.
+        Rows get their time before their commit: start a scan earlier than needed, by the longest transaction. Raises
+        DatabaseAway, also if no inbox is configured.
         """
         pages = [
             database.pages.read(
@@ -80,8 +80,8 @@ class SqlInboxEvidence:
             )
             for database in self._all(subscription)
         ]
-        # Each of them holds the first rows behind `after`, so the first of all are among them. A row that ends the page
-        # and is in two databases is left out once, and its key is in the page.
+        # Each page holds the first rows after `after`, so the first rows of all are among them. If a row ends the page
+        # and is in two databases, one of the two is left out, but its key is in the page.
         return list(islice(heapq.merge(*pages, key=_place), limit)) if len(pages) > 1 else pages[0]
 
     def _page(
@@ -92,7 +92,7 @@ class SqlInboxEvidence:
         after: tuple[int, str] | None,
         limit: int,
     ) -> Sequence[InboxRow]:
-        """A page of one database's rows, on the index (consumer_group, applied_at_ms)."""
+        """Returns a page of one database's rows, by the index (consumer_group, applied_at_ms)."""
         query = (
             sa.select(*_COLUMNS, database.newer())
             .where(
@@ -114,7 +114,8 @@ class SqlInboxEvidence:
         return [_scanned(subscription, row) for row in database.scan(query)]
 
     def newest_keys(self, subscription: Subscription, *, limit: int) -> Sequence[str]:
-        """The newest keys of each database, `limit` of each. Raises DatabaseAway, also where no inbox is configured."""
+        """Returns the newest keys of each database, at most `limit` from each. Raises DatabaseAway, also if no inbox is
+        configured."""
         query = (
             sa.select(inbox.c.unique_key, inbox.c.consumer_group, inbox.c.topic)
             .where(inbox.c.consumer_group == subscription.group, inbox.c.topic == subscription.topic)
@@ -130,12 +131,12 @@ class SqlInboxEvidence:
         return list(found)
 
     def newest_ms(self, subscription: Subscription) -> int | None:
-        """The highest applied_at_ms of all databases. Raises DatabaseAway, also where no inbox is configured."""
+        """Returns the highest applied_at_ms of all databases. Raises DatabaseAway, also if no inbox is configured."""
         newest = [self._newest_ms(database.engine, subscription) for database in self._all(subscription)]
         return max((at_ms for at_ms in newest if at_ms is not None), default=None)
 
     def _newest_ms(self, engine: sa.Engine, subscription: Subscription) -> int | None:
-        """MAX(applied_at_ms) of one database, on the same index."""
+        """Returns MAX(applied_at_ms) of one database, by the same index."""
         query = sa.select(sa.func.max(inbox.c.applied_at_ms)).where(
             inbox.c.consumer_group == subscription.group,
             inbox.c.topic == subscription.topic,
@@ -154,7 +155,7 @@ class SqlInboxEvidence:
 def _ask(
     database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
 ) -> Mapping[str, Lookup[InboxRow]]:
-    """What one database says."""
+    """Returns what one database says."""
     witness = f"inbox {shown(database.engine)}"
     answers: dict[str, Lookup[InboxRow]] = {}
     for first in range(0, len(unique_keys), KEYS_PER_QUERY):
@@ -178,8 +179,8 @@ def _read_page(
 
 
 def _row_of(rows: Mapping[str, ReadRow], unique_key: str) -> ReadRow | None:
-    """The key's row. One of another key takes its place where the database cannot tell them apart: the key can have no
-    row beside it, so that its absence is no absence of an effect that a consumer could still have."""
+    """Returns the key's row. If the database cannot tell two keys apart, the row of the other key takes its place: then
+    the key can have no row of its own, so a missing row proves nothing."""
     if unique_key in rows or not rows:
         return rows.get(unique_key)
     met = next((key for key in rows if key.casefold() == unique_key.casefold()), None)
@@ -187,7 +188,7 @@ def _row_of(rows: Mapping[str, ReadRow], unique_key: str) -> ReadRow | None:
 
 
 def _named(read: ReadRow, **names: str) -> ReadRow:
-    """The row; damaged if it has other names than those that it was found by."""
+    """Returns the row; damaged if its names differ from those by which it was found."""
     other = next((f"{name} {read.values[name]}" for name, text in names.items() if read.values[name] != text), None)
     if other is None or read.damage is not None:
         return read
@@ -195,9 +196,9 @@ def _named(read: ReadRow, **names: str) -> ReadRow:
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
-    """An effect in any database is FOUND, in two it is there twice; ABSENT needs all of them.
+    """Returns FOUND if any database has an effect (two have it twice); ABSENT needs all of them.
 
-    An unreadable row, or an incomplete one, may be a second effect: beside a found one it leaves the key UNKNOWN.
+    An unreadable or incomplete row may be a second effect: beside a found one, it leaves the key UNKNOWN.
     """
     sorted_answers = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
     if any(one.is_damaged or one.is_incomplete for one in sorted_answers):
@@ -209,7 +210,7 @@ def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
 
 
 def _place(row: InboxRow) -> tuple[bool, float, str]:
-    """The place of a row in a scan: texts and bytes sort behind every time, as databases have it."""
+    """Returns the place of a row in a scan: texts and bytes sort after every time, as in databases."""
     is_time = isinstance(row.applied_at_ms, int | float)
     return not is_time, row.applied_at_ms if is_time else 0, str(row.unique_key)
 
@@ -242,6 +243,6 @@ def _row(read: ReadRow) -> InboxRow:
 
 
 def _scanned(subscription: Subscription, row: Any) -> InboxRow:
-    """The row at its place in the page, which is where the next one begins: with key and time as they are stored."""
+    """Returns the row at its place in the page, with key and time as stored, because the next page begins there."""
     read = _named(_ROWS.parse(row), consumer_group=subscription.group, topic=subscription.topic)
     return replace(_row(read), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

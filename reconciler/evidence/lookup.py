@@ -1,8 +1,8 @@
-"""Looking messages up by key: FOUND, ABSENT or UNKNOWN per broker, never an exception for "not found".
+"""Looks messages up by key. The answer is FOUND, ABSENT or UNKNOWN for each broker, never an exception for "not found".
 
-QUERY_MESSAGE compares a 31-bit hash of topic and key, returns a bounded number of hits, and answers "not found" also
-when its index failed or is behind. So every hit is compared again here, and an ABSENT means no more than "this broker's
-index has nothing now": a caller that acts on it needs an index horizon (horizon.py).
+QUERY_MESSAGE compares a 31-bit hash of topic and key, returns a limited number of hits, and answers "not found" also if
+its index failed or is behind. So every hit is compared again here. ABSENT means only "this broker's index has nothing
+now": a caller that acts on it needs an index horizon (horizon.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HA
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
-#: Messages of the largest size (4 MiB) that fit one frame with certainty.
+#: So many messages of the largest size (4 MiB) surely fit into one frame.
 FEW_HITS = 3
 #: Java's Long.MAX_VALUE.
 END_OF_TIME_MS = 2**63 - 1
 
-#: Remark of VIEW_MESSAGE_BY_ID where the log has nothing (QueryMessageProcessor.viewMessageById).
+#: The remark of VIEW_MESSAGE_BY_ID if the log has nothing there (QueryMessageProcessor.viewMessageById).
 _NOTHING_THERE = "can not find message by the offset"
 
 
@@ -47,9 +47,9 @@ def query_messages(
     broker_name: str = "",
     by_unique_key: bool = False,
 ) -> list[MessageRecord]:
-    """Hits of QUERY_MESSAGE at one broker, hash collisions included; empty for "not found" (22).
+    """Returns the hits of QUERY_MESSAGE at one broker, hash collisions included; empty for "not found" (22).
 
-    `by_unique_key`: the key is a UNIQ_KEY; else it is a word of KEYS, which 5.4's RocksDB index keeps apart.
+    `by_unique_key`: the key is a UNIQ_KEY; otherwise it is a word of KEYS, which 5.4's RocksDB index keeps separately.
 
     Raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
@@ -60,17 +60,17 @@ def query_messages(
 def records_at(
     client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
 ) -> list[MessageRecord]:
-    """The record at an offset of one broker's log, of whatever topic; empty where nothing can be read there.
+    """Returns the record at an offset of one broker's log, of any topic; empty if nothing can be read there.
 
-    VIEW_MESSAGE_BY_ID without a topic: no access control demands a right for it. Raises as query_messages() does.
+    VIEW_MESSAGE_BY_ID has no topic, so access control demands no right for it. Raises what query_messages() raises.
     """
     return _record(client.request(address, _record_query(commit_log_offset)), broker_name)
 
 
 class Lookups:
-    """Asks every broker that may hold messages of a topic, at the same time. Thread-safe, holds no state.
+    """Asks every broker that may hold messages of a topic, all at the same time. Thread-safe, without state.
 
-    Each question is sent before its method returns, and heard when what it returns is called.
+    Each method sends its question before it returns; calling what it returns awaits the answer.
     """
 
     def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
@@ -79,16 +79,16 @@ class Lookups:
         self._families = families
 
     def find(self, topic: str, key: str) -> Asked[Lookup[StoredMessage]]:
-        """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it.
+        """Returns every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS contain it.
 
-        5.4's RocksDB index, where a broker has nothing else, is asked for UNIQ_KEY only.
+        If a broker has only 5.4's RocksDB index, it is asked for UNIQ_KEY only.
         """
         return self._find(topic, topic, key, lambda record: _carries(record, key))
 
     def committed_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
-        """Copies that consumers get: committed, or sent as ordinary messages.
+        """Returns copies that consumers get: committed ones, or ordinary messages.
 
-        3.2.6 does not index committed copies: there the queue of every prepared record that the key finds is scanned.
+        3.2.6 does not index committed copies: there, the queue of every prepared record that the key finds is scanned.
         """
 
         def accepts(record: MessageRecord) -> bool:
@@ -100,7 +100,7 @@ class Lookups:
         return self._find(topic, topic, unique_key, accepts, scans=True)
 
     def messages_of_key(self, topic: str, key: str) -> Asked[Lookup[StoredMessage]]:
-        """Messages that consumers get and whose KEYS have the word. 3.2.6 does not index those that were committed."""
+        """Returns delivered messages whose KEYS contain the word. 3.2.6 does not index committed ones."""
 
         def accepts(record: MessageRecord) -> bool:
             kinds = (TransactionType.NONE, TransactionType.COMMIT)
@@ -109,10 +109,10 @@ class Lookups:
         return self._find(topic, topic, key, accepts, by_unique_key=False)
 
     def view_message(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
-        """All half copies of the message, oldest first, for every broker family.
+        """Returns all half copies of the message, the oldest first, for every broker family.
 
-        Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
-        on two topics may hold them: which one depends on the broker's settings when the half came.
+        Up to 4.2 they are prepared records of the topic itself, which do not change when they are ended. From 5.4 on
+        they may be in one of two topics, which depends on the broker's settings when the half came.
         """
         places = self._places(topic)
         if isinstance(places, Lookup):
@@ -148,7 +148,7 @@ class Lookups:
         return hear
 
     def parked_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
-        """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
+        """Returns copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
         return self._find(
             topic,
             DISCARD_TOPIC,
@@ -159,7 +159,7 @@ class Lookups:
     def copies_under(
         self, topic: str, stored_topic: str, unique_key: str, *, meant_for: str | None = None
     ) -> Asked[Lookup[StoredMessage]]:
-        """Copies in another topic (retry, dead letters) at the brokers of `topic`.
+        """Returns copies in another topic (retry, dead letters) at the brokers of `topic`.
 
         `meant_for` is the property REAL_TOPIC that a delayed copy must have.
         """
@@ -173,7 +173,7 @@ class Lookups:
     def at_offset(
         self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str
     ) -> Asked[Lookup[StoredMessage]]:
-        """The record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
+        """Returns the record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
         places = self._places(topic)
         if isinstance(places, Lookup):
             return known(places)
@@ -238,7 +238,7 @@ class Lookups:
         scans: bool = False,
         by_unique_key: bool = True,
     ) -> Asked[list[BrokerAnswer]]:
-        """`scans`: where an index lacks committed copies, queues are read for them."""
+        """`scans`: queues are read for committed copies that an index lacks."""
         if not places:
             return known([])
         query = _query(topic, key, MAXIMUM_HITS, by_unique_key=by_unique_key)
@@ -248,7 +248,7 @@ class Lookups:
         ]
 
     def _submit(self, place: Whereabouts, command: Command) -> Future[Command] | str:
-        """The answer to come, or why there will be none."""
+        """Returns the future answer, or why there will be none."""
         if place.master is None:
             return place.detail
         try:
@@ -279,7 +279,8 @@ class Lookups:
         return heard if unindexed is None else unindexed.and_elsewhere(heard)
 
     def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer | None:
-        """3.2.6 has committed copies that no key finds, beside ordinary ones that it finds; None: the index has all."""
+        """Returns committed copies of 3.2.6 that no key finds, beside ordinary ones that it finds; None: the index has
+        all."""
         if place.master is None:
             return None
         try:
@@ -292,10 +293,10 @@ class Lookups:
     def _hits_of(
         self, place: Whereabouts, answer: Future[Command] | str, query: Command
     ) -> tuple[list[MessageRecord], int]:
-        """The hits, and how many there can be at most.
+        """Returns the hits, and their greatest possible number.
 
-        Many copies of a large message do not fit a frame, which costs the connection: then the newest ones will do. It
-        costs what else is on the connection, too: all that is asked again, with nothing beside it.
+        Many copies of a large message do not fit into a frame, which ends the connection: then the newest ones are
+        enough. Other requests on that connection fail, too, so they are repeated one by one.
         """
         name, topic = place.broker_name, query.fields["topic"]
         try:
@@ -326,7 +327,7 @@ class Lookups:
         return self._client.wait(answer, self._client.request_timeout_seconds, f"look-up at {place.broker_name}")
 
     def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer:
-        """3.2.6: the committed copy is seen in the queue of the prepared record only."""
+        """For 3.2.6: finds the committed copy, which only the queue of the prepared record shows."""
         prepared = {
             hit.physical_offset: hit
             for hit in hits
@@ -343,8 +344,8 @@ class Lookups:
 
 
 def _query(topic: str, key: str, maximum: int, begin_ms: int = 0, *, by_unique_key: bool) -> Command:
-    # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS by default
-    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers without that index ignore the field.
+    # 5.4's RocksDB index has an entry for each kind of key, and by default searches words of KEYS
+    # (QueryMessageRequestHeader.indexType). Index files have one kind, and brokers without that index ignore the field.
     fields = {"indexType": "U"} if by_unique_key else {}
     fields |= {
         "topic": topic,
@@ -373,7 +374,7 @@ def _record(answer: Command, broker_name: str) -> list[MessageRecord]:
 
 
 def _is_silence(error: ConnectionLost) -> bool:
-    """The broker did not answer in time: it would not answer the next request either."""
+    """Returns True if the broker did not answer in time: it would not answer the next request either."""
     return isinstance(error, PeerSilent) or isinstance(error.__cause__, PeerSilent)
 
 

@@ -1,4 +1,4 @@
-"""Reads producers' outboxes as evidence of commits: SELECT only, on engines that cannot write."""
+"""Reads the outboxes of producers as evidence of commits: SELECT only, on engines that cannot write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
-#: Keys asked for in one statement.
+#: Most keys in one statement.
 KEYS_MAX = 500
 
 _ROWS = RowReader(OUTBOX)
@@ -40,19 +40,19 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OutboxAnswer:
-    """What one database answered."""
+    """The answer of one database."""
 
     rows: Mapping[str, OutboxRow | Damage] = field(default_factory=dict)
-    #: None: it did not answer.
+    #: None: the database did not answer.
     role: DatabaseRole | None = None
-    #: Its URL as people may see it.
+    #: Its URL in the form that people may see.
     database: str = ""
     problem: Fact | str = ""
     is_by_set_up: bool = False
 
 
 class SqlOutboxReader:
-    """The port OutboxEvidence over any number of databases; one engine a URL. Thread-safe."""
+    """The port OutboxEvidence over any number of databases, with one engine per URL. Thread-safe."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class SqlOutboxReader:
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
-        """FOUND with the committed rows, or with tombstones if every other outbox of the topic proved that it has no
-        row; ABSENT if every one proved it; else UNKNOWN.
+        """FOUND with the committed rows; or with tombstones, if every other outbox of the topic proved that it has no
+        row. ABSENT if every one proved it. Otherwise UNKNOWN.
 
-        A database proves it to a login that sees every row, by a sign of life that is later than the key's time; a
-        primary without one by its word. A tombstone needs no proof of its own database: it excludes a commit there,
-        however old the replica is. A group without an outbox can never answer, so its topic's missing keys stay
+        A database proves it, to a login that sees every row, by a sign of life later than the key's time; a primary
+        without one proves it by its role. A tombstone needs no proof of its own database, because it excludes a commit
+        there, however old the replica is. A group without an outbox can never answer, so its topic's missing keys stay
         UNKNOWN.
         """
         keys = list(not_before_ms)
@@ -115,7 +115,7 @@ class SqlOutboxReader:
         return [found for found in self._sources if topic in found.topics]
 
     def _witnesses(self, topic: str) -> list[tuple[str, Secret | None]]:
-        # Groups that share a database are one witness.
+        # Groups with the same database are one witness.
         named: dict[Secret | None, list[str]] = {}
         for found in self._of(topic):
             named.setdefault(found.url, []).append(found.producer_group)
@@ -124,7 +124,7 @@ class SqlOutboxReader:
     def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
         if url is None:
             return _OutboxAnswer(problem=NO_OUTBOX(), is_by_set_up=True)
-        # By key alone: a row with an unreadable topic is no absence.
+        # By key alone, because a row with an unreadable topic is no absence.
         try:
             role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys, now_ms=now_ms)
         except ReconcilerError as error:
@@ -151,7 +151,8 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
 
 
 def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
-    """A committed row anywhere beats a tombstone anywhere; a tombstone, like an absence, needs every database."""
+    """Prefers a committed row in any database to tombstones; a tombstone, like an absence, needs answers of all
+    databases."""
     committed = tuple(row for row in rows if row.commit is not None)
     if committed:
         return Lookup(presence=Presence.FOUND, records=committed, answers=tuple(answers))

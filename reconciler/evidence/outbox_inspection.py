@@ -1,7 +1,7 @@
-"""What commands ask of one outbox database besides the rows of known keys: its backlog, and rows of a business id.
+"""What commands read in one outbox database besides the rows of known keys: its backlog, and the rows of a business id.
 
-The reconciler hears of a committed message by its announcement only. So `status` asks each outbox which rows were never
-announced, and which were announced without a verdict in the ledger.
+The reconciler knows a committed message only by its announcement. So `status` asks each outbox for rows that were never
+announced, and for rows that were announced but have no verdict in the ledger.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reconciler.sql.tables import outbox, outbox_identity
 from reconciler.sql.witness_database import WitnessDatabase, no_row_doubted
 from reconciler.telling.account import OrphanRow, OutboxReading
 
-#: Rows of a business id beyond those that are read, and rows that are not announced, are counted up to this.
+#: Rows that are not announced, and further rows of a business id, are counted up to this number.
 ROWS_COUNTED_MAX = 10_000
 
 _OLDEST = RowReader(OUTBOX, ("created_at_ms",))
@@ -38,39 +38,39 @@ _ANNOUNCED_NAMES = ("unique_key", "tag", "announced_at_ms")
 _ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
 _BUSINESS_NAMES = ("unique_key", "topic", "producer_group", "state", "created_at_ms")
 _BUSINESS = RowReader(OUTBOX, _BUSINESS_NAMES)
-#: Pages of the oldest announced rows that are looked at for one without an effect and without a verdict.
+#: Most pages of the oldest announced rows that are searched for one without effect and verdict.
 _ANNOUNCED_PAGES_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusinessRows:
-    """Rows of one business id in one outbox."""
+    """The rows of one business id in one outbox."""
 
-    #: The newest first.
+    #: The rows that were read, the newest first.
     newest: Sequence[ReadRow]
-    #: Rows that were not read, counted up to ROWS_COUNTED_MAX.
+    #: How many rows were not read, counted up to ROWS_COUNTED_MAX.
     older: int
-    #: Why there may be rows that this database does not have; None: there are none.
+    #: Why rows may exist that this database does not show; None: it shows all.
     doubt: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherGroup:
-    """Rows of a producer group, which was not among those that were asked for, that nobody has announced."""
+    """Unannounced rows of a producer group that was not asked for."""
 
     producer_group: str
     topic: str
-    #: Counted among the oldest ROWS_COUNTED_MAX rows that are not announced, of whatever group.
+    #: Their number among the oldest ROWS_COUNTED_MAX unannounced rows of any group.
     count: int
-    #: Of the oldest one.
+    #: The time of the oldest one.
     since_ms: int
     waited_seconds: float
 
 
 class OutboxInspector:
-    """Reads one outbox database by SELECT. Holds no state.
+    """Reads one outbox database by SELECT. Has no state.
 
-    Each method raises DatabaseAway, or ConfigurationError where the tables are missing.
+    Each method raises DatabaseAway, or ConfigurationError if tables are missing.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
@@ -78,9 +78,9 @@ class OutboxInspector:
         self._engine = engine
 
     def oldest_unannounced(self, *, producer_group: str, topic: str) -> OutboxReading:
-        """The oldest NEW row of a group's topic beside the last sweep, both from one statement of one server.
+        """Returns the oldest NEW row of a group's topic, and the last sweep, both from one statement of one server.
 
-        Where the sign of life cannot be read (the outbox is not upgraded, or the login may not), the row comes alone.
+        If the sign of life cannot be read (the outbox is not upgraded, or the login may not), returns only the row.
         """
         swept = sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
         try:
@@ -114,8 +114,8 @@ class OutboxInspector:
             return connection.execute(query).one()
 
     def of_others(self, producer_groups: Collection[str]) -> Sequence[OtherGroup]:
-        """NEW rows of producer groups that are none of these: no sweep announces them. The longest wait first; rows
-        of the future have waited for as long as they lie ahead."""
+        """Returns NEW rows of producer groups other than these: no sweep announces them. The longest wait comes first;
+        a row of the future has waited for as long as it lies ahead."""
         oldest_rows = (
             sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
             .where(outbox.c.state == OutboxState.NEW.value)
@@ -154,9 +154,9 @@ class OutboxInspector:
         candidates: Candidates,
         until_ms: int,
     ) -> OrphanRow | None:
-        """The oldest row announced until then, by the outbox' clock, that the group takes, that has no effect by the
-        inbox' proof, and of which the ledger has no verdict. None: there is none among the pages that are read, in
-        which what is no unique key takes no place."""
+        """Returns the oldest row that was announced up to then, by the outbox's clock, that the group takes, that
+        provably has no effect in the inbox, and that has no verdict in the ledger. None: the pages that were read have
+        no such row; rows without a valid unique key are left out of them."""
         at = outbox.c.announced_at_ms
         query = (
             sa.select(*(outbox.c[name] for name in _ANNOUNCED_NAMES))
@@ -191,13 +191,13 @@ class OutboxInspector:
             return [_ANNOUNCED.parse(row) for row in connection.execute(query)]
 
     def known(self, unique_keys: Sequence[str]) -> set[str]:
-        """Those of the keys, PAGE_KEYS at most, that have a row, in any state."""
+        """Returns those of at most PAGE_KEYS keys that have a row in any state."""
         query = sa.select(outbox.c.unique_key).where(outbox.c.unique_key.in_(unique_keys))
         with reading(self._engine) as connection:
             return set(connection.scalars(query)) & set(unique_keys)
 
     def business_ids(self, unique_keys: Sequence[str]) -> dict[str, str]:
-        """Of those of the keys, PAGE_KEYS at most, whose row has one."""
+        """Returns the business ids of at most PAGE_KEYS keys, as far as their rows have one."""
         query = sa.select(outbox.c.unique_key, outbox.c.business_id).where(outbox.c.unique_key.in_(unique_keys))
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -205,8 +205,8 @@ class OutboxInspector:
         return {key: name for key, name in rows if key in wanted and isinstance(name, str) and name}
 
     def newest_of_business(self, business_id: str, *, limit: int) -> BusinessRows:
-        """The newest rows whose business id is exactly this, case and accents included."""
-        # The first condition finds rows by the index, in any collation; the second takes the very same text only.
+        """Returns the newest rows with exactly this business id, case and accents included."""
+        # The first condition finds rows by the index in any collation; the second takes only the exact text.
         column = outbox.c.business_id
         conditions = (column == business_id, is_exactly(column, business_id, self._engine.dialect.name))
         newest = sa.select(*(outbox.c[name] for name in _BUSINESS_NAMES)).where(*conditions)

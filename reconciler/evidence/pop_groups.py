@@ -1,19 +1,19 @@
-"""Whether a group *pops*: from 5.0 on a broker may hand out messages one by one (POP_MESSAGE, code 200050).
+"""Finds out whether a group *pops*: from 5.0 on, a broker may hand out messages one by one (POP_MESSAGE, code 200050).
 
-A popped message is invisible until it is acknowledged (200051), or its time is over (200053 sets another): then the
-broker puts a copy into a retry topic of topic and group. The group's offset passes it as soon as it is handed out
-(PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and 5.4.0), so an offset that is behind a copy says
-nothing about its acknowledgement. What is invisible is noted in memory, in rmq_sys_wheel_timer and in the cluster's
-revive topic, which no request reads by the key of a message.
+A popped message is invisible until it is acknowledged (200051) or its time is over (200053 changes that time): then the
+broker puts a copy into a retry topic of topic and group. The group's offset passes a message as soon as it is handed
+out (PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and 5.4.0), so an offset that has passed a copy
+says nothing about its acknowledgement. Invisible messages are noted in memory, in rmq_sys_wheel_timer and in the
+cluster's revive topic, which no request can search by a message's key.
 
-No request says "this group pops" either. A broker shows it by any of four signs: a connected member that says so
-(CONSUME_POP), the request mode that was set for topic and group (mqadmin setConsumeMode) or is the broker's default,
-the group's subscription to its retry topic of POP, which each POP_MESSAGE leaves behind for some minutes, and the
-group's offset in such a topic, which is there from the first message on that was handed out in vain.
+No request asks directly whether a group pops. A broker shows it by any of four signs. (1) A connected member says so
+(CONSUME_POP). (2) The request mode was set for topic and group (mqadmin setConsumeMode), or is the broker's default.
+(3) The group subscribes to its POP retry topic, which each POP_MESSAGE leaves behind for some minutes. (4) The group
+has an offset in such a topic, from the first message on that was handed out in vain.
 
-That it pulls is shown by connected members of which each one speaks the remoting protocol, and by none of these signs.
-A proxy in cluster mode registers no members (code 206). One in the broker's own process (local mode) registers gRPC
-consumers as CONSUME_ACTIVELY or CONSUME_PASSIVELY (ClientActivity.buildConsumeType; seen on 5.3.3 and 5.4.0).
+A group pulls if all its connected members use the remoting protocol, and none of these signs exists. A proxy in cluster
+mode registers no members (code 206). A proxy in the broker's own process (local mode) registers gRPC consumers as
+CONSUME_ACTIVELY or CONSUME_PASSIVELY (ClientActivity.buildConsumeType; seen on 5.3.3 and 5.4.0).
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.routes import Routes
 from reconciler.rocketmq.wire.codes import MQVersion, pop_retry_topics
 
-#: What brokers show of a group is remembered for this long.
+#: For so long it is remembered what brokers show about a group.
 _REMEMBER_SECONDS = 5.0
-#: A group that moves from gRPC to remoting pops no more, and soon shows no sign; what it was handed may be invisible
-#: for as long as this, and its old members may acknowledge it (ProxyConfig.maxInvisibleTimeMills of 5.x).
+#: A group that moves from gRPC to remoting soon shows no sign of popping; but messages that were handed to it may be
+#: invisible for this long, and its old members may acknowledge them (ProxyConfig.maxInvisibleTimeMills of 5.x).
 POPPED_SECONDS = 12 * 3600.0
-#: The sign of one broker that decides for all, the first that is there.
+#: Signs of one broker that decide for all brokers, the strongest first.
 _BY_WEIGHT = (ConsumeMode.POP, ConsumeMode.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopSigns:
-    """What brokers show of one group's consumption of one topic."""
+    """What brokers show about how one group consumes one topic."""
 
     consume_mode: ConsumeMode
-    #: Retry topics of POP in which the group has an offset on some broker, by name.
+    #: POP retry topics in which the group has an offset on some broker, by name.
     retry_topics: tuple[str, ...] = ()
 
 
 class PopGroups:
-    """Asks every master of a topic. Thread-safe; its only state is a memory of what was shown, entry by entry."""
+    """Asks every master of a topic. Thread-safe; its only state is a memory of what brokers showed, entry by entry."""
 
     def __init__(
         self, admin: Admin, routes: Routes, families: Families, configs: BrokerConfigs, *, clock: Clock
@@ -62,13 +62,14 @@ class PopGroups:
         self._configs = configs
         self._clock = clock
         self._known: dict[Subscription, tuple[PopSigns, float]] = {}
-        #: When a broker showed last that the group pops.
+        #: When a broker last showed that the group pops.
         self._popped_at: dict[Subscription, float] = {}
 
     def signs(self, subscription: Subscription) -> PopSigns:
-        """POP if one broker shows it, PULL if every broker does; a broker before 5.0 shows PULL by its version.
+        """Returns POP if one broker shows it, PULL if every broker does; a broker before 5.0 shows PULL by its version.
 
-        POP, too, where every broker shows PULL within POPPED_SECONDS of a sign that this process has seen.
+        Returns POP also within POPPED_SECONDS of a sign that this process has seen, although every broker shows PULL
+        now.
         """
         now = self._clock.monotonic_seconds()
         known = self._known.get(subscription)
@@ -124,7 +125,7 @@ class PopGroups:
         return ConsumeMode.PULL
 
     def has_popped(self, address: str, subscription: Subscription) -> bool:
-        """True if the group popped the topic on this broker in the last minutes. Raises as Admin does."""
+        """Returns True if the group popped the topic on this broker in the last minutes. Raises what Admin raises."""
         if not self._families.facts(address).has_pop:
             return False  # brokers up to 4.9.0 never answer a request that they do not know
         first, second = pop_retry_topics(subscription.topic, subscription.group)
@@ -133,10 +134,11 @@ class PopGroups:
 
 
 def _speaks_remoting(member: ClientConnection) -> bool:
-    """False: it may be a gRPC client, to which a proxy in the broker's process gave the broker's own version.
+    """Returns False if the member may be a gRPC client, to which a proxy in the broker's process gave the broker's own
+    version.
 
-    Ids of remoting clients of Java begin with an address (ClientConfig.buildMQClientId), those of gRPC clients with the
-    name of a host, and have three or more @ in most languages.
+    Ids of Java's remoting clients begin with an address (ClientConfig.buildMQClientId). Ids of gRPC clients begin with
+    the name of a host, and have three or more @ in most languages.
     """
     if member.version < MQVersion.V5_0_0 - 1:
         return True

@@ -1,4 +1,4 @@
-"""Reading a stretch of one queue. On 3.2.6 it is the only way to see whether a prepared message was committed."""
+"""Reads a range of one queue. On 3.2.6 this is the only way to see whether a prepared message was committed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reconciler.rocketmq.wire.record import MessageRecord, TransactionType
 
 #: Group under which scans read; it stores no offsets.
 SCAN_GROUP = "RECONCILER_SCAN"
-#: A committed copy is younger than its half; the margin is for clocks and the search by time.
+#: A committed copy is younger than its half; this margin allows for clocks and for the search by time.
 _BEFORE_MS = 600_000
-#: More records than this between half and maximum: give up rather than read for ever.
+#: With more records than this between the half and the maximum, the scan gives up.
 MAXIMUM_SCANNED = 1_000_000
-#: Records that a pull may skip (moved offset) before the position counts as unreadable.
+#: After so many skipped positions (moved offset), the position counts as unreadable.
 _MAXIMUM_STEPS = 8
 
 
@@ -31,10 +31,11 @@ def copies_of_prepared(
     prepared_offset: int,
     stored_at_ms: int,
 ) -> list[MessageRecord]:
-    """Committed copies of a prepared record in its queue: their prepared-transaction offset is its physical offset.
+    """Returns the committed copies of a prepared record in its queue: their prepared-transaction offset is its physical
+    offset.
 
-    Reads from ten minutes before the prepared record was stored to the queue's maximum when the scan begins. Raises
-    BrokerUnavailable if the stretch cannot be read whole, and what pull() raises.
+    Reads from ten minutes before the prepared record was stored to the queue's maximum at the start of the scan. Raises
+    BrokerUnavailable if the range cannot be read completely, and what pull() raises.
     """
     offsets = Offsets(client)
     end = offsets.maximum(address, queue)
@@ -49,9 +50,9 @@ def copies_of_prepared(
 def scan(
     client: RemotingClient, address: str, queue: MessageQueue, *, begin_offset: int, end_offset: int
 ) -> Iterator[MessageRecord]:
-    """Records of the queue from one offset up to another, the latter not included.
+    """Yields the records of the queue from one offset up to another, which is not included.
 
-    Raises BrokerUnavailable if the stretch is too long or the broker does not let it be read to its end.
+    Raises BrokerUnavailable if the range is too long, or the broker does not allow reading to its end.
     """
     if end_offset - begin_offset > MAXIMUM_SCANNED:
         raise BrokerUnavailable(f"{queue}: {end_offset - begin_offset} records are too many to scan")
@@ -69,10 +70,10 @@ def scan(
 def first_stored_ms(
     client: RemotingClient, address: str, queue: MessageQueue, *, offset: int, end_offset: int, tag: str = "*"
 ) -> int | None:
-    """Store time of the first record at or behind an offset; None if there is none below `end_offset`.
+    """Returns the store time of the first record at or after an offset; None if there is none below `end_offset`.
 
-    `tag`: of records with that tag only; where they are far, the time is that of a record before them.
-    Raises BrokerUnavailable if no record can be read there, and what pull() raises.
+    `tag`: only records with that tag count; if they are far, the time is that of a record before them. Raises
+    BrokerUnavailable if no record can be read there, and what pull() raises.
     """
     for step in range(2 * _MAXIMUM_STEPS):
         result = _pull_one(client, address, queue, offset, tag if step < _MAXIMUM_STEPS else "*")
@@ -88,7 +89,8 @@ def first_stored_ms(
 
 
 def end_of_queue(client: RemotingClient, address: str, queue: MessageQueue, *, offset: int) -> int:
-    """The queue's largest offset, by a pull at any offset: of a system topic roles have no right but to pull from it.
+    """Returns the queue's largest offset, by a pull at any offset, because roles have only the right to pull from a
+    system topic.
 
     Raises what pull() raises.
     """
@@ -96,7 +98,7 @@ def end_of_queue(client: RemotingClient, address: str, queue: MessageQueue, *, o
 
 
 def record_at(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
-    """What tells the record at the offset from another one there; None: it is not shown, for whatever reason."""
+    """Returns what identifies the record at the offset; None: it is not shown, for whatever reason."""
     with suppress(ReconcilerError):
         result = _pull_one(client, address, queue, offset)
         return next((record_of(record) for record in result.records if record.queue_offset == offset), None)

@@ -1,6 +1,6 @@
 """The acts of repair on real brokers (reconciler/policy/ports: BrokerRepairs): END_TRANSACTION again, and republish.
 
-Each sends at most one request that can have an effect, and never raises for a broker that fails.
+Each sends at most one request with an effect, and never raises because a broker fails.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ REPUBLISH_GROUP = "RECONCILER_REPUBLISH"
 
 
 class RemotingBrokerRepairs:
-    """Thread-safe, holds no state."""
+    """Repairs through brokers. Thread-safe, without state."""
 
     def __init__(
         self, instance: ClientInstance, *, english: Callable[[Fact], str], client: RemotingClient | None = None
     ) -> None:
-        """`english` says what a broker showed instead of the half. `client`: what is sent goes over its connections, so
-        that no other answer can end one with an END on it; None: the instance's."""
+        """`english` writes the text about what a broker showed instead of the half. `client`: sends go over its
+        connections, so that no other answer can end a connection with an END on it; None: the instance's client."""
         self._instance = instance
         self._client = client or instance.client
         self._english = english
@@ -47,10 +47,11 @@ class RemotingBrokerRepairs:
         self._sender = instance.sender(REPUBLISH_GROUP, client=self._client)
 
     def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
-        """Reads the half copy again at its offset; heard, checks that it is the expected message, and ends it two-way.
+        """Reads the half copy again at its offset; calling the result checks that it is the expected message, and ends
+        it two-way.
 
-        An END on anything else than a half is accepted by brokers and delivers again, or closes the half of another
-        message; hence the guards. Group and offsets of the END are the record's own.
+        Brokers accept an END on a record that is no half, and deliver again or close another message's half; so the
+        guards are needed. The END has the record's own group and offsets.
         """
         try:
             address = self._address(half)
@@ -72,7 +73,7 @@ class RemotingBrokerRepairs:
             guard = _objection(record, half, expected, has_half_topic=has_half_topic)
             if guard is not None:
                 return known(SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard))
-            # Up to 4.2 the prepared record has no place in its queue: 0 is what the broker compares.
+            # Up to 4.2 the prepared record has no place in its queue: the broker compares with 0.
             table_offset = record.queue_offset if has_half_topic else 0
             ended = end_soon(self._client, _end_of(record, address, table_offset=table_offset, commit=commit))
             return lambda: _answer_of(ended())
@@ -82,7 +83,7 @@ class RemotingBrokerRepairs:
     def republish(self, message: StoredMessage) -> Asked[SendAnswer]:
         """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties.
 
-        Nothing else of the half goes with it: TRAN_MSG alone would make it a half again. Tried once.
+        Nothing else of the half is sent, because TRAN_MSG alone would make the message a half again. It is tried once.
         """
         try:
             again = Message(
@@ -136,7 +137,7 @@ def _answer_of(answer: EndAnswer) -> SendAnswer:
 
 
 def _refusal(error: BrokerRefused | TransientError | MalformedInput) -> SendAnswer:
-    """What a send that was not answered with "stored" may have done."""
+    """Returns what a send may have done whose answer is not "stored"."""
     if isinstance(error, RequestTimeout | ConnectionLost | MalformedInput):
         return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
     if isinstance(error, BrokerRefused):
@@ -147,7 +148,7 @@ def _refusal(error: BrokerRefused | TransientError | MalformedInput) -> SendAnsw
 
 
 def _objection(now: StoredMessage, half: StoredMessage, expected: Recorded, *, has_half_topic: bool) -> str | None:
-    """Why the record is not the half that is to be ended; None if it is."""
+    """Returns why the record is not the half to end; None: it is."""
     is_prepared = now.transaction_state is TransactionState.PREPARED
     if not (now.topic in HALF_TOPICS if has_half_topic else is_prepared):
         return f"the record at {half.commit_log_offset} is no half: topic {now.topic}, {now.transaction_state}"

@@ -1,18 +1,18 @@
-"""Which queues gave offsets a second time: there a group's offset proves nothing, until it proves something again.
+"""Finds queues that assigned offsets a second time: there, a group's offset proves nothing until it provably counts
+again.
 
 A broker that lost its tail, or whose topic was created again, stores other messages at offsets that a group has passed.
-The offset of the group is kept apart from the messages, so it does not fall back with them. contract/queue_proof.py
-says how one record is told from another. What was seen of a queue is kept over restarts, so that none comes between
-the queue's accident and the next look.
+The group's offset is stored apart from the messages, so it does not fall back with them. contract/queue_proof.py
+explains how records are told apart. What was seen of a queue is stored over restarts, so that a restart between the
+queue's accident and the next look hides nothing.
 
-A client that knew the queue as it was may go on where it was, and pass what lies there now, once the queue has grown so
-far; one that asks behind the end is set back by its broker. So the offset proves something again, of what is stored
-from then on, as soon as either is certain for each client of the group:
-- the queue has grown past every offset that may be remembered of what it was;
-- the group's offset lay behind the end, and has come down;
-- no client can have in hand any more what it got before, and the offset is not behind the end.
-Which records are older is told by their places in the commit log, which no clock moves: what a broker stores later
-lies behind what it has.
+A client that knew the old queue may continue at its old position and skip new messages, once the queue has grown that
+far; a client that asks beyond the end is set back by its broker. So the offset counts again, for messages that are
+stored from then on, as soon as one of these is certain for each client of the group:
+- the queue has grown past every offset of the old queue that a client may remember;
+- the group's offset was beyond the end and has come down;
+- no client can still hold messages from before, and the offset is not beyond the end. Places in the commit log show
+  which records are older, and no clock changes them: what a broker stores later lies after what it has.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from reconciler.policy.ports.announcing import ProvedFrom, SeenQueue, SeenQueues
 #: A queue's last record is looked at again after this long at the earliest: one pull of one message, and one more if
 #: the queue has grown.
 LOOK_SECONDS = 30.0
-#: What was seen of a topic is kept this often at most; a doubt, and its end, at once. Where a process ends in between,
-#: the next one begins with what was seen up to this long before: as if there had been no look since.
+#: What was seen of a topic is stored at most this often; a doubt, and its end, are stored at once. If a process ends in
+#: between, the next one begins with what was seen up to this long before.
 KEEP_SECONDS = 10.0
-#: What other processes saw of a topic is read this often at most, at a look: a subscription that moves from one process
-#: to another takes their doubts along.
+#: What other processes saw of a topic is read at most this often, at a look, so that a subscription that moves to
+#: another process keeps its doubts.
 RECALL_SECONDS = 5.0
-#: So long after the accident no client has in hand what it got before it: clients send a message back that was not done
-#: after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
+#: After this long no client still holds messages from before the accident, because clients send back messages that were
+#: not done after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
 CLIENTS_SECONDS = 1_800.0
-#: Queues that are remembered; beyond it all are forgotten.
+#: Most queues that are remembered; above that, all are forgotten.
 QUEUES_MAX = 20_000
 
 _log = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ Place = tuple[str, str, int]
 _NOT_YET = float("-inf")
 
 
-#: Where everything in the queue is proved.
+#: All records of the queue are covered by the group's offset.
 PROVED = ProvedFrom(queue_offset=0, behind_log_offset=-1)
-#: Times that a queue is looked at again because another thread has looked meanwhile.
+#: Most looks at a queue that are repeated because another thread has looked meanwhile.
 _TRIES = 3
 
 
@@ -62,13 +62,13 @@ class _Known:
     """What was seen of one queue."""
 
     seen: SeenQueue
-    #: The last record that another process saw, if it lies further. The own one is kept beside it: either may be of
-    #: before an accident that the other one does not show.
+    #: The last record that another process saw, if it lies further. This process's own record is kept, too, because
+    #: either may be from before an accident that the other one does not show.
     of_others: QueueRecord | None = None
     looked_at: float = _NOT_YET
-    #: When this process noticed, or was told, that offsets were given again.
+    #: When this process noticed, or read, that offsets were assigned again.
     doubted_at: float = _NOT_YET
-    #: Offsets of groups that lay behind the end since then.
+    #: Group -> its offset that was beyond the end since then.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -76,23 +76,23 @@ class ReusedOffsets:
     """What queues were at earlier looks. Shared by threads."""
 
     def __init__(self, clock: Clock, *, kept: SeenQueues | None = None, environment: str = "") -> None:
-        """`kept`: where it is read from at the first look at a topic; None: this process begins with nothing."""
+        """`kept`: read at the first look at a topic; None: this process begins with nothing."""
         self._clock = clock
         self._kept = kept
         self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[Place, _Known] = {}
-        #: Topics whose queues were read, and when they were written last.
+        #: Topics whose queues were read -> when they were last written.
         self._written_at: dict[str, float] = {}
         self._written: dict[Place, SeenQueue] = {}
         self._may_write = False
         self._recalled_at: dict[str, float] = {}
-        #: The ledger is not asked before this.
+        #: Before this time the ledger is not asked.
         self._recall_at = _NOT_YET
         self._is_told = False
 
     def begin_to_keep(self) -> None:
-        """From now on what is seen is written, too: by processes that run rounds."""
+        """From now on what is seen is also stored; called by processes that run rounds."""
         self._may_write = True
 
     def proved_from(
@@ -104,9 +104,9 @@ class ReusedOffsets:
         end: int,
         look: Callable[[int], QueueRecord | None],
     ) -> ProvedFrom:
-        """Of which records the group's offset proves something: PROVED where nothing speaks against it.
+        """Returns the records for which the group's offset proves something: PROVED if there is no doubt.
 
-        `consumer_offset` was read before `end`. `look`: the record at an offset, None if it is not shown.
+        `consumer_offset` was read before `end`. `look`: returns the record at an offset, or None if it is not shown.
         """
         self._recall(place[0])
         for _ in range(_TRIES):
@@ -126,21 +126,21 @@ class ReusedOffsets:
         return ProvedFrom(queue_offset=max(end, consumer_offset or 0), behind_log_offset=-1)
 
     def last_seen(self, place: Place) -> tuple[int, int] | None:
-        """Offset, and place in the commit log, of the last record that was seen of the queue."""
+        """Returns offset, and place in the commit log, of the last record that was seen of the queue."""
         with self._lock:
             known = self._known.get(place)
         record = None if known is None else known.seen.record
         return None if record is None else (record.queue_offset, record.commit_log_offset)
 
     def keep(self, topics: Iterable[str]) -> None:
-        """Writes what was seen of these topics, where it has changed. Without the ledger it is tried again later."""
+        """Stores what was seen of these topics, if it has changed. If the ledger is away, it is tried again later."""
         if self._kept is None or not self._may_write:
             return
         now = self._clock.monotonic_seconds()
         for topic in sorted(set(topics)):
             with self._lock:
                 if topic not in self._written_at:
-                    continue  # what was kept could not be read yet: it is not replaced
+                    continue  # what is stored could not be read yet, so it is not replaced
                 changed = {
                     place: known.seen
                     for place, known in self._known.items()
@@ -187,8 +187,9 @@ class ReusedOffsets:
 
 
 def _joined(known: _Known | None, kept: SeenQueue, *, is_first: bool, now: float) -> _Known:
-    """What this process knows of a queue, once it has read what another one, or an earlier one, saw. It is compared at
-    the next look. `is_first`: what it has seen so far may be of after an accident that the other one saw."""
+    """Returns what this process knows about a queue, combined with what another or an earlier process saw. The next
+    look compares it. `is_first`: what this process has seen so far may be from after an accident that the other process
+    saw."""
     if known is None:
         return _Known(seen=kept, doubted_at=now)
     if is_first and known.seen.doubtful_below >= max(1, kept.doubtful_below):
@@ -206,13 +207,13 @@ def _joined(known: _Known | None, kept: SeenQueue, *, is_first: bool, now: float
 def _looked(
     old: _Known | None, *, end: int, consumer_offset: int | None, look: Callable[[int], QueueRecord | None], now: float
 ) -> _Known:
-    """What is known after one more look at the queue."""
+    """Returns what is known after one more look at the queue."""
     if old is None:
         old = _Known(seen=SeenQueue(end=end))
     before, is_due = old.seen, end > 0 and now - old.looked_at >= LOOK_SECONDS
-    # The new record before the one that was seen: what is the same afterwards was the same before.
+    # The new record is read before the one that was seen: what is unchanged afterwards was unchanged before.
     record = look(end - 1) if is_due else None
-    # Another thread may have seen a later end after this one was read: then its last record is there.
+    # Another thread may have seen a later end after this one was read: then its last record exists.
     has_lost = end < before.end and look(before.end - 1) is None
     compared = [one for one in (before.record, old.of_others) if is_due and one != record]
     has_broken = has_lost or any(_is_another(one, look) for one in compared)
@@ -231,7 +232,7 @@ def _looked(
 
 
 def _healed(known: _Known, *, group: str, consumer_offset: int | None, end: int, now: float) -> _Known:
-    """Where the group's offset, or every group's, proves something again, and what it proved no more."""
+    """Notes from where on a group's offset, or every group's, counts again, and removes what it no longer proves."""
     seen, proved = known.seen, dict(known.seen.proved_from)
     if not seen.doubtful_below or EVERY_GROUP in proved:
         return known

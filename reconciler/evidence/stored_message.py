@@ -1,4 +1,4 @@
-"""A stored record as the value that policy works with."""
+"""Turns a stored record into the value that the policy works with."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from reconciler.rocketmq.wire.codes import (
 from reconciler.rocketmq.wire.properties import whole_number
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Topics whose records keep the business topic in a property.
+#: Topics whose records contain the business topic in a property.
 _SYSTEM_TOPICS = HALF_TOPICS | {DISCARD_TOPIC}
 _DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
 def stored_message(record: MessageRecord) -> StoredMessage:
-    """The message in a record. Raises ProtocolViolation (damaged body) or MissingDependency (its compression)."""
+    """Returns the message in a record. Raises ProtocolViolation (damaged body) or MissingDependency (its
+    compression)."""
     properties = dict(record.properties)
     check_times = properties.get("TRANSACTION_CHECK_TIMES", "")
     return StoredMessage(
@@ -46,7 +47,8 @@ def stored_message(record: MessageRecord) -> StoredMessage:
 
 
 def real_topic(record: MessageRecord) -> str:
-    """The topic that consumers see: REAL_TOPIC of a half or a given-up half, RETRY_TOPIC of what came back."""
+    """Returns the topic that consumers see: REAL_TOPIC of a half or a given-up half, RETRY_TOPIC of a message that was
+    sent back."""
     topic = record.topic
     if topic in _SYSTEM_TOPICS:
         return record.properties.get("REAL_TOPIC", topic)

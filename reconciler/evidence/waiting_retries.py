@@ -1,8 +1,8 @@
-"""Failed messages that wait for their next try: in the delay queues of a broker, in no queue of their group.
+"""Failed messages that wait for their next try: they are in a broker's delay queues, and in no queue of their group.
 
-Every retry has a delay level, which has a queue of its own, oldest first; the broker tells how far it has delivered
-each (ScheduleMessageService.buildRunningStats). From 5.0 on a message with a delay level goes there, too, and not into
-the timer wheel (HookUtils.checkIfTimerMessage, read in 5.1.4 to 5.5.0).
+Every retry has a delay level, and each level has its own queue, the oldest first; the broker shows how far it has
+delivered each (ScheduleMessageService.buildRunningStats). From 5.0 on, messages with a delay level also use these
+queues and not the timer wheel (HookUtils.checkIfTimerMessage, read in 5.1.4 to 5.5.0).
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
 from reconciler.rocketmq.wire.codes import SCHEDULE_TOPIC
 
-#: Queues of the delay topic: a broker with more levels lets nobody read the others (SCHEDULE_TOPIC_QUEUE_NUM).
+#: Queues of the delay topic: a broker with more levels does not allow reading the others (SCHEDULE_TOPIC_QUEUE_NUM).
 QUEUES = 18
-#: Messages of one broker that are read: a shop may delay millions of its own.
+#: Most messages of one broker that are read, because a shop may delay millions of its own.
 SCANNED_MAX = 100_000
 _PROGRESS = "scheduleMessageOffset_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRetries:
-    """What one broker shows."""
+    """The waiting retries that one broker shows."""
 
-    #: Unique keys; offset ids of messages without one.
+    #: The unique keys; offset message ids of messages without one.
     keys: tuple[str, ...]
-    #: Why there may be others; empty: there are none.
+    #: Why there may be others; empty: there are no others.
     unread: str = ""
 
 
 def waiting_retries(client: RemotingClient, address: str, broker_name: str, retry_topic: str) -> WaitingRetries:
-    """Messages for that topic on one broker that are not delivered yet. Nothing is stored there.
+    """Returns messages for that retry topic on one broker that are not delivered yet. Leaves no trace there.
 
-    Raises BrokerUnavailable, and what a request raises; a right that is missing, too, is `unread`.
+    Raises BrokerUnavailable, and what a request raises; a missing right is reported in `unread`.
     """
     keys: list[str] = []
     try:
@@ -49,7 +49,7 @@ def waiting_retries(client: RemotingClient, address: str, broker_name: str, retr
 
 def _read(client: RemotingClient, address: str, broker_name: str, retry_topic: str, keys: list[str]) -> str:
     told = Admin(client).runtime_info(address)
-    # "delivered,end"; a level that has delivered nothing yet is not told.
+    # "delivered,end"; a level that has delivered nothing yet is left out.
     levels = {int(name.removeprefix(_PROGRESS)): of for name, of in told.items() if name.startswith(_PROGRESS)}
     hidden = [level for level, of in levels.items() if level > QUEUES and len(set(of.split(","))) > 1]
     left = SCANNED_MAX

@@ -1,6 +1,6 @@
-"""The *watermark* of a consumer group: everything stored before it has been consumed.
+"""The *watermark* of a consumer group: the group has consumed everything that was stored before it.
 
-It rests on the offsets that brokers keep for the group. One queue that does not answer makes it UNKNOWN.
+It is computed from the offsets that brokers store for the group. One queue that does not answer makes it UNKNOWN.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _QueueOnMaster:
 
 
 class _NotKnown(ReconcilerError):
-    """A queue's offset says nothing. `lacks_offset`: there is none where messages wait, so that nobody knows which of
-    them the group has had."""
+    """A queue's offset says nothing. `lacks_offset`: no offset is stored although messages wait, so it is unknown which
+    of them the group has had."""
 
     def __init__(self, why: Fact, *, lacks_offset: bool = False) -> None:
         super().__init__(why)
@@ -47,7 +47,7 @@ class _NotKnown(ReconcilerError):
 
 
 class Watermarks:
-    """Thread-safe. Remembers which queues gave offsets a second time (reused_offsets.py)."""
+    """Thread-safe. Remembers which queues assigned offsets a second time (reused_offsets.py)."""
 
     def __init__(
         self, client: RemotingClient, routes: Routes, families: Families, *, reused: ReusedOffsets | None = None
@@ -61,9 +61,9 @@ class Watermarks:
     def watermark(
         self, topic: str, group: str, *, skew_margin_seconds: float, pop_retry_topics: Sequence[str] = ()
     ) -> Watermark:
-        """The group's low watermark over all readable queues of the topic and of its retry topics.
+        """Returns the group's low watermark over all readable queues of the topic and of its retry topics.
 
-        Never later than now minus the margin, which is taken before the first question is asked.
+        It is never later than now minus the margin; that time is taken before the first question.
         """
         caught_up_ms = self._client.clock.now_ms() - round(skew_margin_seconds * 1000)
         lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail=CONSUMED())
@@ -84,7 +84,7 @@ class Watermarks:
         return replace(lowest, waiting=waiting, waiting_since_ms=since_ms)
 
     def positions(self, topic: str, group: str, *, pop_retry_topics: Sequence[str] = ()) -> list[QueuePosition] | None:
-        """Offsets of the group in every queue; None if a broker did not answer."""
+        """Returns the group's offsets in every queue; None: a broker did not answer."""
         try:
             return [placed.position for placed in self._placed(topic, group, pop_retry_topics)]
         except ReconcilerError:
@@ -94,7 +94,7 @@ class Watermarks:
         for place in self._routes.whereabouts(topic):
             if place.master is None:
                 raise BrokerUnavailable(f"{place.broker_name}: {place.detail}")
-            if place.doubt:  # offsets would be another broker's
+            if place.doubt:  # the offsets would be another broker's
                 raise BrokerUnavailable(place.doubt)
         placed = self._of_topic(topic, group)
         for retry in (retry_topic(group), *pop_retry_topics):
@@ -118,7 +118,8 @@ class Watermarks:
         ]
 
     def _positions(self, asked: Sequence[Placed], group: str) -> list[QueuePosition]:
-        # The group's offsets first: what is stored meanwhile counts as not consumed, never the other way round.
+        # The group's offsets are read first, so that messages stored meanwhile count as not consumed and never as
+        # consumed.
         stored = self._offsets.all_of_group(asked, group)
         minima, ends = self._offsets.minima(asked), self._offsets.maxima(asked)
         return [
@@ -149,7 +150,7 @@ class Watermarks:
         )
 
     def _queue_watermark(self, placed: _QueueOnMaster, group: str) -> int | None:
-        """Store time of the first record that is not consumed; None: there is none."""
+        """Returns the store time of the first record that is not consumed; None: all are consumed."""
         position = placed.position
         if position.max_offset <= position.min_offset:
             return None
@@ -163,9 +164,10 @@ class Watermarks:
         return self._store_time_ms(placed, offset)
 
     def _stores_zero(self, address: str) -> bool:
-        """Whether 0 is an offset there. Up to 4.9 a broker answers it for a group that it never heard of, too.
+        """Returns True if 0 is a stored offset there. Up to 4.9 a broker answers 0 also for a group that it does not
+        know.
 
-        From 5.0 on it is: in POP's retry topics with the first copy, before anybody pops it again
+        From 5.0 on 0 is stored: in POP's retry topics with the first copy, before a member pops it again
         (PopReviveService.initPopRetryOffset; seen on 5.1.4, 5.3.3 and 5.4.0).
         """
         return self._families.facts(address).checks_offset_topics

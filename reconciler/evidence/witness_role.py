@@ -1,5 +1,6 @@
-"""Which databases prove an absence to a login that sees every row: primaries, and outboxes on replicas as long as signs
-of life of a sweep arrive."""
+"""Decides which databases prove an absence to a login that sees every row: primaries, and outboxes on replicas while
+signs of life of a sweep arrive.
+"""
 
 from __future__ import annotations
 
@@ -34,40 +35,41 @@ LET_SWEEP_RUN = Code("evidence.let-sweep-run")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessRole:
-    """What one database of evidence is now."""
+    """The present role of one database of evidence."""
 
-    #: Which it is: whose outboxes or inboxes it has.
+    #: The database: whose outboxes or inboxes it has.
     database: Fact
-    #: outbox or inbox.
+    #: "outbox" or "inbox".
     tree: str
     role: DatabaseRole
-    #: Outbox: age of the sign of life that it holds, by its own clock; negative: it is of the future. None: there is
-    #: none, or it may not be read.
+    #: Outbox: the age of its sign of life, by its own clock; negative: it lies in the future. None: there is no sign of
+    #: life, or it may not be read.
     swept_seconds: float | None = None
     #: Proofs of being a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
-    #: What would make a primary of it, as far as one of its own variables says so.
+    #: What would make it a primary, if one of its own variables says so.
     remedies: tuple[Fact, ...] = ()
-    #: Another product than the protocol's own server.
+    #: The product, if it is not the protocol's own server.
     product: Product = THE_SERVER
-    #: What is read is no table of its own.
+    #: True if a view is read instead of a table.
     is_view: bool = False
 
     @property
     def is_doubted(self) -> bool:
-        """It is not proved that it shows every row that there is."""
+        """True if it is not proved that it shows every existing row."""
         is_unswept = self.tree == "outbox" and self.swept_seconds is None
         is_primary = self.role.is_primary is True and not self.unread
         return not is_primary or self.role.hides_rows or self.is_view or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
-        """A sweep has shown life in that time. One of the future may be as old as it lies ahead: a clock was set
-        back."""
+        """Returns True if a sweep wrote a sign of life within that time. One in the future may be as old as it lies
+        ahead, because a clock was set back."""
         return self.swept_seconds is not None and abs(self.swept_seconds) <= within_seconds
 
     def is_blind(self, within_seconds: float) -> bool:
-        """It proves nothing: what it lacks may be committed, gets no verdict, and is never repaired. An inbox that may
-        hide rows counts all the same, since nothing would be repaired without it."""
+        """Returns True if the database proves nothing: a row that it lacks may be committed, gets no verdict, and is
+        never repaired. An inbox that may hide rows counts nevertheless, because nothing would be repaired without it.
+        """
         if self.role.hides_rows and self.tree == "outbox":
             return True
         return self.role.is_primary is False and (self.role.swept_at_ms is None or not self.is_swept(within_seconds))
@@ -95,7 +97,7 @@ class WitnessRole:
         return life(kind=kind, seconds=round(abs(self.swept_seconds)))
 
     def what_proves(self, within_seconds: float) -> tuple[Fact, ...]:
-        """What to do so that the database proves absences, if it does not."""
+        """Returns what to do so that the database proves absences; empty: it does already."""
         if self.role.hides_rows:
             return (SHOW_EVERY_ROW(tree=self.tree),)
         if self.is_blind(within_seconds):
@@ -108,17 +110,17 @@ class WitnessRole:
 
 
 def not_primary(kind: Fact) -> Fact:
-    """That a database is no primary, and what it is."""
+    """Returns a fact that says that a database is not a primary, and what it is."""
     return NOT_PRIMARY(kind=kind)
 
 
 def no_sweep() -> Fact:
-    """That an outbox has no sign of life: commits that nobody announced cannot be seen."""
+    """Returns a fact that says that an outbox has no sign of life, so that unannounced commits cannot be seen."""
     return NO_SWEEP()
 
 
 def read_role(engine: sa.Engine, *, database: Fact, tree: str) -> WitnessRole:
-    """Asks one database. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
+    """Asks one database for its role. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
     is_outbox = tree == "outbox"
     witness = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
     role = witness.role()
@@ -139,7 +141,7 @@ def _is_view(engine: sa.Engine, table: str) -> bool:
         with reading(engine) as connection:
             return is_view(connection, table)
     except ReconcilerError:
-        return False  # nothing is known of it
+        return False  # nothing is known about it
 
 
 def _swept_seconds(engine: sa.Engine) -> float | None:
@@ -149,4 +151,4 @@ def _swept_seconds(engine: sa.Engine) -> float | None:
             swept_at_ms = connection.scalar(find)
             return None if swept_at_ms is None else (database_now_ms(connection) - swept_at_ms) / 1000
     except ReconcilerError:
-        return None  # not upgraded, or not for this login
+        return None  # not upgraded, or this login may not read it

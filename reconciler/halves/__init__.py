@@ -1,1 +1,1 @@
-"""Halves, read from the brokers' half topics without a trace: which are open, and which were given up."""
+"""Reads halves from the brokers' half topics without leaving a trace: which are open, and which were given up."""

@@ -1,8 +1,8 @@
-"""Halves as announcements: adapter of AnnouncementSource over the half topics of the brokers that have the topics.
+"""Halves as announcements: the adapter of AnnouncementSource for the half topics of the brokers that have the topics.
 
-A broker has one half queue for all topics, so each shard has a place of its own there, and one reader serves all. What
-is read leaves no trace at the broker, as in half_topic.py. A half announces a key, and proves no commit; the ledger
-notes each, so that it is seen where a row of the business may be of another one.
+A broker has one half queue for all topics, so each shard has its own position in it, and one reader serves all. Reading
+leaves no trace at the broker, as in half_topic.py. A half announces a key but proves no commit; the ledger notes each
+half, because a row of the business may belong to another one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, pull, 
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Halves of one queue that are looked at to tell since when some of them wait.
+#: Most halves of one queue that are looked at to find since when some of them wait.
 WAITING_READ_MAX = 2_000
 
 
 class HalfTopicSource:
-    """Pulls from masters under a group that every broker has. Thread-safe as client and routes are."""
+    """Pulls from masters under a consumer group that every broker has. As thread-safe as its client and routes."""
 
     def __init__(
         self,
@@ -54,8 +54,9 @@ class HalfTopicSource:
         shards: int,
         note: Callable[[str, Sequence[NotedHalf]], bool],
     ) -> None:
-        """`queries`: topics whose halves are read, each with what proves its commits; brokers that have none of them
-        are not asked. `note`: has the halves of a topic in the ledger when it returns; False: it cannot keep them."""
+        """`queries`: topics whose halves are read -> what proves their commits; brokers without any of these topics are
+        not asked. `note`: stores the halves of a topic in the ledger before it returns; False: the ledger cannot store
+        them."""
         self._client = client
         self._routes = routes
         self._offsets = Offsets(client)
@@ -68,7 +69,7 @@ class HalfTopicSource:
         return self._queries.keys()
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
-        """A place a shard on every master of the topics. The half topic itself has no route."""
+        """Returns one position per shard on every master of the topics. The half topic itself has no route."""
         return [
             AnnouncementQueue(unique_key_topic=unique_key_topic, broker=half_queue(broker), queue_id=number)
             for broker in sorted(half_masters(self._routes, self._topics))
@@ -76,33 +77,35 @@ class HalfTopicSource:
         ]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """One PULL_MESSAGE that the broker answers at once. It filters nothing: halves have tags of their messages.
+        """Sends one PULL_MESSAGE, which the broker answers at once. It filters nothing, because halves carry the tags
+        of their messages.
 
-        Those of other shards are noted, too: below the offset of any shard all is (StoredHalves)."""
+        Halves of other shards are noted, too: below the offset of any shard, all halves are noted (StoredHalves).
+        """
         pulled = self._noted(self._pulled(queue, offset, max_messages))
         return replace(pulled, messages=[half for half in pulled.messages if half.tag == tag])
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
     ) -> PullUnderWay:
-        """One PULL_MESSAGE that the broker may hold."""
+        """Sends one PULL_MESSAGE, which the broker may hold."""
         request = replace(_request(queue, offset, max_messages), suspend_seconds=hold_seconds)
         return RemotingPull(submit_pull(self._client, self._master(queue), request), request.queue, self._noted)
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
-        """One PULL_MESSAGE."""
+        """Sends one PULL_MESSAGE."""
         return seen_at(offset, self._pulled(queue, offset, 1))
 
     def earliest(self, queue: AnnouncementQueue) -> int:
-        """GET_MIN_OFFSET: a pull below it makes some brokers write an OffsetMovedEvent."""
+        """Sends GET_MIN_OFFSET, because a pull below that offset makes some brokers write an OffsetMovedEvent."""
         return max(0, self._offsets.minimum(self._master(queue), half_message_queue(queue)))
 
     def end(self, queue: AnnouncementQueue) -> int:
-        """GET_MAX_OFFSET: that of the next half."""
+        """Sends GET_MAX_OFFSET: the offset of the next half."""
         return self._offsets.maximum(self._master(queue), half_message_queue(queue))
 
     def note_until(self, queue: AnnouncementQueue, end: int, *, offset: int) -> int:
-        """Notes what lies between two offsets. How many halves could not be read."""
+        """Notes the halves between two offsets. Returns how many halves could not be read."""
         while offset < end:
             result = self._pulled(queue, offset, PULL_MESSAGES_MAX)
             if result.next_offset <= offset:
@@ -118,10 +121,11 @@ class HalfTopicSource:
         return half_announcement(record, shards=self._shards)
 
     def _noted(self, result: PullResult) -> PulledBatch:
-        """What was pulled, which the ledger knows by now: no offset moves past a half that a row of its business key
-        could be of, unknown to it. Those that a group does not take are noted, too: its tags may be others tomorrow.
+        """Returns what was pulled after the ledger has noted it: no offset passes a half that the ledger does not know
+        and to which a row of its business key could belong. Halves that a group does not take are noted, too, because
+        its tags may change.
 
-        Raises DatabaseAway, and ConfigurationError where the ledger cannot keep them: the halves stay unread.
+        Raises DatabaseAway, and ConfigurationError if the ledger cannot store them: then the halves stay unread.
         """
         for topic, query in self._queries.items():
             halves = [noted_half(record, query) for record in result.records if real_topic(record) == topic]
@@ -141,20 +145,21 @@ class HalfTopicSource:
 
 
 class StoredHalves:
-    """Adapter of HalfReading for verdicts: reads on from where announcement consumers are, and moves no offset. As
-    thread-safe as what it is made of."""
+    """The adapter of HalfReading for verdicts: continues reading from the announcement consumers' positions, and moves
+    no offset. As thread-safe as its parts."""
 
     def __init__(
         self, source: HalfTopicSource, routes: Routes, half_sets: HalfSets, shards: Mapping[str, Sequence[Shard]]
     ) -> None:
-        """`shards`: of each topic whose halves are announcements, by all its groups."""
+        """`shards`: the shards of each topic whose halves are announcements, over all its groups."""
         self._source = source
         self._routes = routes
         self._half_sets = half_sets
         self._shards = shards
 
     def read_to_end(self, topic: str) -> Fact | None:
-        """One GET_MAX_OFFSET a broker, and pulls of what announcement consumers have left, up to WAITING_READ_MAX."""
+        """Sends one GET_MAX_OFFSET per broker, and pulls the halves that announcement consumers have not read, up to
+        WAITING_READ_MAX."""
         shards = self._shards.get(topic)
         if shards is None:
             return UNREAD
@@ -165,7 +170,8 @@ class StoredHalves:
             return as_foreign(str(error))
 
     def _left(self, place: Whereabouts, shards: Sequence[Shard]) -> Fact | None:
-        """Below the offset of any group all is noted. It is read first: a queue that ends before it has begun anew."""
+        """Below the offset of any group, all halves are noted. That offset is read first: a queue that ends before it
+        has begun again."""
         queue = AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=half_queue(place.broker_name), queue_id=0)
         places = [(shard, replace(queue, queue_id=shard.number)) for shard in shards]
         taken = max((at for at in self._half_sets.positions(places).values() if at is not None), default=None)
@@ -179,7 +185,7 @@ class StoredHalves:
 
 
 class SourceByTopic:
-    """Announcements from the unique-key topic, halves from the half topic. As thread-safe as both are."""
+    """Reads announcements from the unique-key topic, and halves from the half topic. As thread-safe as both sources."""
 
     def __init__(self, announcements: AnnouncementSource, halves: AnnouncementSource) -> None:
         self._announcements = announcements
@@ -189,40 +195,42 @@ class SourceByTopic:
         return self._halves if topic == HALF_TOPIC else self._announcements
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
-        """As that of the topic."""
+        """Asks the topic's source."""
         return self._of(unique_key_topic).queues(unique_key_topic)
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """As that of the topic."""
+        """Asks the topic's source."""
         return self._of(queue.unique_key_topic).pull(queue, tag=tag, offset=offset, max_messages=max_messages)
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
     ) -> PullUnderWay:
-        """As that of the topic."""
+        """Asks the topic's source."""
         begin = partial(self._of(queue.unique_key_topic).begin_pull, queue, offset=offset)
         return begin(max_messages=max_messages, hold_seconds=hold_seconds)
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
-        """As that of the topic."""
+        """Asks the topic's source."""
         return self._of(queue.unique_key_topic).look(queue, offset=offset)
 
     def earliest(self, queue: AnnouncementQueue) -> int:
-        """As that of the topic."""
+        """Asks the topic's source."""
         return self._of(queue.unique_key_topic).earliest(queue)
 
 
 def half_masters(routes: Routes, topics: Collection[str]) -> dict[str, str]:
-    """Broker -> address of its master, of every broker that has one of the topics: their halves lie there."""
+    """Returns broker -> address of its master, for every broker that has one of the topics, because it has their
+    halves."""
     found: dict[str, str] = {}
     for topic in topics:
-        with suppress(TopicNotFound):  # no producer has sent to it yet, or doctor tells it
+        with suppress(TopicNotFound):  # no producer has sent to the topic yet, or doctor reports it
             found |= routes.masters(topic)
     return found
 
 
 def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnouncement:
-    """The half, as the rules need it: of its body nothing. One that was put back has the key of the first copy."""
+    """Returns the half as the rules need it, without its message's body. A half that was put back has the key of its
+    first copy."""
     key = record.unique_key.encode(errors="replace")
     return PulledAnnouncement(
         record=record_of(record),
@@ -233,9 +241,9 @@ def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnounceme
 
 
 def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
-    """What the ledger is to know of the half, so that it is seen whose else a row of its business key may be.
+    """Returns what the ledger stores about the half, so that siblings of its business key are found.
 
-    One without a key that could be followed is a message of that business key all the same: its place is its name.
+    A half without a usable unique key also counts as a message of that business key: its place is its name.
     """
     key, value = record.unique_key, query.key_type.value_of(business_key(record, query.key))
     return NotedHalf(
@@ -248,31 +256,31 @@ def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
 
 
 def half_message_queue(queue: AnnouncementQueue) -> MessageQueue:
-    """The queue as the remoting client names it."""
+    """Returns the queue as the remoting client names it."""
     return MessageQueue(topic=HALF_TOPIC, broker_name=broker_of(queue.broker), queue_id=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingHalves:
-    """The half queue of one broker, and its first halves from a place on, as far as they were read."""
+    """The half queue of one broker, and its first halves from a position on, as far as they were read."""
 
     begin: int
-    #: Offset that the next half gets.
+    #: The offset of the next half.
     end: int
-    #: Offset, store time and tag of each (announcing/rules.py: half_tag).
+    #: Offset, store time and tag of each half (announcing/rules.py: half_tag).
     halves: tuple[tuple[int, int, str | None], ...] = ()
-    #: False: not up to the end.
+    #: False: they were not read up to the end.
     is_whole: bool = True
 
     def waiting_since_ms(self, tag: str, offset: int) -> int | None:
-        """Store time of the first one with the tag at or behind an offset, or of one before it where it was not read;
-        None: there is none."""
+        """Returns the store time of the first half with the tag at or after an offset; if it was not read, of a half
+        before it. None: there is no such half."""
         behind = (at_ms for place, at_ms, its in self.halves if place >= offset and its == tag)
         return next(behind, None if self.is_whole or not self.halves else self.halves[-1][1])
 
 
 class HalfQueues:
-    """What waits in half queues, for who only looks. Thread-safe, holds no state."""
+    """Reads what waits in half queues, for readers that take no halves. Thread-safe, without state."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, shards: int) -> None:
         self._client = client
@@ -281,9 +289,10 @@ class HalfQueues:
         self._shards = shards
 
     def of_topic(self, topic: str, taken: Mapping[str, int]) -> tuple[dict[str, WaitingHalves], Mapping[str, str]]:
-        """By broker, of all that may have halves of the topic; and what keeps a broker from telling.
+        """Returns the waiting halves by broker, for all brokers that may have halves of the topic; and, by broker, why
+        one did not answer.
 
-        `taken`: broker -> from which offset on its halves are looked at. Raises TopicNotFound or BrokerUnavailable.
+        `taken`: broker -> the offset from which its halves are looked at. Raises TopicNotFound or BrokerUnavailable.
         """
         self._routes.expect(topic, taken)
         found: dict[str, WaitingHalves] = {}
@@ -302,7 +311,7 @@ class HalfQueues:
     def _of(self, address: str, broker: str, offset: int | None) -> WaitingHalves:
         queue = MessageQueue(topic=HALF_TOPIC, broker_name=broker, queue_id=0)
 
-        # The end last, as in QueueEnds.
+        # The end is read last, as in QueueEnds.
         begin, end = max(0, self._offsets.minimum(address, queue)), self._offsets.maximum(address, queue)
         at, halves = max(begin, offset or 0), list[tuple[int, int, str | None]]()
         while at < end and len(halves) < WAITING_READ_MAX:

@@ -1,4 +1,4 @@
-"""Where the key of the business stands in a half, and what the business's row of that key says of it."""
+"""Finds the business key in a half, and decides what the business's row with that key says about it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ OTHER_DELIVERED = Code("query.other-delivered")
 OTHER_HALVES = Code("query.other-halves", number=Field.NUMBER)
 OTHERS_NOT_LOOKED_UP = Code("query.others-not-looked-up")
 
-#: UNIQ_KEY, KEYS, property:NAME, body:PATH, where PATH is names with dots between them.
+#: UNIQ_KEY, KEYS, property:NAME, or body:PATH, where PATH is names with dots between them.
 KEY_SOURCE = re.compile(r"UNIQ_KEY|KEYS|property:\S+|body:[^.\s]+(\.[^.\s]+)*")
 
 
 def business_key(record: MessageRecord, source: str) -> str:
-    """The text of the key; empty: there is none, or more than one."""
+    """Returns the text of the key; empty: the half has no key, or several."""
     return key_in(source, unique_key=record.unique_key, properties=record.properties, body=record.plain_body)
 
 
 def key_in(source: str, *, unique_key: str, properties: Mapping[str, str], body: Callable[[], bytes]) -> str:
-    """The text of the key in a message of these parts; empty: there is none, or more than one."""
+    """Returns the text of the key in a message with these parts; empty: it has no key, or several."""
     if source == "UNIQ_KEY":
         return unique_key
     if source == "KEYS":
@@ -51,7 +51,7 @@ def key_in(source: str, *, unique_key: str, properties: Mapping[str, str], body:
 def _in_body(body: Callable[[], bytes], path: list[str]) -> str:
     try:
         value = json.loads(body())
-    except (ReconcilerError, ValueError, RecursionError):  # a compression that is not installed, no JSON
+    except (ReconcilerError, ValueError, RecursionError):  # its compression is not installed, or the body is no JSON
         return ""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -60,7 +60,8 @@ def _in_body(body: Callable[[], bytes], path: list[str]) -> str:
     return value if isinstance(value, str) else ""
 
 
-#: Halves that the business is asked about; the message of any other one is in its topic, or may still be.
+#: The fates of halves about which the business is asked; the message of any other half is in its topic, or may still
+#: arrive there.
 _ASKED = frozenset({HalfFate.OPEN, HalfFate.GIVEN_UP, HalfFate.ENDED})
 _DELIVERED = frozenset({HalfFate.DELIVERED, HalfFate.GIVEN_UP_DELIVERED})
 
@@ -73,11 +74,11 @@ def judge_halves(
     others: Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]],
     now_ms: int,
 ) -> dict[Identity, BusinessAnswer]:
-    """What the business's tables say of the halves of one topic that are stuck.
+    """Returns what the business's tables say about the stuck halves of one topic.
 
-    A row proves that some transaction of its key was committed. A try that failed leaves a half, too: so the row is
-    that of a half only where no other one of its key and tag is there, stuck or delivered. `others` finds delivered
-    ones by KEYS, which is what brokers have an index of.
+    A row proves that some transaction with its key was committed. A failed try leaves a half, too. So the row belongs
+    to a half only if no other half has its key and tag, stuck or delivered. `others` finds delivered ones by KEYS, for
+    which brokers have an index.
     """
     answers: dict[Identity, BusinessAnswer] = {}
     values: dict[HalfCopy, KeyValue] = {}
@@ -100,7 +101,7 @@ def judge_halves(
     for copy, value in values.items():
         answer = rows[value]
         if answer is None:
-            # The first copy of one that was put back is not at hand: its birth is the same.
+            # The first copy of a half that was put back is not known here; its birth is the same.
             stored_ms = copy.born_ms if copy.is_put_back else copy.store_ms
             answer = without_row(query, stored_ms=stored_ms, now_ms=now_ms)
         elif is_committed(answer):
@@ -115,7 +116,7 @@ def judge_halves(
 def tried_halves(
     query: CommitQuery, copies: Sequence[HalfCopy], answers: Mapping[KeyValue, BusinessAnswer | None]
 ) -> list[TriedHalf]:
-    """Halves whose end is known, each with what is said of its key alone."""
+    """Returns halves whose end is known, each with the answer about its key alone."""
     tried = []
     for copy in copies:
         value = query.key_type.value_of(copy.business_key)
@@ -125,12 +126,12 @@ def tried_halves(
 
 
 def without_key(query: CommitQuery) -> BusinessAnswer:
-    """What is said of a message that has no key, or more than one."""
+    """Returns the answer for a message without a key, or with several."""
     return unknown(NO_KEY(source=query.key, type=query.key_type.value))
 
 
 def _doubt(tries: Mapping[Identity, HalfFate], *, is_delivered: bool | None) -> Fact | None:
-    """Why a committed row may be that of another half."""
+    """Returns why a committed row may belong to another half."""
     if is_delivered or not _DELIVERED.isdisjoint(tries.values()):
         return OTHER_DELIVERED()
     if len(tries) > 1:

@@ -1,8 +1,8 @@
-"""What became of halves, decided from their copies and from what was ended. Pure.
+"""Decides what became of halves, from their copies and from the ends that were seen. Pure.
 
-A check puts a younger copy of an open half at the end of the half queue and goes on; its saved offset passes the older
-copy. So below that offset each half was ended, has a younger copy, or was given up. The older copies are named by no OP
-record: only the newest one of a key counts.
+A check puts a younger copy of an open half at the end of the half queue and continues; its saved offset passes the
+older copy. So each half below that offset was ended, has a younger copy, or was given up. No OP record names the older
+copies, so only the newest copy of a key counts.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import replace
 from reconciler.halves.ended import OffsetBits
 from reconciler.halves.values import CheckRules, Half, HalfCopy, HalfFate
 
-#: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: how long a round may take, which saves its offset at its end.
+#: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: the longest time of a round, which saves its offset at its
+#: end.
 LONGEST_ROUND_SECONDS = 60.0
 
 Identity = tuple[str, str]
 
 
 class NotEnded:
-    """The newest copy of each half that nothing has ended yet, out of copies in the order of their queue.
+    """Collects the newest copy of each half that was not ended, from copies in the order of their queue.
 
-    Memory: one value a half that is open, or was while its queue was read.
+    Memory: one value for each half that is open, or was open while its queue was read.
     """
 
     def __init__(self, ended: OffsetBits) -> None:
@@ -30,20 +31,20 @@ class NotEnded:
         self._newest: dict[Identity, HalfCopy] = {}
 
     def add(self, copy: HalfCopy) -> None:
-        """The next copy of the queue. One that was ended ends its half, whatever lies before it."""
+        """Adds the next copy of the queue. A copy that was ended ends its half, whatever earlier copies it has."""
         if copy.queue_offset not in self._ended:
             self._newest[copy.identity] = copy
         elif copy.is_put_back:
             self._newest.pop(copy.identity, None)
 
     def copies(self) -> list[HalfCopy]:
-        """Those that nothing has ended by now, the oldest first."""
+        """Returns the copies that nothing has ended so far, the oldest first."""
         left = [copy for copy in self._newest.values() if copy.queue_offset not in self._ended]
         return sorted(left, key=lambda copy: (copy.born_ms, copy.queue_offset))
 
 
 def newest_of_each(copies: Iterable[HalfCopy]) -> dict[Identity, HalfCopy]:
-    """The copy of each half that was stored last."""
+    """Returns the copy of each half that was stored last."""
     newest: dict[Identity, HalfCopy] = {}
     for copy in copies:
         known = newest.get(copy.identity)
@@ -60,16 +61,16 @@ def open_halves(
     delivered: Mapping[Identity, bool | None],
     ended_before: Collection[Identity],
 ) -> Iterator[Half]:
-    """States of halves whose newest copy was not ended.
+    """Yields the states of halves whose newest copy was not ended.
 
-    `delivered`: whether the message is in its topic; None, or missing: nobody knows. `ended_before`: an older copy was
-    ended, which the broker forgets as soon as it has put a younger one back (fillOpRemoveMap).
+    `delivered`: whether the message is in its topic; None, or missing: unknown. `ended_before`: an older copy was
+    ended; the broker forgets that once it has put a younger copy back (fillOpRemoveMap).
     """
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         is_fresh = now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000
         if in_topic and is_fresh and not copy.is_put_back:
-            continue  # committed a moment ago, as most are
+            continue  # committed a moment ago, as most halves are
         if in_topic:
             state = HalfFate.DELIVERED
         elif copy.identity in ended_before and in_topic is False:
@@ -84,8 +85,8 @@ def open_halves(
 def unnamed_halves(
     copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
-    """The same where no OP record can be read (4.3 to 4.6): a half at or behind the saved offset that is not in its
-    topic is open once two rounds have had the time to pass it."""
+    """Does the same if no OP record can be read (4.3 to 4.6): a half at or after the saved offset that is not in its
+    topic is open once two rounds had time to pass it."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         if in_topic:
@@ -98,8 +99,8 @@ def unnamed_halves(
 def uncounted_halves(
     copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
-    """States of halves in RocksDB that nothing ended: after the last question the broker deletes its record of them
-    without a trace, and an END still works (TransactionalMessageRocksDBService)."""
+    """Yields the states of halves in RocksDB that nothing has ended: after the last question the broker deletes its
+    record of a half without a trace, and an END still works (TransactionalMessageRocksDBService)."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         until_ms = copy.born_ms + round((copy.left_alone_seconds + rules.asked_for_seconds) * 1000)
@@ -123,7 +124,7 @@ def uncounted_halves(
 
 
 def walked_halves(copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int) -> Iterator[Half]:
-    """States of halves whose outcome is not in the log (up to 4.2, where no broker asks)."""
+    """Yields the states of halves whose outcome is not in the log (up to 4.2, where no broker asks)."""
     for copy in copies:
         is_fresh = now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000
         kept_ms = copy.store_ms + round(rules.retention_seconds * 1000)
@@ -133,7 +134,7 @@ def walked_halves(copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int)
 def given_up(
     copies: Iterable[HalfCopy], *, rules: CheckRules, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
-    """States of halves that their broker asks about no more."""
+    """Yields the states of halves about which their broker no longer asks."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         state = HalfFate.GIVEN_UP_DELIVERED if in_topic else HalfFate.GIVEN_UP
@@ -142,9 +143,9 @@ def given_up(
 
 
 def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
-    """A half that its broker goes on asking about, and about until when.
+    """Returns a half about which its broker still asks, and roughly until when.
 
-    Each round asks once. A half that is as old as the retention is given up without a question (needSkip).
+    Each round asks once. A half as old as the retention is given up without a question (needSkip).
     """
     left = max(0, rules.questions_max - copy.asked)
     kept_ms = copy.born_ms + round(rules.retention_seconds * 1000)
@@ -156,8 +157,8 @@ def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
 
 
 def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms: int) -> float | None:
-    """How long the check service has stood before the half at its saved offset, which nothing has ended; None where a
-    round may still come to it. `started_ms`: of the broker."""
+    """Returns how long the check service has not moved from the half at its saved offset, which nothing has ended;
+    None: a round may still reach it. `started_ms`: when the broker started."""
     return overdue_seconds(
         (now_ms - max(copy.store_ms, started_ms)) / 1000,
         left_alone_seconds=copy.left_alone_seconds,
@@ -166,6 +167,7 @@ def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms
 
 
 def overdue_seconds(waited_seconds: float, *, left_alone_seconds: float, interval_seconds: float) -> float | None:
-    """The time that a half at the saved offset has waited, where a round has had to pass it by then; else None."""
+    """Returns how long a half at the saved offset has waited, if a round should have passed it by then; otherwise
+    None."""
     longest = left_alone_seconds + 2 * interval_seconds + LONGEST_ROUND_SECONDS
     return waited_seconds if waited_seconds > longest else None

@@ -1,4 +1,6 @@
-"""Ended halves: one bit an offset, in blocks that are made where there is one; or eight bytes a place in the log."""
+"""Sets of ended halves: one bit for each offset, in blocks that are created when they are needed; or eight bytes for
+each place in the log.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.properties import whole_number
 
-#: Offsets in a block: 8 KiB.
+#: A block has 2 to this power of offsets: 8 KiB.
 _BLOCK_BITS = 16
 _IN_BLOCK = (1 << _BLOCK_BITS) - 1
 #: TransactionalMessageUtil.REMOVE_TAG.
@@ -17,7 +19,8 @@ ENDED_TAG = "d"
 
 
 class OffsetBits:
-    """A set of offsets of one queue. Offsets outside its bounds are counted, and not kept: strangers cost no memory."""
+    """A set of offsets of one queue. Offsets outside its bounds are counted but not stored, so that strangers cost no
+    memory."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
@@ -25,11 +28,11 @@ class OffsetBits:
         self.strangers = 0
 
     def grow(self, end: int) -> None:
-        """The queue has grown."""
+        """Extends the set to a later end of the queue."""
         self._end = max(self._end, end)
 
     def add(self, offset: int) -> None:
-        """The half at the offset was ended."""
+        """Notes that the half at the offset was ended."""
         if not self._begin <= offset < self._end:
             self.strangers += 1
             return
@@ -60,9 +63,9 @@ class Places:
 
 
 def ended_offsets(body: bytes, tags: str | None) -> list[int]:
-    """Queue offsets of halves that one record of the OP topic names: "17", or "12,13,17," from 5.1 on.
+    """Returns the queue offsets of halves that one record of the OP topic names: "17", or "12,13,17," from 5.1 on.
 
-    Raises ProtocolViolation if there is something else in it. A record with another tag says nothing.
+    Raises ProtocolViolation for any other content. A record with another tag names no half.
     """
     if tags != ENDED_TAG:
         return []

@@ -1,5 +1,6 @@
-"""A sample of halves whose end is known, for a commit query to be tried on: the newest that ended in commit, and the
-newest that were rolled back."""
+"""A sample of halves whose end is known, on which a commit query is tried: the newest committed halves, and the newest
+that were rolled back.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 ENDS_UNREADABLE = Code("query.ends-unreadable")
 ROCKSDB_NOT_TRIED = Code("query.rocksdb-not-tried")
 
-#: Of one topic, of each kind.
+#: Most halves of each kind in one topic.
 SAMPLE_MAX = 500
-#: The newest halves of a broker, among which the sample is looked for.
+#: Most of the newest halves of a broker that are searched for the sample.
 HALVES_READ_MAX = 200_000
 
 
@@ -42,11 +43,12 @@ class EndedHalves:
     """Halves of one topic, the newest first."""
 
     committed: list[HalfCopy] = field(default_factory=list)
-    #: Ended, and every broker says that no message of theirs is in the topic.
+    #: Ended halves whose message is not in the topic, as every broker says.
     rolled_back: list[HalfCopy] = field(default_factory=list)
 
     def add(self, other: EndedHalves) -> None:
-        """Those of another broker. A half on two brokers is one, and committed where one of them has it so."""
+        """Adds those of another broker. A half on two brokers counts once, and as committed if one of them has it
+        committed."""
         self.committed = _newest(self.committed + other.committed)
         committed = {copy.identity for copy in self.committed}
         left = [copy for copy in self.rolled_back + other.rolled_back if copy.identity not in committed]
@@ -55,18 +57,18 @@ class EndedHalves:
 
 @dataclass(slots=True)
 class BrokerSample:
-    """What one broker gave."""
+    """The sample from one broker."""
 
     broker: str
     topics: dict[str, EndedHalves] = field(default_factory=dict)
-    #: What could not be seen, and why.
+    #: What could not be read, and why.
     notes: list[Fact] = field(default_factory=list)
-    #: Why its halves could not be read. None: they were.
+    #: Why its halves could not be read. None: they were read.
     unread: Fact | None = None
 
 
 class EndedSampling:
-    """One look at the halves of one master. Confined to one thread."""
+    """One look at the halves of one master. Used by one thread only."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class EndedSampling:
         progress: Progress,
         keys: Mapping[str, str],
     ) -> None:
-        """`keys`: topic -> where the business's key stands in its halves; these topics are looked at."""
+        """`keys`: topic -> the place of the business key in its halves; these topics are looked at."""
         self._address = masters[broker]
         self._families = families
         self._admin = Admin(client)
@@ -92,7 +94,7 @@ class EndedSampling:
         self.found = BrokerSample(broker)
 
     def run(self) -> BrokerSample:
-        """Raises nothing that a broker can cause: it stands in `unread`."""
+        """Raises nothing that a broker can cause: `unread` says it."""
         try:
             self._run()
         except ReconcilerError as error:
@@ -119,7 +121,7 @@ class EndedSampling:
         if read.oldest_ms is None:
             return
         rules = check_rules(self._admin.broker_config(self._address), facts)
-        # Ends before messages: an END stores its message first, so that none is missing of what was ended.
+        # Ends are read before messages: an END stores its message first, so no message of an ended half is missed.
         ended = self._ends(bounds, read.oldest_ms - MARGIN_MS)
         queues = self._admin.topics(self._address)
         for topic in sorted(read.places.topics & self._keys.keys()):
@@ -142,7 +144,7 @@ class EndedSampling:
     def _sample(self, topic: str, read: PlacesReader, ended: OffsetBits | None, rules: CheckRules) -> EndedHalves:
         committed, rolled_back = read.places.ended_halves(ended, topic)
         silent = self._copies(rolled_back[-SAMPLE_MAX:], rules)
-        # A message may be on another broker, or have lost its place to an END of a copy that was not read.
+        # A message may be on another broker, or was delivered by an END of a copy that was not read.
         delivered = self._delivered.of(silent)
         return EndedHalves(
             committed=self._copies(committed[-SAMPLE_MAX:], rules),

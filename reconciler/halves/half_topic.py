@@ -1,8 +1,8 @@
-"""Reads the half topic, the OP topic and the topic of given-up halves of one master, and leaves no trace there.
+"""Reads the half topic, the OP topic and the topic of given-up halves of one master without leaving a trace.
 
-A pull makes a group that the broker does not know; TOOLS_CONSUMER is known to all from their start
-(SubscriptionGroupManager.init). It stores no offset, and nothing is sent. Slaves are not asked: one that lags answers
-as if there were nothing.
+A pull creates a group that the broker does not know; every broker knows TOOLS_CONSUMER from its start
+(SubscriptionGroupManager.init). It stores no offset, and nothing is sent. Slaves are not asked, because one that lags
+answers as if it had no records.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from reconciler.rocketmq.wire.properties import whole_number
 from reconciler.rocketmq.wire.record import MessageRecord, RecordHead, TransactionType, decode_heads, decode_records
 from reconciler.rocketmq.wire.tolerant_json import parse_object
 
-#: Every broker knows it from its start, so that a pull makes nothing (MixAll.TOOLS_CONSUMER_GROUP).
+#: Every broker has this group from its start, so a pull creates none (MixAll.TOOLS_CONSUMER_GROUP).
 TOOLS_GROUP = "TOOLS_CONSUMER"
-#: Nobody asks for keys of the business.
+#: For readers that need no business keys.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-#: Look-ups and single records that are under way at once.
+#: Most look-ups and single records that are under way at once.
 IN_FLIGHT = 16
-#: Entries of a queue in one answer (AdminBrokerProcessor.queryConsumeQueue).
+#: Most entries of a queue in one answer (AdminBrokerProcessor.queryConsumeQueue).
 _ENTRIES_MAX = 1_000
 
 
 class ReadingRate:
-    """Holds a reader back to so many records a second, counted from its start. Confined to one thread."""
+    """Limits a reader to so many records per second, counted from its start. Used by one thread only."""
 
     def __init__(self, clock: Clock, records_per_second: float) -> None:
         self._clock = clock
@@ -56,13 +56,13 @@ class ReadingRate:
         self.records = 0
 
     def read(self, count: int) -> None:
-        """So many records were read; sleeps while that is too many."""
+        """Counts records that were read; sleeps while they are too many."""
         self.records += count
         self._clock.sleep(self.records / self._rate - (self._clock.monotonic_seconds() - self._since))
 
 
 class MasterQueues:
-    """Queues of one master. Confined to one thread; look-ups use a few of their own."""
+    """Queues of one master. Used by one thread only; look-ups use a few threads of their own."""
 
     def __init__(self, client: RemotingClient, broker: str, address: str, *, pace: ReadingRate) -> None:
         self._client = client
@@ -72,11 +72,12 @@ class MasterQueues:
         self._pace = pace
 
     def queue(self, topic: str, queue_id: int = 0) -> MessageQueue:
-        """Queue 0 of a system topic has all halves, OP records of halves, or given-up halves."""
+        """Returns a queue. Queue 0 of a system topic has all halves, OP records of halves, or given-up halves."""
         return MessageQueue(topic=topic, broker_name=self._broker, queue_id=queue_id)
 
     def bounds(self, topic: str, queue_id: int = 0) -> tuple[int, int] | None:
-        """Smallest and next offset; None if the broker does not let the topic be pulled, because it has none yet."""
+        """Returns smallest and next offset; None if the broker does not allow pulling the topic, because it has none
+        yet."""
         try:
             result = self._pull(topic, 0, 1, queue_id=queue_id)
         except BrokerRefused as error:
@@ -86,22 +87,24 @@ class MasterQueues:
         return result.min_offset, result.max_offset
 
     def maximum(self, topic: str) -> int:
-        """Next offset, also where a topic is not registered."""
+        """Returns the next offset, also for a topic that is not registered."""
         return self._offsets.maximum(self._address, self.queue(topic))
 
     def saved_offset(self, topic: str, group: str) -> int | None:
-        """Of a group."""
+        """Returns the saved offset of a group."""
         return self._offsets.of_group(self._address, self.queue(topic), group)
 
     def at_time(self, topic: str, time_ms: int, *, otherwise: int, queue_id: int = 0) -> int:
-        """Offset of the record stored at or next to the time; `otherwise`, where the account may not ask."""
+        """Returns the offset of the record that was stored at or next to the time; `otherwise` if the account may not
+        ask."""
         try:
             return self._offsets.at_time(self._address, self.queue(topic, queue_id), max(0, time_ms))
         except AccessRefused:
             return otherwise
 
     def records(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
-        """Records from one offset up to another, the latter not included. What retention deletes meanwhile is left out.
+        """Yields the records from one offset up to another, which is not included. Records that retention deletes
+        meanwhile are left out.
 
         Raises BrokerUnavailable if the queue ends before `end`.
         """
@@ -115,7 +118,7 @@ class MasterQueues:
             offset = result.next_offset
 
     def records_at(self, topic: str, offsets: Iterable[int]) -> Iterator[MessageRecord]:
-        """Records at some offsets, in their order. What retention has deleted is left out."""
+        """Yields the records at some offsets, in order. Records that retention has deleted are left out."""
         left = deque(sorted(offsets))
         while left:
             result = self._pull(topic, left[0], 32)
@@ -126,7 +129,7 @@ class MasterQueues:
                 left.popleft()
 
     def heads(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[RecordHead]:
-        """What is needed of very many records, in their order, with several pulls under way at once."""
+        """Yields the needed parts of very many records, in order, with several pulls under way at once."""
         queue = self.queue(topic, queue_id)
         ahead: deque[tuple[int, Future[Command]]] = deque()
         at = begin
@@ -138,7 +141,7 @@ class MasterQueues:
             yield from self._heads_of(queue, offset, min(offset + 32, end), answer)
 
     def _heads_of(self, queue: MessageQueue, offset: int, end: int, future: Future[Command]) -> Iterator[RecordHead]:
-        """An answer brings fewer where records are large, or lie on the disk: then the rest is pulled."""
+        """An answer has fewer records if they are large or on the disk: then the rest is pulled."""
         what = f"pull of {queue}"
         answer = self._client.wait(future, self._client.request_timeout_seconds, what)
         while True:
@@ -155,20 +158,20 @@ class MasterQueues:
             answer = self._client.request(self._address, _pull_of(queue, offset, end))
 
     def ended(self, begin: int, end: int, *, is_pulled: bool) -> Iterator[int]:
-        """Offsets of halves that OP records of a stretch name."""
+        """Yields the offsets of halves that OP records of a range name."""
         records = self.records(OP_TOPIC, begin, end) if is_pulled else self._unregistered(OP_TOPIC, begin, end)
         for record in records:
             yield from ended_offsets(record.body, record.tags)
 
     def shows_unregistered(self, topic: str, end: int) -> bool:
-        """Whether QUERY_CONSUME_QUEUE has entries: up to 4.6 its body is written before it is filled."""
+        """Returns True if QUERY_CONSUME_QUEUE returns entries: up to 4.6 its body is written before it is filled."""
         try:
             return not end or self._entries(topic, end - 1)[0] >= end
         except BrokerRefused:
             return False
 
     def _entries(self, topic: str, begin: int) -> tuple[int, list[int]]:
-        """End of the queue, and places in the log of its next records."""
+        """Returns the end of the queue, and the places in the log of its next records."""
         fields = {"topic": topic, "queueId": "0", "index": str(begin), "count": str(_ENTRIES_MAX), "consumerGroup": ""}
         command = Command(code=RequestCode.QUERY_CONSUME_QUEUE, fields=fields)
         answer = require_success(self._client.request(self._address, command), f"entries of {topic}")
@@ -178,7 +181,7 @@ class MasterQueues:
         return end if isinstance(end, int) else 0, [place for place in places if isinstance(place, int)]
 
     def _unregistered(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
-        """Records of a topic that cannot be pulled, one request each."""
+        """Yields records of a topic that cannot be pulled, one request each."""
         at = begin
         while at < end:
             _, places = self._entries(topic, at)
@@ -205,7 +208,7 @@ class MasterQueues:
         return records
 
     def half_offsets(self, unique_key: str) -> set[int]:
-        """Offsets of all copies of a half that the index has."""
+        """Returns the offsets of all copies of a half in the index."""
         hits = query_messages(self._client, self._address, HALF_TOPIC, unique_key, by_unique_key=True)
         return {hit.queue_offset for hit in hits if hit.unique_key == unique_key and hit.topic == HALF_TOPIC}
 
@@ -215,8 +218,8 @@ class MasterQueues:
 
 
 def why_unread(place: Whereabouts, read: Callable[[str], Fact | None]) -> Fact | None:
-    """What `read` says of the halves of a broker, given its master's address; a broker that does not answer says why
-    they are not read. Raises DatabaseAway."""
+    """Returns what `read` says about a broker's halves, given the address of its master; for a silent broker, why they
+    were not read. Raises DatabaseAway."""
     silent = place.doubt or place.detail
     if place.master is not None and not place.doubt:
         try:
@@ -233,7 +236,7 @@ def _pull_of(queue: MessageQueue, offset: int, end: int) -> Command:
 
 
 def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[str, str] = NO_KEYS) -> HalfCopy:
-    """The copy of a half in a record. `keys`: topic -> where the business's key stands."""
+    """Returns the copy of a half in a record. `keys`: topic -> the place of the business key."""
     properties = record.properties
     topic = real_topic(record)
     asked = whole_number(properties.get("TRANSACTION_CHECK_TIMES", "")) or 0
@@ -256,8 +259,8 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[st
 
 
 class DeliveredCopies:
-    """Looks for messages in their topics, on every master: a send that was tried again, or an acting master that sent
-    its halves on, leaves a half on one broker and the message on another."""
+    """Looks for messages in their topics, on every master: if a send was tried again, or an acting master passed its
+    halves on, the half is on one broker and the message on another."""
 
     def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: ReadingRate) -> None:
         self._client = client
@@ -267,7 +270,8 @@ class DeliveredCopies:
         self.failures: dict[str, str] = {}
 
     def of(self, copies: Sequence[HalfCopy]) -> dict[Identity, bool | None]:
-        """Whether the message of each half is in its topic; None: not found, and not everybody could be asked."""
+        """Returns for each half whether its message is in its topic; None: it was not found, and a broker could not be
+        asked."""
         with ThreadPoolExecutor(max_workers=IN_FLIGHT, thread_name_prefix="scan-look-up") as pool:
             try:
                 found = list(pool.map(self._one, copies))
@@ -278,7 +282,7 @@ class DeliveredCopies:
         return {copy.identity: is_there for copy, is_there in zip(copies, found, strict=True)}
 
     def others_of(self, copies: Sequence[HalfCopy]) -> dict[Identity, bool | None]:
-        """Whether another message of the same topic, tag and key (KEYS) as each half is in the topic."""
+        """Returns for each half whether its topic contains another message with the same tag and key (KEYS)."""
         return {copy.identity: self._any(copy, copy.business_key, by_unique_key=False) for copy in copies}
 
     def _one(self, copy: HalfCopy) -> bool | None:

@@ -1,8 +1,10 @@
-"""Walks a commit log from record to record: up to 4.2 halves lie in no queue, but each outcome names its half.
+"""Walks a commit log from record to record: up to 4.2 halves are in no queue, but each outcome in the log names its
+half.
 
-VIEW_MESSAGE_BY_ID at a place of the log returns the record there, whatever its topic, and its size leads to the next
-one. A place must be a proven one, else a size is read out of the middle of a record: the beginning of the log, of each
-of its files, and of each record that a pull brings. One request a record of every topic, so it takes its time.
+VIEW_MESSAGE_BY_ID at a place of the log returns the record there, of any topic, and its size gives the next place. A
+walk must begin at a proven place, because otherwise a size would be read from the middle of a record. Proven are the
+beginnings of the log, of each of its files, and of each record that a pull returns. It takes long, because every record
+of every topic costs one request.
 """
 
 from __future__ import annotations
@@ -24,29 +26,29 @@ from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
-#: Stretches that are walked at once; more of them make a broker slower.
+#: Most ranges that are walked at once; more of them make a broker slower.
 WALKERS = 16
-#: CommitLog.BLANK_MAGIC_CODE: nothing but space comes after it in its file.
+#: CommitLog.BLANK_MAGIC_CODE: the rest of its file is empty.
 _BLANK = 0xCBD43194
 _HEAD = struct.Struct(">iI")
 _FILE_BYTES = 1 << 30
-#: Places where walkers may begin, taken from queues.
+#: Most places from queues at which walkers may begin.
 _PLACES_MAX = 128
 _PLACES_A_QUEUE = 8
-#: What a wait for an answer adds to the client's own time-out, which comes first.
+#: Seconds that a wait adds to the client's own time-out, which comes first.
 _MARGIN_SECONDS = 5.0
 
 Pair = tuple[str, str]
 
 
 class LogHalves:
-    """Halves of a stretch of the log, and what became of them. Records may come in any order.
+    """The halves in a range of the log, and what became of them. Records may come in any order.
 
-    Memory: one value a half whose outcome was not seen yet, one number an outcome whose half was not.
+    Memory: one value for each half whose outcome was not seen yet, one number for each outcome whose half was not seen.
     """
 
     def __init__(self, since_ms: int = 0, *, keys: Mapping[str, str] = NO_KEYS) -> None:
-        """`since_ms`: halves that were stored before are left out; `keys`: as of half_copy()."""
+        """`since_ms`: halves that were stored earlier are left out; `keys`: as for half_copy()."""
         self._since_ms = since_ms
         self._keys = keys
         self._open: dict[int, HalfCopy] = {}
@@ -54,7 +56,7 @@ class LogHalves:
         self.outcomes: dict[Pair, HalfOutcomes] = {}
 
     def add(self, record: MessageRecord) -> None:
-        """The next record, of whatever topic."""
+        """Adds the next record, of any topic."""
         kind, place = record.transaction_type, record.prepared_transaction_offset
         if kind is TransactionType.NONE:
             return
@@ -81,12 +83,12 @@ class LogHalves:
             self.outcomes[pair].rolled_back += 1
 
     def open(self) -> list[HalfCopy]:
-        """Those that nothing has ended, the oldest first."""
+        """Returns the halves that nothing has ended, the oldest first."""
         return sorted(self._open.values(), key=lambda copy: (copy.born_ms, copy.commit_log_offset))
 
 
 class LogWalk:
-    """The log of one master. Confined to one thread."""
+    """The log of one master. Used by one thread only."""
 
     def __init__(
         self,
@@ -101,20 +103,22 @@ class LogWalk:
         self._broker = broker
         self._address = address
         self._pace = pace
-        # Misspelled up to 4.5.1. What its file says under the later name a broker tells, too, and does not obey.
+        # The name is misspelled up to 4.5.1. A broker also shows what its file says under the later name, but does not
+        # use it.
         size = config.get("mapedFileSizeCommitLog", "")
         self._file_bytes = int(size) if size.isdigit() and int(size) > 0 else _FILE_BYTES
 
     def starts(self, begin: int, end: int, places: Collection[int]) -> list[int]:
-        """Places in order at which walkers may begin."""
+        """Returns places, in order, at which walkers may begin."""
         first_file = begin // self._file_bytes + 1
         files = range(first_file * self._file_bytes, end, self._file_bytes)
         return sorted({begin, *files, *(place for place in places if begin < place < end)})
 
     def records(self, starts: Sequence[int], end: int) -> Iterator[tuple[MessageRecord, int]]:
-        """Every record from the first place up to `end`, with the bytes that it takes of the log.
+        """Yields every record from the first place up to `end`, with its size in the log.
 
-        Raises BrokerUnavailable where the log has no record at a place, as where retention deleted it meanwhile.
+        Raises BrokerUnavailable if the log has no record at a place, for example because retention deleted it
+        meanwhile.
         """
         stretches = iter(pairwise([*starts, end]))
         answers: SimpleQueue[tuple[int, int, Future[Command]]] = SimpleQueue()
@@ -155,12 +159,13 @@ class LogWalk:
 
 
 def places_of_queues(queues: MasterQueues, topics: Mapping[str, int], since_ms: int | None) -> tuple[set[int], int]:
-    """Places of records that queues have, and the last one of those stored before a time: where a walk may begin."""
+    """Returns the places of records in queues, and the last place of those stored before a time, where a walk may
+    begin."""
     places: set[int] = set()
     before: list[int] = []
     for topic, count in topics.items():
         for queue_id in range(count):
-            with suppress(ReconcilerError):  # one that may not be read: others have places, too
+            with suppress(ReconcilerError):  # the queue may not be read: others have places, too
                 places.update(_places_of(queues, topic, queue_id))
                 if since_ms is not None:
                     before += _before(queues, topic, queue_id, since_ms)

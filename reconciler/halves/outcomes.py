@@ -1,7 +1,8 @@
-"""How ended halves ended: committed ones are named by a copy in their topic, rolled back ones by nothing. Pure.
+"""Finds how ended halves ended: a copy in their topic names committed ones, and nothing names those that were rolled
+back. Pure.
 
-A committed copy has the commit-log offset of the half copy that its END named, in every version. So one pass over the
-real topics tells. Places of halves rise with their queue offset, and a half costs 21 bytes of memory.
+In every version, a committed copy has the commit-log offset of the half copy that its END named. So one pass over the
+real topics is enough. The places of halves rise with their queue offsets, and a half costs 21 bytes of memory.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ _ASKED, _IMMUNE, _KEY = b"TRANSACTION_CHECK_TIMES\x01", b"TRAN_PREPARED_QUEUE_OF
 
 @dataclass(slots=True)
 class HalfOutcomes:
-    """Halves of one topic and producer group, those that a check has put back counted once."""
+    """Numbers of halves of one topic and producer group; a half that a check has put back counts once."""
 
-    #: Of the time that was asked for; without those that were put back before it.
+    #: Halves of the requested time, without those that were put back from before it.
     halves: int = 0
     committed: int = 0
-    #: Ended, and no message in the topic. Rightly or wrongly: the database of the business knows.
+    #: Halves that were ended without a message in the topic. Only the business's database shows whether that is right.
     rolled_back: int = 0
-    #: Messages of a half beyond the first: each was delivered again.
+    #: Further messages of one half beyond the first: each was delivered again.
     committed_again: int = 0
 
     def add(self, other: HalfOutcomes) -> None:
-        """Those of another broker."""
+        """Adds the numbers of another broker."""
         self.halves += other.halves
         self.committed += other.committed
         self.rolled_back += other.rolled_back
@@ -39,7 +40,8 @@ class HalfOutcomes:
 
 
 def property_of(properties: bytes, name: bytes) -> bytes:
-    """The value of a property of a record as it is stored; `name` with its separator. Empty: it has none."""
+    """Returns the value of a property in a stored record; `name` ends with its separator. Empty: the record has no such
+    property."""
     if properties.startswith(name):
         begin = len(name)
     else:
@@ -58,20 +60,20 @@ class HalfPlaces:
         self._begin = 0
         self._places = array("q")
         self._groups = array("I")
-        #: Of the keys, so that copies which a check has put back are found to be of one half.
+        #: Hashes of the keys, by which copies that a check has put back are found to be of one half.
         self._hashes = array("q")
         self._numbers: dict[tuple[bytes, bytes], int] = {}
-        #: How many messages each half copy has; more than 255 count as 255.
+        #: Number of messages of each half copy; more than 255 count as 255.
         self._committed = bytearray()
         self._put_back: set[int] = set()
 
     @property
     def topics(self) -> set[str]:
-        """Topics of all halves."""
+        """The topics of all halves."""
         return {topic.decode("utf-8", "replace") for topic, _ in self._numbers}
 
     def add(self, queue_offset: int, place: int, properties: bytes) -> None:
-        """The next half of the queue. What retention has deleted before the first one is not counted."""
+        """Adds the next half of the queue. Halves that retention deleted before the first one are not counted."""
         if not self._places:
             self._begin = queue_offset
         if queue_offset != self._begin + len(self._places):
@@ -86,14 +88,15 @@ class HalfPlaces:
         self._committed.append(0)
 
     def add_committed(self, place: int) -> None:
-        """A message in a topic names the half at that place of the log; another place is that of a half not read."""
+        """Notes that a message in a topic names the half at that place of the log; any other place is of a half that
+        was not read."""
         index = bisect_left(self._places, place)
         if index < len(self._places) and self._places[index] == place and self._committed[index] < 255:
             self._committed[index] += 1
 
     def outcomes(self, ended: OffsetBits | None) -> dict[tuple[str, str], HalfOutcomes]:
-        """Topic and producer group -> what became of its halves, where it has any. `ended`: None: nothing tells which
-        were ended, so that none counts as rolled back."""
+        """Returns topic and producer group -> what became of its halves, for those that have any. `ended` None: it is
+        unknown which were ended, so none counts as rolled back."""
         found = [HalfOutcomes() for _ in self._numbers]
         for group, _, messages, is_ended in self._each(ended):
             _count(found[group], messages, is_ended=is_ended)
@@ -101,8 +104,8 @@ class HalfPlaces:
         return {pair: outcome for pair, outcome in zip(pairs, found, strict=True) if outcome.halves}
 
     def ended_halves(self, ended: OffsetBits | None, topic: str) -> tuple[list[int], list[int]]:
-        """Queue offsets of the halves of a topic that ended in commit, and of those that were rolled back; of one that
-        was put back its newest copy. The newest come last."""
+        """Returns queue offsets of a topic's committed halves, and of those that were rolled back; for a half that was
+        put back, of its newest copy. The newest come last."""
         name = topic.encode()
         groups = {number for (of, _), number in self._numbers.items() if of == name}
         committed: list[int] = []
@@ -113,7 +116,8 @@ class HalfPlaces:
         return sorted(committed), sorted(rolled_back)
 
     def _each(self, ended: OffsetBits | None) -> Iterator[tuple[int, int, int, bool]]:
-        """Each half once: its group, its newest copy, how many messages it has, and whether it was ended without."""
+        """Yields each half once: its group, its newest copy, its number of messages, and whether it was ended without a
+        message."""
         several = {self._hashes[index]: _Copies() for index in self._put_back}
         for index, (group, hashed, messages) in enumerate(
             zip(self._groups, self._hashes, self._committed, strict=True)
@@ -137,11 +141,11 @@ class _Copies:
     """All copies of a half that a check has put back."""
 
     group: int = 0
-    #: Which of the halves read its newest copy is.
+    #: The number of the half whose copy is the newest.
     newest: int = 0
     messages: int = 0
     is_ended: bool = False
-    #: False: it was sent before the time that was asked for.
+    #: False: the first copy was sent before the requested time.
     has_first: bool = False
 
 

@@ -1,8 +1,8 @@
-"""One look at the halves of one master, reading like its method `run`.
+"""One look at the halves of one master; its method `run` shows the order.
 
-The check service's saved offset bounds the work: what lies below it was ended, put back or given up, so that an open
-half costs one record, however many halves the topic has. The order matters: what was ended is read to its end once more
-after the halves, so that what is called open was open then.
+The check service's saved offset limits the work: every half below it was ended, put back or given up, so an open half
+costs one record, however many halves the topic has. The order matters: the ends are read once more after the halves, so
+that a half that is called open was open then.
 """
 
 from __future__ import annotations
@@ -62,24 +62,24 @@ DELIVERED_UNKNOWN = Code("scan.delivered-unknown", broker=Field.NAME, why=Field.
 TOO_MANY = Code("scan.too-many", number=Field.NUMBER, looked_up=Field.NUMBER)
 STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
 
-#: Of given-up halves the last ones are shown.
+#: Only the last given-up halves are shown, at most so many.
 GIVEN_UP_MAX = 10_000
-#: Halves that are looked for in their topics, which costs a request each.
+#: Most halves that are looked for in their topics, because each costs a request.
 LOOK_UPS_MAX = 100_000
-#: Halves that were given up in silence (up to 4.5.1) are looked for among those of this time.
+#: Halves that were given up without a trace (up to 4.5.1) are looked for only among those of this time.
 SILENT_MS = 24 * 3_600_000
-#: Up to 5.0 an OP record costs a request: more than these, and the margin is shortened.
+#: Up to 5.0 an OP record costs a request: with more than these, the margin is shortened.
 _SINGLE_ENDS_MAX = 100_000
 
-#: A broker that is set to batch ends for longer is not waited for; where each batch is full at once, none waits there.
+#: A broker that batches ends for longer than this is not waited for; if each batch is full at once, no end waits.
 _ENDS_SEEN_AFTER_SECONDS_MAX = 10.0
 
-#: Told how many records are to be read, as far as that is known, and how many were.
+#: Called with the number of records to read, as far as it is known, and the number that were read.
 Progress = Callable[[str, int, int], None]
 
 
 class BrokerScan:
-    """Confined to one thread. `findings` hold what is known so far, also when `run` was interrupted."""
+    """Used by one thread only. `findings` has what is known so far, also after `run` was interrupted."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class BrokerScan:
         walks: bool = False,
         keys: Mapping[str, str] = NO_KEYS,
     ) -> None:
-        """`since_ms`: of halves that were given up, and of those that are counted, only those stored since.
-        `is_counting`: how all halves ended is counted, which reads them all, and the queues of their topics.
-        `walks`: up to 4.2 the log is walked, record by record. `keys`: as of half_copy()."""
+        """`since_ms`: for given-up halves and for the counting, only those stored since then. `is_counting`: counts how
+        all halves ended, which reads all of them and the queues of their topics. `walks`: up to 4.2, walks the log
+        record by record. `keys`: as for half_copy()."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
@@ -112,12 +112,12 @@ class BrokerScan:
         self._is_counting = is_counting
         self._walks = walks
         self._keys = keys
-        #: While halves are read: what they are compared with, and what is left of them.
+        #: While halves are read: what they are compared with, and which remain.
         self._reading: tuple[HalfLook, NotEnded] | None = None
         self.findings = BrokerFindings(broker=broker, address=self._address)
 
     def run(self) -> BrokerFindings:
-        """Reads, decides and returns the findings. Raises nothing that a broker can cause: it stands in `unread`."""
+        """Reads, decides and returns the findings. Raises nothing that a broker can cause: `unread` says it."""
         try:
             self._run()
         except ReconcilerError as error:
@@ -128,7 +128,7 @@ class BrokerScan:
         return self.findings
 
     def so_far(self) -> BrokerFindings:
-        """What is known after `run` was interrupted; nobody has looked then whether what is open was delivered."""
+        """Returns what is known after `run` was interrupted; whether open halves were delivered is not known then."""
         if self._reading is not None and not self.findings.halves:
             look, not_ended = self._reading
             now_ms = self._clock.now_ms()
@@ -149,7 +149,8 @@ class BrokerScan:
             else:
                 found.unread = in_no_queue(found.version)
             return
-        saved = self._saved_offset()  # before the end: a round that ends between both has put halves back behind it
+        # read before the end, because a round between both reads puts halves back after it
+        saved = self._saved_offset()
         bounds = self._queues.bounds(HALF_TOPIC)
         if bounds is None:
             if unseen := self._queues.maximum(HALF_TOPIC):
@@ -159,7 +160,7 @@ class BrokerScan:
         started_ms = None if saved is None else int(info.get("bootTimestamp", "0"))
         look = HalfLook(rules, OffsetBits(*bounds), EndsSource(self._queues))
         copies = self._not_ended(look, begin, bounds[1], started_ms=started_ms)
-        # Read behind the halves: one that is given up meanwhile is found in one of both places.
+        # Read after the halves, so that a half that is given up meanwhile is found in one of both places.
         parked = self._given_up(rules) if facts.keeps_discarded else self._given_up_in_silence(rules, bounds[0], begin)
         still = {copy.identity: copy for copy in copies if not _is_behind(copy, parked)}
         parked = {identity: copy for identity, copy in parked.items() if identity not in still}
@@ -172,18 +173,18 @@ class BrokerScan:
             self._count_outcomes(look, bounds)
 
     def _saved_offset(self) -> int | None:
-        """None: the first round has not moved it, or the account may not ask; then all halves are read."""
+        """Returns None if no round has moved it yet, or the account may not ask; then all halves are read."""
         try:
             return self._queues.saved_offset(HALF_TOPIC, CHECK_GROUP)
         except AccessRefused as error:
             self.findings.note(WITHOUT_SAVED_OFFSET(why=str(error)))
             return None
 
-    # ----------------------------------------------------------------- halves that the broker still asks about
+    # ----------------------------------------------------------------- halves about which the broker still asks
 
     def _not_ended(self, look: HalfLook, begin: int, end: int, *, started_ms: int | None) -> list[HalfCopy]:
-        """Newest copies that nothing had ended when their queue was read. `started_ms`: None: the saved offset is not
-        known, so that nothing tells whether the check service stands before the first of them."""
+        """Returns newest copies that nothing had ended when their queue was read. `started_ms` None: the saved offset
+        is unknown, so nothing shows whether the check service has stopped before the first of them."""
         if begin >= end:
             return []
         source, ends = look.source, look.ends
@@ -202,7 +203,7 @@ class BrokerScan:
         if first is not None and source.is_readable:
             self._read_ends(look, source.read_until)
             if put_back := [copy for copy in not_ended.copies() if copy.is_put_back]:
-                # Just asked about: the answer may not be visible yet.
+                # Asked about a moment ago: the answer may not be visible yet.
                 newest_ms = max(copy.store_ms for copy in put_back)
                 seen_ms = newest_ms + round(look.rules.ended_seen_after_seconds * 1000)
                 self._clock.sleep(min(look.rules.ended_seen_after_seconds, (seen_ms - self._clock.now_ms()) / 1000))
@@ -228,7 +229,8 @@ class BrokerScan:
             look.ends.add(offset)
 
     def _ended_before(self, copies: list[HalfCopy], ends: OffsetBits) -> set[Identity]:
-        """Halves of which an older copy was ended. One whose copies cannot be looked up counts as not ended."""
+        """Returns halves with an older copy that was ended. A half whose copies cannot be looked up counts as not
+        ended."""
 
         def is_ended(copy: HalfCopy) -> bool:
             with suppress(ReconcilerError):
@@ -240,7 +242,7 @@ class BrokerScan:
             return {copy.identity for copy, is_it in zip(known, pool.map(is_ended, known), strict=True) if is_it}
 
     def _walk(self, walk: LogWalk, rules: CheckRules) -> None:
-        """Twice: what has come meanwhile may end what was found."""
+        """Walks twice, because records that come meanwhile may end halves that were found."""
         begin, end = self._log_bounds()
         topics = self._admin.topics(self._address)
         places, before = places_of_queues(self._queues, topics, self._since_ms)
@@ -267,7 +269,7 @@ class BrokerScan:
     # ----------------------------------------------------------------- halves that were given up
 
     def _given_up(self, rules: CheckRules) -> dict[Identity, HalfCopy]:
-        """The last ones of TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        """Returns the last halves of TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
         try:
             bounds = self._queues.bounds(DISCARD_TOPIC)
             if bounds is None:
@@ -286,7 +288,8 @@ class BrokerScan:
         return found
 
     def _given_up_in_silence(self, rules: CheckRules, first: int, until: int) -> dict[Identity, HalfCopy]:
-        """Up to 4.5.1 they leave a line in the broker's log, and their last copy below the saved offset."""
+        """Returns given-up halves up to 4.5.1, which leave only a line in the broker's log and their last copy below
+        the saved offset."""
         since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         self.findings.note(GIVEN_UP_SINCE(since_ms=since_ms))
         begin = max(first, self._queues.at_time(HALF_TOPIC, since_ms, otherwise=first))
@@ -314,10 +317,10 @@ class BrokerScan:
         self.findings.outcomes = read.places.outcomes(look.ends if look.source.is_readable else None)
 
     def _in_rocksdb(self, rules: CheckRules) -> Iterator[Half]:
-        """Halves that the broker keeps in RocksDB, of the time that was asked for, else of a day.
+        """Yields halves that the broker stores in RocksDB, of the requested time, or of one day.
 
-        They are never put back and nothing counts their questions, so that "given up" is a matter of age. Each END has
-        an OP record, which names the place of its half.
+        They are never put back, and their questions are not counted outside, so that "given up" depends on their age.
+        Each END has an OP record with the place of its half.
         """
         since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         try:
@@ -341,17 +344,17 @@ class BrokerScan:
         yield from uncounted_halves(left.values(), rules=rules, now_ms=self._clock.now_ms(), delivered=delivered)
 
     def _ended_in_rocksdb(self, since_ms: int, begin: int) -> tuple[Places, int]:
-        """Places of ended halves, and where the topic of their OP records ends."""
+        """Returns the places of ended halves, and the end of the topic with their OP records."""
         first, end = self._queues.bounds(ROCKSDB_OP_TOPIC) or (0, 0)
         begin = max(begin, first, self._queues.at_time(ROCKSDB_OP_TOPIC, since_ms, otherwise=first))
         heads = self._queues.heads(ROCKSDB_OP_TOPIC, 0, begin, end)
         texts = (property_of(head.properties, b"TRANS_OFFSET\x01") for head in heads)
         return Places(int(text) for text in texts if text.isdigit()), end
 
-    # ----------------------------------------------------------------- what is asked of brokers about halves
+    # ----------------------------------------------------------------- questions to brokers about halves
 
     def _looked_up(self, copies: Mapping[Identity, HalfCopy]) -> dict[Identity, bool | None]:
-        """The oldest first; of more than LOOK_UPS_MAX nothing is known."""
+        """Looks up the oldest first; of more than LOOK_UPS_MAX nothing is known."""
         asked = sorted(copies.values(), key=lambda copy: copy.born_ms)[:LOOK_UPS_MAX]
         if len(asked) < len(copies):
             self.findings.note(TOO_MANY(number=len(copies), looked_up=len(asked)))
@@ -379,7 +382,7 @@ class BrokerScan:
 
 @dataclass(frozen=True, slots=True)
 class HalfLook:
-    """What a look at the half topic works with."""
+    """What a look at the half topic needs."""
 
     rules: CheckRules
     ends: OffsetBits
@@ -387,8 +390,8 @@ class HalfLook:
 
 
 class EndsSource:
-    """OP records of one master, as its version lets them be read: by pulls (from 5.0 on), by entries of the queue
-    (4.7 to 4.9), or not at all."""
+    """Reads OP records of one master, as its version allows it: by pulls (from 5.0 on), by entries of the queue (4.7 to
+    4.9), or not at all."""
 
     def __init__(self, queues: MasterQueues) -> None:
         self._queues = queues
@@ -399,7 +402,7 @@ class EndsSource:
         self.is_readable = self._is_pulled or queues.shows_unregistered(OP_TOPIC, queues.maximum(OP_TOPIC))
 
     def begin(self, first_half_ms: int, now_ms: int, rules: CheckRules) -> int:
-        """Where to begin, so that ends of older copies of what is asked about are read, too."""
+        """Returns where to begin, so that ends of older copies of the halves are read, too."""
         older_ms = min(first_half_ms, now_ms - round(rules.asked_for_seconds * 1000)) - MARGIN_MS
         begin = self.since(older_ms)
         if not self._is_pulled and self._queues.maximum(OP_TOPIC) - begin > _SINGLE_ENDS_MAX:
@@ -407,11 +410,11 @@ class EndsSource:
         return begin
 
     def since(self, time_ms: int) -> int:
-        """Offset of the first OP record since a time."""
+        """Returns the offset of the first OP record since a time."""
         return max(self._first, self._queues.at_time(OP_TOPIC, time_ms, otherwise=self._first))
 
     def read(self, begin: int) -> Iterator[int]:
-        """Offsets of halves that were ended, from there to the end that the queue has now."""
+        """Yields offsets of halves that were ended, from there to the queue's present end."""
         if self._is_pulled:
             bounds = self._queues.bounds(OP_TOPIC)
             end = begin if bounds is None else bounds[1]
@@ -422,7 +425,7 @@ class EndsSource:
 
 
 def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
-    """Of a broker's configuration, and of its version where that does not say."""
+    """Returns the rules from a broker's configuration, or from its version if the configuration does not say."""
 
     def milliseconds(name: str, default_seconds: float) -> float:
         text = config.get(name, "")
@@ -442,28 +445,28 @@ def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
 
 
 def version_of(info: Mapping[str, str]) -> str:
-    """What a broker calls its release."""
+    """Returns a broker's name for its release."""
     return info.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
 
 
 def in_no_queue(version: str) -> Fact:
-    """That the broker keeps halves where nobody can pull them."""
+    """Returns a fact that says that the broker stores halves where they cannot be pulled."""
     return IN_NO_QUEUE(version=version)
 
 
 def before_first_round(number: int) -> Fact:
-    """That the half topic cannot be pulled yet."""
+    """Returns a fact that says that the half topic cannot be pulled yet."""
     return BEFORE_FIRST_ROUND(number=number)
 
 
 def why_unread(error: ReconcilerError) -> Fact:
-    """The remedy of a refusal names a setting, except where a right is lacking."""
+    """Returns why halves are unread; the remedy of a refusal names a setting, unless a right is missing."""
     if isinstance(error, AccessRefused) and error.lacking is not Lacking.RIGHT:
         return REFUSED(why=without_remedy(error))
     return NOT_REACHED(why=str(error))
 
 
 def _is_behind(copy: HalfCopy, parked: Mapping[Identity, HalfCopy]) -> bool:
-    """Whether the half was given up after this copy was stored."""
+    """Returns True if the half was given up after this copy was stored."""
     given = parked.get(copy.identity)
     return given is not None and given.commit_log_offset > copy.commit_log_offset

@@ -1,8 +1,8 @@
-"""Rounds, losses and repairs of the last hours in buckets.
+"""Counts rounds, losses and repairs of the last hours in buckets.
 
-Four statements read a stretch of buckets, each over a range of an index and over its newest ROWS_MAX rows at most. What
-a bucket says that was over an hour ago is remembered, so that a chart of three days costs one of its last hours. Some
-remembered buckets are read again each time: a loss is proved later than its key was first seen.
+Four statements read a range of buckets, each over a range of an index and at most over its newest ROWS_MAX rows.
+Buckets that ended more than an hour ago are remembered, so that a chart of three days costs one of its last hours. Some
+remembered buckets are read again each time, because a loss is proved later than its key was first seen.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import candidate, repair, round_row
 from reconciler.telling.ports.activity import Activity, ActivityBucket
 
-#: Rows that one statement reads; buckets of rounds before the oldest of them are not known.
+#: Most rows that one statement reads; buckets of rounds before the oldest of them are unknown.
 ROWS_MAX = 1_000_000
-#: A bucket that has been over for this long is remembered.
+#: Buckets that ended this long ago are remembered.
 REMEMBERED_AFTER_MS = 3_600_000
-#: Remembered buckets that are read again each time, those first whose reading is the longest ago.
+#: So many remembered buckets are read again each time, those with the oldest reading first.
 READ_AGAIN = 2
 
 _Counts = Mapping[int, sa.Row[Any]]
-#: Number of a bucket, counted from 1970 -> what it says; in the order of their readings.
+#: Number of a bucket, counted from 1970 -> its counts; in the order in which they were read.
 _Buckets = dict[int, ActivityBucket]
 
 
 class SqlActivities:
-    """Counts in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Counts of activity, read by SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, rows_max: int = ROWS_MAX) -> None:
         self._database = database
         self._rows_max = rows_max
         self._lock = threading.Lock()
-        #: By environment, hours and width. A cache: what is forgotten is read.
+        #: Remembered buckets by environment, hours and width. It is a cache: what is missing is read again.
         self._remembered: dict[tuple[str, int, int], _Buckets] = {}
 
     def of_hours(self, environment: str, *, hours: int, width_ms: int) -> Activity:
-        """The last hours; a damaged time is in no bucket."""
+        """Returns the activity of the last hours; rows with a damaged time are in no bucket."""
         asked = (environment, hours, width_ms)
         with self._lock:
             known = dict(self._remembered.get(asked, {}))
@@ -55,7 +55,7 @@ class SqlActivities:
                     environment=environment, from_ms=begin * width_ms, until_ms=end * width_ms, width_ms=width_ms
                 )
                 for bucket in self._read(connection, of):
-                    known.pop(bucket.from_ms // width_ms, None)  # the newest reading is the last in order
+                    known.pop(bucket.from_ms // width_ms, None)  # the newest reading comes last
                     known[bucket.from_ms // width_ms] = bucket
         last = (now_ms - REMEMBERED_AFTER_MS) // width_ms
         with self._lock:
@@ -63,12 +63,12 @@ class SqlActivities:
         return Activity(width_ms=width_ms, buckets=[known[number] for number in wanted])
 
     def _read(self, connection: sa.Connection, of: _Range) -> Iterator[ActivityBucket]:
-        """The buckets of one stretch."""
+        """Yields the buckets of one range."""
         rounds = _by_bucket(connection, of.rounds(self._rows_max))
         losses = _by_bucket(connection, of.losses(self._rows_max))
         repairs = _by_bucket(connection, of.repairs(self._rows_max))
         proofs = _by_bucket(connection, of.proofs(self._rows_max))
-        # The oldest bucket of a full reading is a part of itself.
+        # If the reading was full, its oldest bucket is incomplete.
         is_full = sum(row.n for row in rounds.values()) >= self._rows_max
         first_known = min(rounds) + 1 if is_full else 0
         for number, from_ms in enumerate(range(of.from_ms, of.until_ms, of.width_ms)):
@@ -84,7 +84,7 @@ class SqlActivities:
 
 
 def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Runs of neighbours, from the first until behind the last."""
+    """Yields ranges of neighbouring numbers: the first one, and the one after the last."""
     begin = end = None
     for number in sorted(numbers):
         if begin is None or number != end:
@@ -97,7 +97,7 @@ def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 class _Range:
-    """The statements of one stretch of time."""
+    """The statements for one range of time."""
 
     def __init__(self, *, environment: str, from_ms: int, until_ms: int, width_ms: int) -> None:
         self._environment = environment
@@ -106,7 +106,7 @@ class _Range:
         self.width_ms = width_ms
 
     def rounds(self, limit: int) -> sa.Select[Any]:
-        """Their counts; void ones never happened."""
+        """Counts rounds; void ones are left out."""
         c = round_row.c
         matched = (c.matched + c.pending_matched).label("matched")
         newest = (
@@ -119,7 +119,7 @@ class _Range:
         return self._counted(newest, *(sa.func.sum(newest.c[name]).label(name) for name in ("announced", "matched")))
 
     def losses(self, limit: int) -> sa.Select[Any]:
-        """By the time that their key was first seen."""
+        """Counts losses by the time at which their key was first seen."""
         c = candidate.c
         newest = (
             sa.select(c.first_seen_ms.label("at_ms"))
@@ -131,7 +131,7 @@ class _Range:
         return self._counted(newest)
 
     def repairs(self, limit: int) -> sa.Select[Any]:
-        """By the time that they were verified: only a repair that is DONE has one."""
+        """Counts repairs by the time of their verification: only a repair that is DONE has one."""
         c = repair.c
         newest = (
             sa.select(c.done_at_ms.label("at_ms"))
@@ -143,7 +143,7 @@ class _Range:
         return self._counted(newest)
 
     def proofs(self, limit: int) -> sa.Select[Any]:
-        """From the first sight of a key to the repair, which is opened when the loss is proved."""
+        """Measures from the first sight of a key to its repair, which is opened when the loss is proved."""
         r, c = repair.c, candidate.c
         newest = (
             sa.select(r.created_at_ms.label("at_ms"), r.topic, r.unique_key)
@@ -168,7 +168,8 @@ class _Range:
         return sa.select(bucket, sa.func.count().label("n"), *sums).group_by(bucket)
 
     def _bucket(self, at_ms: sa.ColumnElement[int]) -> sa.Label[int]:
-        # The numbers stand in the statement: databases compare what is selected with what is grouped by its text.
+        # The numbers are written into the statement, because databases compare the text of selected and grouped
+        # expressions.
         since_ms = at_ms - sa.literal_column(str(self.from_ms), sa.BigInteger())
         return (since_ms // sa.literal_column(str(self.width_ms), sa.BigInteger())).label("bucket")
 
@@ -176,7 +177,7 @@ class _Range:
         return (at_ms >= self.from_ms) & (at_ms < self.until_ms)
 
     def _is_time(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Texts and bytes, which only SQLite keeps in such a column, sort behind every number."""
+        """Texts and bytes, which only SQLite stores in such a column, sort after every number."""
         return at_ms < self.until_ms
 
 

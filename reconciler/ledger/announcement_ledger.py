@@ -1,4 +1,4 @@
-"""The announcement consumer's durable side: floors, quarantine, the outage flag (ports.AnnouncementLedger)."""
+"""What the announcement consumer stores durably: floors, quarantine, the outage flag (ports.AnnouncementLedger)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class SqlAnnouncementLedger:
         self._floors = floors
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """The queue's floor; None: none was written yet. A damaged one counts as none, which is harmless."""
+        """Returns the queue's floor; None: none was written yet. A damaged floor counts as none, which is harmless."""
         return self._floors.of_queue(subscription, queue)
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
-        """Keeps what was refused, once, with the first 4 KiB of the body."""
+        """Stores what was refused, once, with the first 4 KiB of the body."""
         if not refused:
             return
         rows = [
@@ -47,7 +47,7 @@ class SqlAnnouncementLedger:
             self._database.insert_missing(connection, quarantine, rows)
 
     def open_outage_reason(self, environment: str) -> str | None:
-        """Of an open row that is not scanned."""
+        """Returns the reason of an open row that is not scanned."""
         current = self._outages.current(environment)
         return None if current is None or current.is_scanned else current.reason
 

@@ -24,7 +24,7 @@ from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate
 
 _NEWER = (candidate.c.undecided_by, candidate.c.undecided_since_ms)
-#: All but what a ledger of an older release lacks.
+#: All columns except those that a ledger of an older release lacks.
 CANDIDATE_COLUMNS = tuple(column for column in candidate.c if column not in set(_NEWER))
 _NAMES = tuple(column.name for column in CANDIDATE_COLUMNS)
 _ROWS = RowReader(CANDIDATE, _NAMES, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
@@ -32,19 +32,19 @@ _ROWS = RowReader(CANDIDATE, _NAMES, otherwise={"state": CandidateState.OPEN, "v
 _OPEN = CandidateState.OPEN.value
 _WAITING_STATES = (_OPEN, CandidateState.QUARANTINED.value)
 _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
-#: The values of a new row until the UPDATE that follows writes its verdict.
+#: The values of a new row before the UPDATE that writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
-#: A release that knows no ask_again_at_ms leaves it as it is when it settles or opens the row.
+#: A release that does not know ask_again_at_ms leaves it unchanged when it settles or opens the row.
 _IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
-# No IN: SQLAlchemy expands it at execution, which executemany does not allow.
+# Not IN, because SQLAlchemy expands IN at execution, which executemany does not allow.
 _IS_DISMISSED = (candidate.c.state == CandidateState.SETTLED.value) & sa.or_(
     *(candidate.c.verdict == verdict.value for verdict in sorted(QUARANTINING))
 )
 _IS_ASKED_AGAIN = _IS_LACKING | _IS_DISMISSED
 _HAS_A_TIME = sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0
-#: What a dismissal has written.
+#: The evidence that a dismissal has written.
 _DISMISSAL = (
     candidate.c.unique_key,
     candidate.c.state,
@@ -58,7 +58,7 @@ _IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
 
 
 class SqlCandidates:
-    """Candidates in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The candidates in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
@@ -67,7 +67,7 @@ class SqlCandidates:
         )
 
     def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
-        """Rows that exist, by key."""
+        """Returns the existing rows by key."""
         found: dict[str, Candidate] = {}
         if not unique_keys:
             return found
@@ -79,13 +79,13 @@ class SqlCandidates:
         return found
 
     def rename(self, old: Subscription, new: Subscription) -> int:
-        """Gives the rows of a subscription to the one that its group is called now, but for keys that this one has: of
-        those it takes over what a person has dismissed, unless they are settled. Returns how many.
+        """Moves the rows of a subscription to the subscription with the group's new name. Where the new one has the key
+        already, it only takes over a person's dismissal, unless its own row is settled. Returns how many rows moved.
 
-        What else waits under the old name is closed as BEFORE_SINCE without a time: no round of that name comes any
-        more, and if one does, it opens the row again (EarlierSince).
+        Other waiting rows under the old name are closed as BEFORE_SINCE without a time: no round under that name comes
+        any more, and if one does, it opens the row again (EarlierSince).
 
-        One transaction a page: a crash leaves whole pages.
+        Each page is one transaction: a crash leaves whole pages.
         """
         moved, after = 0, ""
         new_name = {"topic": new.topic, "consumer_group": new.group}
@@ -112,7 +112,7 @@ class SqlCandidates:
             after = keys[-1]
 
     def _renamed(self, old: Subscription, new: Subscription, row: sa.RowMapping) -> sa.Update:
-        """Closes a row that waits, as it was read, for the same key has one under the new name."""
+        """Closes a waiting row if it is still as it was read, because the same key has a row under the new name."""
         reason = RENAMED(group=new.group, verdict=str(row["verdict"]))
         c = candidate.c
         as_read = (c.unique_key == row["unique_key"]) & (c.state == row["state"]) & (c.state.in_(_WAITING_STATES))
@@ -128,14 +128,15 @@ class SqlCandidates:
         )
 
     def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """Inserts missing rows, then writes each verdict unless the row has a higher state: no read in between."""
+        """Inserts missing rows, then writes each verdict unless the row has a higher state; it reads nothing in
+        between."""
         if not entries:
             return
         with self._database.writing() as connection:
             self.record_within(connection, shard, entries)
 
     def record_within(self, connection: sa.Connection, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """The same in the caller's transaction."""
+        """Does the same in the caller's transaction."""
         # Sorted, so that two owners never wait for each other's rows.
         ordered = sorted(entries, key=lambda seen: seen.unique_key)
         left = self._make(connection, shard, ordered)
@@ -146,7 +147,7 @@ class SqlCandidates:
                 connection.execute(self._update(shard, state, tells=tells), [_parameters(seen) for seen in writes])
 
     def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[VerdictEntry]) -> Sequence[VerdictEntry]:
-        """Inserts missing rows; returns the candidates whose verdicts are still to be written."""
+        """Inserts missing rows; returns the entries whose verdicts are still to be written."""
         now_ms = self._database.read_now_ms(connection)
         rows = [_row(shard, seen, now_ms) for seen in ordered]
         if self._causes.is_there(connection):
@@ -158,9 +159,10 @@ class SqlCandidates:
         return [seen for seen in ordered if seen.unique_key not in new]
 
     def _update(self, shard: Shard, state: CandidateState, *, tells: bool) -> sa.Update:
-        """`tells`: the row has the columns of the cause."""
+        """`tells`: the table has the columns of the cause."""
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
-        # No IN: SQLAlchemy expands it at execution, which executemany does not allow. An unknown state is replaced.
+        # Not IN, because SQLAlchemy expands IN at execution, which executemany does not allow. An unknown state is
+        # replaced.
         replaceable = sa.and_(
             sa.true(),
             *(candidate.c.state != old.value for old in CandidateState if STATE_RANK[old] > STATE_RANK[state]),
@@ -168,12 +170,12 @@ class SqlCandidates:
         dialect = self._database.engine.dialect.name
         is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))
         is_later = (candidate.c.first_seen_ms > seen_ms) | ~is_whole_number(candidate.c.first_seen_ms, dialect)
-        # NULL where the row is not asked about again, and where there is no loss: a sum with NULL is NULL.
+        # NULL if the row is not asked about again, or has no loss, because a sum with NULL is NULL.
         ask_again_at_ms = now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger())
         loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
         is_sound = candidate.c.loss_at_ms.is_(None) | is_whole_number(candidate.c.loss_at_ms, dialect)
         values: dict[str, Any] = {
-            # First: MySQL reads columns as the assignments before have left them.
+            # This comes first, because MySQL reads columns as earlier assignments have left them.
             "loss_at_ms": sa.case((is_loss & is_sound, candidate.c.loss_at_ms), else_=loss_at_ms),
             "shard": shard.number,
             "state": state.value,
@@ -196,7 +198,7 @@ class SqlCandidates:
         )
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """OPEN losses that are due, oldest first."""
+        """Returns OPEN losses that are due, the oldest first."""
 
         def losses(rows: sa.FromClause) -> sa.Select[Any]:
             found = _columns(rows).where(rows.c.loss_verdict.is_not(None))
@@ -205,7 +207,7 @@ class SqlCandidates:
         return self._open(subscription, losses, limit=limit)
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """OPEN rows of the shards that are due, by that time."""
+        """Returns OPEN rows of the shards that are due, by that time."""
 
         def of_shards(rows: sa.FromClause) -> sa.Select[Any]:
             found = _columns(rows).where(rows.c.shard.in_(sorted(shards)))
@@ -214,7 +216,7 @@ class SqlCandidates:
         return self._open(subscription, of_shards, limit=limit)
 
     def due_subscriptions(self, environment: str) -> Collection[Subscription]:
-        """One range of the index of open_due()."""
+        """Reads one range of the index of open_due()."""
         c = candidate.c
         is_due = (c.environment == environment) & (c.state == _OPEN) & (c.next_at_ms <= self._database.before(0))
         with self._database.reading() as connection:
@@ -228,7 +230,7 @@ class SqlCandidates:
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """One page, on the index by which candidates are counted."""
+        """Reads one page, by the index that candidates are counted by."""
         c = candidate.c
         query = (
             sa.select(*CANDIDATE_COLUMNS)
@@ -244,7 +246,7 @@ class SqlCandidates:
     def undecided_rows(
         self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
     ) -> UndecidedRows | None:
-        """Number and oldest, in one transaction."""
+        """Reads number and oldest row in one transaction."""
         of = _of(subscription)
         with self._database.reading() as connection:
             if not self._causes.is_there(connection):
@@ -257,9 +259,9 @@ class SqlCandidates:
     def _open(
         self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
     ) -> Sequence[Candidate]:
-        """Rows whose time has come, then those whose time was written before the clock was set back.
+        """Returns rows whose time has come, then rows whose time was written before the clock was set back.
 
-        Of the latter the furthest are looked at, as many as a page has: others may wait so long by right.
+        Of the latter, it looks at a page of those that lie furthest ahead, because other rows may rightly wait so long.
         """
         now, c = self._database.before(0), candidate.c
         due = wanted(candidate).where(_of(subscription), c.state == _OPEN, c.next_at_ms <= now)
@@ -275,13 +277,13 @@ class SqlCandidates:
         return [*found, *self._with_keys(stranded.limit(limit - len(found)), far)]
 
     def _with_keys(self, query: sa.Select[Any], rows: sa.FromClause = candidate) -> Sequence[Candidate]:
-        """Leaves rows out that have no unique key: no witness could be asked about them."""
+        """Executes the query, without rows that have no valid unique key: no witness could be asked about them."""
         with self._database.reading() as connection:
             sound = query.where(has_key(rows.c.unique_key, connection.dialect.name))
             return [candidate_of(row) for row in connection.execute(sound)]
 
     def reopen(self, row: Candidate) -> bool:
-        """OPEN and due again."""
+        """Makes the row OPEN and due again."""
         now = self._database.now()
         c = candidate.c
         as_read = (c.state == row.state.value) & (c.verdict == row.verdict.value)
@@ -292,7 +294,7 @@ class SqlCandidates:
                     _of(row.subscription),
                     c.unique_key == row.unique_key,
                     c.state != CandidateState.OPEN.value,
-                    # Values that cannot be read are replaced: no person has closed such a row.
+                    # Unreadable values are replaced, because no person has closed such a row.
                     sa.true() if row.damage is not None else as_read,
                 )
                 .values(_REOPENED | {"next_at_ms": now, "updated_at_ms": now})
@@ -300,7 +302,7 @@ class SqlCandidates:
             return done.rowcount == 1
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """row_rules.is_asked_again in two ranges of the index that ends with the time."""
+        """Does row_rules.is_asked_again in two ranges of the index that ends with the time."""
         at_ms = candidate.c.ask_again_at_ms
         rows = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription), _IS_ASKED_AGAIN).order_by(at_ms)
         found = list(self._with_keys(rows.where(at_ms <= self._database.before(0)).limit(limit)))
@@ -315,20 +317,21 @@ class SqlCandidates:
         self._change(subscription, unique_keys, {"ask_again_at_ms": at_ms}, only=_IS_ASKED_AGAIN & _HAS_A_TIME)
 
     def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """OPEN and due."""
+        """Makes the rows OPEN and due."""
         now = self._database.now()
         changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
         self._change(shard.subscription, unique_keys, changes, only=_IS_LACKING & _HAS_A_TIME)
 
     def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
-        """One transaction."""
+        """Does it in one transaction."""
         with self._database.writing() as connection:
             return self.wake_dismissed_within(connection, subscription, entries)
 
     def wake_dismissed_within(
         self, connection: sa.Connection, subscription: Subscription, entries: Sequence[VerdictEntry]
     ) -> Collection[str]:
-        """The same in the caller's transaction. One conditional statement a key: few keys come to this."""
+        """Does the same in the caller's transaction. Runs one conditional statement per key, because few keys come
+        here."""
         woken: list[str] = []
         for seen in sorted(entries, key=lambda seen: seen.unique_key):
             again = seen.ask_again_seconds
@@ -347,7 +350,7 @@ class SqlCandidates:
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """One page, on the index by which candidates are counted."""
+        """Reads one page, by the index that candidates are counted by."""
         c = candidate.c
         was = c.loss_verdict.is_(None) if loss_verdict is None else c.loss_verdict == loss_verdict.value
         query = (
@@ -362,7 +365,7 @@ class SqlCandidates:
         return self._with_keys(query)
 
     def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """OPEN and due."""
+        """Makes the rows OPEN and due."""
         now = self._database.now()
         changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
         self._change(shard.subscription, unique_keys, changes, only=_IS_BEFORE_SINCE)
@@ -375,9 +378,8 @@ class SqlCandidates:
         *,
         only: sa.ColumnElement[bool],
     ) -> None:
-        """PostgreSQL is asked key by key: while it knows little of the table it would read all of it for a list, or for
-        IS NOT NULL, which the index of that column promises to answer.
-        """
+        """Changes rows; on PostgreSQL key by key, because with few statistics its planner reads the whole table for a
+        list, and for IS NOT NULL, which the index of that column seems to answer."""
         if not unique_keys:
             return
         update = sa.update(candidate).where(_of(subscription), only).values(**changes)
@@ -391,12 +393,13 @@ class SqlCandidates:
 
 
 def _is_dismissed(row: sa.RowMapping) -> bool:
-    """As Candidate.is_dismissed."""
+    """Has the meaning of Candidate.is_dismissed."""
     return row["state"] == CandidateState.SETTLED.value and row["verdict"] in QUARANTINING
 
 
 def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
-    """For the same key under the new name, unless that is settled or dismissed itself. BEFORE_SINCE may be opened."""
+    """Writes the dismissal to the row of the same key under the new name, unless that row is settled or dismissed
+    itself. A BEFORE_SINCE row may be changed."""
     is_open = (candidate.c.state != CandidateState.SETTLED.value) | _IS_BEFORE_SINCE
     same = sa.update(candidate).where(_of(new), candidate.c.unique_key == row["unique_key"], is_open)
     return same.values({column.name: row[column.name] for column in _DISMISSAL if column is not candidate.c.unique_key})
@@ -415,7 +418,7 @@ def _of(subscription: Subscription, rows: sa.FromClause = candidate) -> sa.Colum
 
 
 def _row(shard: Shard, seen: VerdictEntry, now_ms: int) -> dict[str, Any]:
-    """A key that is judged for the first time."""
+    """Returns the row of a key that is judged for the first time."""
     subscription = shard.subscription
     return {
         "environment": subscription.environment,
@@ -466,11 +469,11 @@ def _parameters(seen: VerdictEntry) -> dict[str, Any]:
 
 
 def candidate_of(row: sa.Row[Any]) -> Candidate:
-    """The value of a row with CANDIDATE_COLUMNS; damaged values read as those of an undecided key."""
+    """Returns the value of a row with CANDIDATE_COLUMNS; damaged values read like those of an undecided key."""
     read = _ROWS.parse(row)
     values = dict(read.values)
     loss = values["loss_verdict"]
-    del values["loss_at_ms"]  # notices are counted by it, and nobody else asks
+    del values["loss_at_ms"]  # only notices are counted by it
     subscription = Subscription(
         environment=values.pop("environment"), topic=values.pop("topic"), group=values.pop("consumer_group")
     )

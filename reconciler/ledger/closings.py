@@ -1,9 +1,9 @@
-"""A person ends the work on a key, or gives it to a replay worker (ports.Closings): in one transaction, if the rows
-are as seen.
+"""Closes a key by a person's order, or gives it to a replay worker (ports.Closings): in one transaction, if the rows
+have not changed since the person saw them.
 
-The rows are locked before they are compared, candidates first. A claim locks the row of its repair, too, and takes
-unfinished ones only: of a claim and a closing that meet, the second one finds what the first has written. A repair that
-does not exist yet cannot be locked: its place is taken by a row that is DONE.
+It locks the rows before it compares them, candidates first. A claim locks the repair's row, too, and takes only
+unfinished repairs: if a claim and a closing meet, the second one sees what the first has written. A repair that does
+not exist yet cannot be locked, so a row that is DONE takes its place.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ R = TypeVar("R", bound=KeyAsRead)
 
 
 class _Changed(Exception):
-    """What was seen is no more: the transaction ends without a trace."""
+    """A row has changed since it was seen: the transaction ends without a trace."""
 
 
 class SqlClosings:
-    """Closings in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The closings in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, candidates: SqlCandidates, hand_overs: SqlHandOvers) -> None:
         self._database = database
@@ -40,17 +40,17 @@ class SqlClosings:
         self._hand_overs = hand_overs
 
     def close(self, closing: Closing) -> bool:
-        """All or nothing."""
+        """Writes all or nothing."""
         return self._is_written(self._close, closing)
 
     def take_back(self, closing: Closing) -> bool:
-        """All or nothing."""
+        """Writes all or nothing."""
         return self._is_written(self._take_back, closing)
 
     def hand_over(
         self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
     ) -> bool:
-        """All or nothing."""
+        """Writes all or nothing."""
 
         def insert(connection: sa.Connection, read: KeyAsRead) -> None:
             self._locked_as_read(connection, read)
@@ -61,7 +61,8 @@ class SqlClosings:
         return self._is_written(insert, read)
 
     def cancel(self, read: KeyAsRead, *, group: str) -> bool:
-        """All or nothing. A worker writes its attempt before it runs a message: one whose row is gone runs nothing."""
+        """Writes all or nothing. A worker writes its attempt before it runs a message: if its row is deleted, it runs
+        nothing."""
 
         def delete(connection: sa.Connection, read: KeyAsRead) -> None:
             self._locked_as_read(connection, read)
@@ -72,7 +73,7 @@ class SqlClosings:
         return self._is_written(delete, read)
 
     def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
-        """The latest attempt of the group's rows: a worker writes one before it runs a message."""
+        """Returns the latest attempt of the group's rows, because a worker writes one before it runs a message."""
         c = repair.c
         of_group = (c.environment == environment) & (c.topic == topic) & (c.scope == group)
         with self._database.reading() as connection:
@@ -88,14 +89,14 @@ class SqlClosings:
         return True
 
     def _locked_as_read(self, connection: sa.Connection, read: KeyAsRead) -> Sequence[Candidate]:
-        """The candidates; locks them and the repairs. Raises _Changed."""
+        """Returns the candidates; locks them and the repairs. Raises _Changed."""
         candidates = self._locked_candidates(connection, read)
         if not read.still_holds(candidates, self._locked_repairs(connection, read)):
             raise _Changed
         return candidates
 
     def claimed(self, closing: Closing) -> Repair | None:
-        """The first one by scope."""
+        """Returns the first one by scope."""
         ours = _of_key(closing, repair) & repair.c.scope.in_(sorted(closing.scopes)) & self._is_claimed()
         with self._database.reading() as connection:
             columns = self._database.answers.columns(connection)
@@ -149,7 +150,8 @@ class SqlClosings:
         return [repair_of(row) for row in rows]
 
     def _insert_missing(self, connection: sa.Connection, closing: Closing) -> None:
-        """Rows that are DONE before they begin. One that another process has opened meanwhile stays, and is ended."""
+        """Inserts rows that are DONE from the start. A row that another process has opened meanwhile stays, and is then
+        ended."""
         known = {row.scope for row in closing.repairs}
         answer = self._database.answers.written(connection, closing.answer)
         done = {"state": RepairState.DONE.value, "done_at_ms": self._database.now(), **answer}
@@ -165,7 +167,7 @@ class SqlClosings:
         self._database.insert_missing(connection, repair, rows)
 
     def _end(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
-        """The row is locked; a damaged state stays as it is, for who mends it."""
+        """Ends a repair; its row is locked. A damaged state stays as it is, for the person who repairs it."""
         c = repair.c
         this_row = _of_key(closing, repair) & (c.scope == row.scope)
         if connection.execute(sa.select(c.scope).where(this_row, self._is_claimed())).first() is not None:

@@ -1,6 +1,6 @@
-"""How many candidates and repairs there are of each kind: counted along an index, up to a number of each kind.
+"""Counts candidates and repairs of each kind along an index, up to a limit for each kind.
 
-A table of millions has a handful of kinds (`count_index` in contract/tables.py). One seek finds the next kind, and one
+A table of millions of rows has few kinds (`count_index` in contract/tables.py). One seek finds the next kind, and one
 range of the index counts its rows.
 """
 
@@ -22,18 +22,19 @@ from reconciler.telling.ports.reports import RepairCount, VerdictCount
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
-#: A repair whose state is damaged is not worked on: it is shown as failed.
+#: A repair with a damaged state is not worked on: it is shown as failed.
 _REPAIRS = RowReader(
     REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
 )
 
-#: Columns of the index: environment, those that make a kind (of candidates loss_verdict besides), and a number.
+#: Columns of the index: environment, the columns that make a kind (candidates also have loss_verdict), and a number.
 _OF_CANDIDATES = tuple(candidate.c[name] for name in CANDIDATE.count_index)
 _OF_REPAIRS = tuple(repair.c[name] for name in REPAIR.count_index)
 
 
 def verdict_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[VerdictCount]:
-    """Candidates by subscription, state and verdicts. `most`: of one kind, its losses apart."""
+    """Counts candidates by subscription, state and verdicts. `most`: the limit for each kind, separately for its
+    losses."""
     counts = [
         VerdictCount(
             subscription=Subscription(environment=environment, topic=seen["topic"], group=seen["consumer_group"]),
@@ -48,12 +49,13 @@ def verdict_counts(connection: sa.Connection, environment: str, *, most: int) ->
         for read in (_VERDICTS.parse(kind),)
         for seen in (read.values,)
     ]
-    # Sorted here: databases disagree on where NULL goes.
+    # Sorted here, because databases sort NULL differently.
     return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
 
 
 def repair_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[RepairCount]:
-    """Repairs by topic, scope, state and rung. `most`: of one kind, those that were sent first."""
+    """Counts repairs by topic, scope, state and rung. `most`: the limit for each kind, separately for repairs that were
+    sent."""
     return [
         RepairCount(
             topic=seen["topic"],
@@ -70,17 +72,17 @@ def repair_counts(connection: sa.Connection, environment: str, *, most: int) -> 
     ]
 
 
-#: Which rows, the columns that they are grouped by besides, how many at most -> those columns, and counts. Of SQLite
-#: all rows are counted.
+#: Which rows to count, further columns to group by, the limit, and the dialect -> a statement for those columns and the
+#: counts. On SQLite all rows are counted.
 _Count = Callable[[sa.ColumnElement[bool], Sequence[sa.Column[Any]], int, str], sa.Select[Any]]
 
 
 def _counted(
     connection: sa.Connection, index: Sequence[sa.Column[Any]], environment: str, count: _Count, most: int
 ) -> Iterator[Sequence[Any]]:
-    """The values of each kind, and its counts.
+    """Yields the values of each kind, and its counts.
 
-    SQLite counts all rows at once: a damaged one may have a value there that no comparison finds again.
+    SQLite counts all rows at once, because a damaged row may have a value that no comparison finds again.
     """
     dialect, by = connection.dialect.name, index[1:5]
     rows = index[0] == environment
@@ -100,13 +102,13 @@ def _counted(
 
 
 def _of_losses(rows: sa.ColumnElement[bool], by: Sequence[sa.Column[Any]], most: int, dialect: str) -> sa.Select[Any]:
-    """Losses apart from the others, which may be many more: else they would not be counted."""
+    """Counts losses separately from other rows, because those may exceed the limit."""
     c = candidate.c
     query = sa.select(*by, c.loss_verdict, c.first_seen_ms).where(rows)
     every = query.subquery()
     if dialect != "sqlite":
-        # A planner that is asked for the order of the index takes it: PostgreSQL for this one, of NULL, too; MySQL and
-        # MariaDB would sort by NULL.
+        # A planner that has to order as the index does uses the index: for PostgreSQL this order, also with NULL; MySQL
+        # and MariaDB would have to sort NULL.
         order = (c.loss_verdict, c.first_seen_ms)
         losses = query.where(c.loss_verdict.is_not(None)).order_by(*order).limit(most)
         others = query.where(c.loss_verdict.is_(None)).order_by(*order[dialect != "postgresql" :]).limit(most)

@@ -1,4 +1,4 @@
-"""The ledger's database: transactions, database time, and inserts that leave existing rows alone."""
+"""The ledger's database: transactions, database time, and inserts that leave existing rows unchanged."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from reconciler.errors import InvariantViolation
 from reconciler.ledger.repair_answers import RepairAnswers
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
-#: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 14.
+#: Rows of one statement, because SQLite allows 32 766 parameters and a candidate row has 14.
 ROWS_A_STATEMENT = 500
 
 
 def no_english(fact: Fact) -> str:
-    """Of a ledger that was opened to be read, or for tables without facts. Raises InvariantViolation."""
+    """Takes the place of `english` for a ledger that is only read, or for tables without facts. Raises
+    InvariantViolation."""
     raise InvariantViolation(f"{fact.code.name}: this ledger was opened without the words for facts")
 
 
 class LedgerDatabase:
-    """One engine and its clock. Shared by threads: the engine's pool gives each transaction a connection.
+    """One engine and its clock. Shared by threads, because the engine's pool gives each transaction its own connection.
 
-    `now` makes the SQL expression of database time for a dialect; the simulator puts its own clock there. `clock` is
-    the host's. `english` says a fact for releases that read texts alone.
+    `now` makes the SQL expression of database time for a dialect; the simulator passes its own clock. `clock` is the
+    host's. `english` writes the text of a fact, for releases that read only texts.
     """
 
     def __init__(
@@ -44,42 +45,42 @@ class LedgerDatabase:
         self._now = now
         self.clock = clock or SystemClock()
         self.english = english
-        #: One for all: what it knows of the table is asked, and told, once.
+        #: One for all users, because it asks once which columns the table has, and reports it once.
         self.answers = RepairAnswers(english)
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """One read-write transaction. Raises DatabaseAway."""
+        """Opens one read-write transaction. Raises DatabaseAway."""
         with writing(self.engine) as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """One read-only transaction. Raises DatabaseAway."""
+        """Opens one read-only transaction. Raises DatabaseAway."""
         with reading(self.engine) as connection:
             yield connection
 
     def now(self) -> sa.ColumnElement[int]:
-        """Database time in milliseconds, as an expression."""
+        """Returns database time in milliseconds as an expression."""
         return self._now(self.engine.dialect.name)
 
     def read_now_ms(self, connection: sa.Connection) -> int:
-        """Database time, asked."""
+        """Reads database time."""
         return int(connection.execute(sa.select(self.now())).scalar_one())
 
     def read_age_ms(self, connection: sa.Connection) -> int:
-        """The time by which rows are old enough to be forgotten."""
+        """Returns the time by which rows are old enough to be deleted."""
         return aged_by_ms(self.read_now_ms(connection), self.clock.now_ms())
 
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
-        """Database time minus that number of milliseconds, as a value that rows are compared with."""
+        """Returns database time minus so many milliseconds, as a value to compare rows with."""
         return asked_once(self.now() - milliseconds, self.engine.dialect.name)
 
     @property
     def tells_inserted(self) -> bool:
-        """Whether `insert_returning` works here, once connected: MySQL and SQLite before 3.35 have no RETURNING.
+        """True if `insert_returning` works here, once connected: MySQL, and SQLite before 3.35, have no RETURNING.
 
-        MariaDB has, and returns rows that were there, too.
+        MariaDB has RETURNING, but also returns rows that existed before.
         """
         dialect = self.engine.dialect
         return dialect.name in {"postgresql", "sqlite"} and dialect.insert_returning
@@ -87,7 +88,7 @@ class LedgerDatabase:
     def insert_returning(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, returned: sa.Column[str]
     ) -> frozenset[str]:
-        """Inserts the rows whose primary key is not there, many a statement, and returns that column of the new ones.
+        """Inserts the rows whose primary key is missing, many per statement, and returns that column of the new rows.
 
         All rows have the same columns.
         """
@@ -105,11 +106,11 @@ class LedgerDatabase:
         return frozenset(inserted)
 
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Inserts the rows whose primary key is not there.
+        """Inserts the rows whose primary key is missing.
 
-        All rows have the same columns; one that holds an SQL expression (database time) holds the same one in every
-        row: it is asked once, so that the statement's text does not depend on the number of rows and drivers can send
-        many at once. MySQL's INSERT IGNORE would hide truncated values too, hence the update of nothing.
+        All rows have the same columns. A column with an SQL expression (database time) has the same one in every row:
+        it is evaluated once, so that the statement's text does not depend on the number of rows, and drivers can send
+        many at once. MySQL's INSERT IGNORE would hide truncated values, too, so this updates nothing instead.
         """
         if not rows:
             return
@@ -134,8 +135,8 @@ class LedgerDatabase:
 
 
 def _from_document(statement: Any, table: sa.Table, names: list[str]) -> Any:
-    """The INSERT of all rows of one JSON parameter: its text is the same for any number of them, so that it is parsed
-    and planned once."""
+    """Inserts all rows from one JSON parameter: the text is the same for any number of rows, so it is parsed and
+    planned once."""
     document = sa.bindparam("given_rows", type_=postgresql.JSON())
     columns = [sa.column(name, table.c[name].type) for name in names]
     given = sa.func.json_to_recordset(document).table_valued(*columns, name="given")
@@ -143,6 +144,6 @@ def _from_document(statement: Any, table: sa.Table, names: list[str]) -> Any:
 
 
 def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Slices of at most that many."""
+    """Yields slices of at most that many."""
     for start in range(0, len(values), size):
         yield values[start : start + size]

@@ -1,6 +1,6 @@
-"""reconciler_environment: which cluster an environment is used for (ports.EnvironmentUses).
+"""reconciler_environment: the cluster that an environment is used for (ports.EnvironmentUses).
 
-A use is as old as database time says; one that is from the future, before a clock was set back, has ended too. An
+Database time decides the age of a use; a use from the future, before a clock was set back, has ended, too. An
 environment has one row, so nothing is deleted.
 """
 
@@ -19,7 +19,7 @@ _ROWS = RowReader(ENVIRONMENT, ("brokers", "by", "renewed_at_ms"), otherwise={"b
 
 
 class SqlEnvironmentUses:
-    """Uses in SQL. Shared by threads. Raises DatabaseAway."""
+    """The uses of environments in SQL. Shared by threads. Raises DatabaseAway."""
 
     place = "the ledger"
 
@@ -27,7 +27,7 @@ class SqlEnvironmentUses:
         self._database = database
 
     def current(self, environment: str) -> EnvironmentUse | None:
-        """One SELECT, and one for the time."""
+        """Runs one SELECT, and one for the time."""
         c = environment_row.c
         query = sa.select(c.brokers, c.by, c.renewed_at_ms).where(c.environment == environment)
         with self._database.reading() as connection:
@@ -42,7 +42,7 @@ class SqlEnvironmentUses:
         return EnvironmentUse(brokers=brokers, redis=redis, by=values["by"], renewal=str(values["renewed_at_ms"]))
 
     def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
-        """An UPDATE, or else an INSERT."""
+        """Runs an UPDATE, or otherwise an INSERT."""
         values = {
             "brokers": use_text(brokers, redis),
             "by": bounded_text(by, NAME_CHARACTERS),

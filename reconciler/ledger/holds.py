@@ -24,32 +24,32 @@ _LEAST = tuple(column for column in hold.c if column is not hold.c.fact)
 
 
 class _Changed(Exception):
-    """A hold is another one than was seen: the transaction ends without a trace."""
+    """A hold has changed since it was seen: the transaction ends without a trace."""
 
 
 class SqlHolds:
-    """Holds in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The holds in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._facts = NewerColumn(hold.c.fact, without="a hold has no end, and why the breaker opened is text alone")
 
     def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
-        """Of a row for end_and_reason()."""
+        """Returns the columns of a row for end_and_reason()."""
         return (*_LEAST, self._facts.read(connection))
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Topic -> kinds that hold it."""
+        """Returns topic -> the kinds of hold on it."""
         with self._database.reading() as connection:
             return active_holds(connection, environment)
 
     def place(
         self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
-        """Inserts the hold. False if it was there: a BREAKER gets a new `since` and reason, a HOLD the new words before
-        the old ones, and the later end."""
+        """Inserts the hold. False: it existed. Then a BREAKER gets a new `since` and reason; a HOLD gets the new reason
+        before the old ones, and the later end."""
         while not self._insert(environment, topic, kind, by=by, reason=reason, until_ms=until_ms):
-            # The hold may be lifted between the two statements: the topic must end up held all the same.
+            # The hold may be lifted between the two statements: the topic must be held in the end nevertheless.
             if kind is HoldKind.BREAKER:
                 is_there = self._date_again(environment, topic, reason)
             else:
@@ -59,7 +59,7 @@ class SqlHolds:
         return True
 
     def _hold_again(self, environment: str, topic: str, *, by: str, reason: str, until_ms: int | None) -> bool:
-        """A hold that a second person asks for is another one than the first had: who lifts that one lifts not this."""
+        """Changes the hold for a second person: who then lifts the first person's hold must not lift this one."""
         this_row = _is(environment, topic, HoldKind.HOLD)
         with self._database.writing() as connection:
             row = connection.execute(
@@ -79,8 +79,8 @@ class SqlHolds:
     def _written(
         self, connection: sa.Connection, reason: Fact | str, until_ms: int | None = None
     ) -> dict[str, str | None]:
-        """Column -> value, of the reason and of what is kept beside it. Raises ConfigurationError for an end that the
-        ledger has no column for."""
+        """Returns column -> value for the reason and what is stored beside it. Raises ConfigurationError for an end if
+        the ledger has no column for it."""
         text = self._text(reason)
         if self._facts.is_there(connection):
             kept = _end(until_ms, text) if isinstance(reason, str) else column_of(reason, text)
@@ -110,7 +110,7 @@ class SqlHolds:
         return True
 
     def renew(self, environment: str, topic: str) -> bool:
-        """False if no BREAKER is there."""
+        """Returns False if there is no BREAKER."""
         return self._date_again(environment, topic)
 
     def _date_again(self, environment: str, topic: str, reason: Fact | str | None = None) -> bool:
@@ -124,14 +124,14 @@ class SqlHolds:
             return done.rowcount == 1
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """Deletes the hold; False if there was none, or only one that is younger than `calm_seconds`."""
+        """Deletes the hold; False: there was none, or only one that is younger than `calm_seconds`."""
         is_old = hold.c.since_ms <= self._database.before(round(calm_seconds * 1000)) if calm_seconds else sa.true()
         with self._database.writing() as connection:
             done = connection.execute(sa.delete(hold).where(_is(environment, topic, kind), is_old))
             return done.rowcount == 1
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
-        """One conditional DELETE each, which all end without a trace where one finds another hold in its place."""
+        """Runs one conditional DELETE for each; all of them are undone if one finds another hold in its place."""
         try:
             with self._database.writing() as connection:
                 ordered = sorted(held, key=lambda one: one.kind)
@@ -141,7 +141,7 @@ class SqlHolds:
 
 
 def _is_lifted(connection: sa.Connection, environment: str, held: HeldTopic) -> bool:
-    """False: it is gone. Raises _Changed."""
+    """Returns False if the hold is gone. Raises _Changed."""
     this_row = _is(environment, held.topic, held.kind)
     if connection.execute(sa.delete(hold).where(this_row, _as_seen(held))).rowcount == 1:
         return True
@@ -151,7 +151,7 @@ def _is_lifted(connection: sa.Connection, environment: str, held: HeldTopic) -> 
 
 
 def _as_seen(held: HeldTopic) -> sa.ColumnElement[bool]:
-    """Of a row that cannot be read nothing is compared: it stays until it is deleted."""
+    """For an unreadable row nothing is compared: it stays as it is until it is deleted."""
     if held.damage is not None:
         return sa.true()
     is_as_old = sa.true() if held.kind is HoldKind.BREAKER else hold.c.since_ms == held.since_ms
@@ -164,7 +164,8 @@ def _end(until_ms: int | None, reason: str) -> str | None:
 
 
 def end_and_reason(kept: object, reason: str) -> tuple[int | None, Fact | None]:
-    """Until when, and what the reason says. None: there is no end; it is text alone, or another one's by now."""
+    """Returns the end of the hold, and its reason as a fact. None: the hold has no end; the reason is only a text, or
+    another release has changed it."""
     fact = fact_of_column(kept, reason)
     if fact is None or fact.code is not HOLD_ENDS:
         return None, fact

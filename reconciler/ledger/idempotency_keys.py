@@ -1,4 +1,4 @@
-"""reconciler_idempotency_key: requests that change something, by their keys."""
+"""reconciler_idempotency_key: requests that change something, by their idempotency keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNDER_WAY, _ANSWERED = PostState.UNDER_WAY.value, PostState.ANSWERED.value
 
 
 class SqlIdempotencyKeys:
-    """Requests by key, of about a day. All times are database time.
+    """Requests by key, kept for about a day. All times are database time.
 
     Shared by threads; every write is one transaction. Raises DatabaseAway.
     """
@@ -34,10 +34,11 @@ class SqlIdempotencyKeys:
         self._stranded = StrandedLeases(idempotency_key, database.clock)
 
     def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
-        """Notes the request unless its key is there. Raises InvalidValue for a key that cannot be kept as it is.
+        """Stores the request unless its key exists. Raises InvalidValue for a key that cannot be stored unchanged.
 
-        One that is under way for longer than its lease counts as dead, and the same request is FIRST again: what is
-        done under a key must be harmless when it is done again, as repairs are by their claims and jobs by their ids.
+        A request that takes longer than its lease counts as dead, and the same request is FIRST again. So whatever is
+        done under a key must be harmless if it is done twice, as repairs are because of their claims, and jobs because
+        of their ids.
         """
         for name, text in (("Idempotency-Key", request.key), ("by", request.by)):
             if not text or not is_storable(text):
@@ -48,13 +49,13 @@ class SqlIdempotencyKeys:
                 return KeyAnswer(use=KeyUse.FIRST, token=token)
             found = self._read(environment, request)
             if found is None:
-                continue  # freed, or deleted by age, between the two statements
+                continue  # between the two statements, the key was freed or deleted by age
             if found.use is KeyUse.UNDER_WAY and self._take_over(environment, request, token, lease_seconds):
                 return KeyAnswer(use=KeyUse.FIRST, token=token, is_again=True)
             return found
 
     def renew(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
-        """The lease begins anew. False: another request took the dead one's place."""
+        """Starts the lease again. False: another request replaced this one, which counted as dead."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -62,14 +63,15 @@ class SqlIdempotencyKeys:
             return done.rowcount == 1
 
     def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
-        """How a key is used: UNDER_WAY or ANSWERED; None: it is not, or not any more, or its row is damaged."""
+        """Returns how a key is used: UNDER_WAY or ANSWERED; None: it is not used any more, or its row is damaged."""
         found = self._row(_is(environment, by=by, key=key))
         if found is None or found.damage is not None:
             return None
         return _answer(found.values)
 
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
-        """Keeps the answer, whose length the caller bounds. False: another request took the dead one's place."""
+        """Stores the answer, whose length the caller limits. False: another request replaced this one, which counted as
+        dead."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -79,7 +81,7 @@ class SqlIdempotencyKeys:
             return done.rowcount == 1
 
     def forget(self, environment: str, request: KeyedRequest, *, token: str) -> None:
-        """Frees the key of a request that changed nothing, or nothing that is harmful when it is done again."""
+        """Frees the key of a request that changed nothing, or only what may be done twice."""
         c = idempotency_key.c
         delete = sa.delete(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -110,7 +112,7 @@ class SqlIdempotencyKeys:
         if found is None:
             return None
         if found.damage is not None or found.values["digest"] != request.digest:
-            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # what a damaged row was about nobody knows: nothing is done
+            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # a damaged row does not show its request, so nothing is done
         return _answer(found.values)
 
     def _row(self, which: sa.ColumnElement[bool]) -> ReadRow | None:

@@ -1,7 +1,7 @@
-"""reconciler_job: long actions and the claims on them.
+"""reconciler_job: long actions, and the claims on them.
 
-A claim is one conditional UPDATE in database time, as on repairs (reconciler/sql/repair_claims.py); every later write
-names its token. One that ends too late, since the clock was set back, is over as on repairs, too.
+A claim is one conditional UPDATE in database time, as for repairs (reconciler/sql/repair_claims.py); every later write
+needs its token. A claim that ends too late, because the clock was set back, counts as ended, as for repairs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob
 from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
-#: Jobs that are looked at for one claim.
+#: Most jobs that are looked at for one claim.
 LOOKED_AT_MAX = 100
-#: All columns but the work, which only an owner reads.
+#: All columns without `work`, which only an owner reads.
 _COLUMNS = tuple(column for column in job_table.c if column.name != "work")
-#: A job whose row is damaged is not worked on: it is shown as failed.
+#: A job with a damaged row is not worked on: it is shown as failed.
 _ROWS = RowReader(
     JOB, (column.name for column in _COLUMNS), otherwise={"kind": JobKind.REPAIR, "state": JobState.FAILED}
 )
@@ -36,14 +36,15 @@ _UNFINISHED = sorted(state.value for state in JobState if state not in ENDED_JOB
 
 
 class SqlJobs:
-    """Jobs in SQL; all times are database time. Shared by threads; a write is one transaction. Raises DatabaseAway."""
+    """The jobs in SQL; all times are database time. Shared by threads; each write is one transaction. Raises
+    DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._stranded = StrandedLeases(job_table, database.clock)
 
     def place(self, environment: str, wanted: WantedJob) -> Job:
-        """Inserts a QUEUED job. One with this id that is there is returned as it is."""
+        """Inserts a QUEUED job. An existing job with this id is returned unchanged."""
         row = {
             "job_id": wanted.job_id,
             "environment": environment,
@@ -60,7 +61,7 @@ class SqlJobs:
             return job_of(connection.execute(_select(environment, wanted.job_id)).one())
 
     def find(self, environment: str, job_id: str) -> Job | None:
-        """The job, if there is one."""
+        """Returns the job; None: there is no such job."""
         with self._database.reading() as connection:
             row = connection.execute(_select(environment, job_id)).one_or_none()
         return None if row is None else job_of(row)
@@ -68,7 +69,7 @@ class SqlJobs:
     def page(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Job]:
-        """The newest first; as the listings of LedgerReports."""
+        """Returns a page of jobs, the newest first, like the listings of LedgerReports."""
         c = job_table.c
         walk = Walk(
             query=sa.select(*_COLUMNS),
@@ -81,8 +82,8 @@ class SqlJobs:
         return Page(rows=[job_of(row) for row in rows], end=end)
 
     def cancel(self, environment: str, job_id: str, *, by: str) -> Job | None:
-        """Ends a job that nobody works on; an owner is told by the row. Ended jobs stay as they are, and so does the
-        first wish. None: there is no such job."""
+        """Ends a job without an owner; an owner sees the wish in the row. Ended jobs stay as they are, and the first
+        wish stays, too. None: there is no such job."""
         c = job_table.c
         unfinished = (c.job_id == job_id) & (c.environment == environment) & c.state.in_(_UNFINISHED)
         wish = sa.update(job_table).where(unfinished, c.cancelled_by.is_(None))
@@ -94,11 +95,11 @@ class SqlJobs:
         return None if row is None else job_of(row)
 
     def claim(self, environment: str, *, token: str, lease_seconds: float) -> ClaimedJob | None:
-        """Takes the oldest job without a living claim: RUNNING. None: there is none.
+        """Claims the oldest job without a living claim and makes it RUNNING. None: there is no such job.
 
-        Jobs on its way that cannot be taken are ended: CANCELLED by a wish that their owners did not live to see,
-        FAILED after ATTEMPTS_MAX claims in a row whose owners died. One conditional UPDATE a job: of several claimants
-        exactly one changes the row.
+        Jobs that it meets and cannot claim are ended: CANCELLED if a wish exists and the owner died before seeing it,
+        FAILED after ATTEMPTS_MAX claims in a row whose owners died. Each claim is one conditional UPDATE: if several
+        processes try, only one of them changes the row.
         """
         c = job_table.c
         now = asked_once(self._database.now(), self._database.engine.dialect.name)
@@ -113,14 +114,14 @@ class SqlJobs:
         )
         with self._database.reading() as connection:
             rows = connection.execute(free).all()
-        for row in rows:  # the first one, as a rule
+        for row in rows:  # usually the first one
             is_free = self._is_free(self._database.now())
             if row.is_stranded:
                 if not self._stranded.is_over(row.job_id, row, lease_seconds=lease_seconds):
                     continue
                 is_free |= self._stranded.as_seen(row)
             job = self.find(environment, row.job_id)
-            if job is None or job.state in ENDED_JOBS:  # ended since, or damaged
+            if job is None or job.state in ENDED_JOBS:  # it has ended since, or is damaged
                 continue
             with self._database.writing() as connection:
                 taken = connection.execute(
@@ -142,7 +143,8 @@ class SqlJobs:
         return None
 
     def change(self, claimed: ClaimedJob, change: JobChange, *, lease_seconds: float) -> Job | None:
-        """Writes under the token; the lease begins again. None: the token is no longer the owner; stop at once."""
+        """Writes under the token; the lease starts again. None: the token does not own the job any more; stop at
+        once."""
         c = job_table.c
         now = self._database.now()
         values: dict[str, Any] = {"lease_until_ms": now + wait_ms(lease_seconds)}
@@ -167,7 +169,7 @@ class SqlJobs:
             return job_of(connection.execute(by_id).one())
 
     def _taken(self, job: Job, *, token: str, lease_seconds: float) -> dict[str, Any]:
-        """What a claim writes: the owner, or the end of a job that must not be taken."""
+        """Returns what a claim writes: the owner, or the end of a job that must not be claimed."""
         if job.cancelled_by is not None:
             return self._ended(JobState.CANCELLED)
         if job.attempts >= ATTEMPTS_MAX:
@@ -199,7 +201,8 @@ def _select(environment: str, job_id: str) -> sa.Select[Any]:
 
 
 def job_of(row: sa.Row[Any]) -> Job:
-    """The value of a row, of _COLUMNS. One with a damaged value is FAILED, and its error names the damage."""
+    """Returns the job of a row with _COLUMNS. A row with a damaged value is a FAILED job whose error names the
+    damage."""
     read = _ROWS.parse(row)
     values = dict(read.values)
     del values["environment"]

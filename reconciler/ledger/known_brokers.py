@@ -1,6 +1,6 @@
 """reconciler_broker: brokers that were seen in the routes of topics (ports.KnownBrokers).
 
-Without this table a process that starts after a broker has left the route would take the other brokers' "not found"
+Without this table, a process that starts after a broker has left the route would take the other brokers' "not found"
 for an absence.
 """
 
@@ -20,7 +20,7 @@ _ROWS = RowReader(BROKER, ("broker", "gone_since_ms"))
 
 
 class SqlKnownBrokers:
-    """Known brokers in SQL. Shared by threads; a call that changes nothing is one SELECT. Raises DatabaseAway."""
+    """The known brokers in SQL. Shared by threads; a call without a change is one SELECT. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
@@ -34,7 +34,7 @@ class SqlKnownBrokers:
         with self._database.reading() as connection:
             now_ms = self._database.read_age_ms(connection)
             rows = [_ROWS.parse(row) for row in connection.execute(query)]
-        # A broker whose gone_since_ms is damaged counts as a witness, as if it were in the route.
+        # A broker with a damaged gone_since_ms counts as a witness, as if it were in the route.
         known: dict[str, int | None] = {
             read.values["broker"]: read.values["gone_since_ms"] for read in rows if "broker" not in read.damaged
         }
@@ -53,7 +53,7 @@ class SqlKnownBrokers:
     def _write(
         self, environment: str, topic: str, before: Mapping[str, int | None], after: Mapping[str, int | None]
     ) -> None:
-        """The difference. Another process may have written the same, or have seen a broker that we miss."""
+        """Writes the difference. Another process may have written the same, or may have seen a broker that we miss."""
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
         forgotten = sorted(before.keys() - after.keys())
         kept = sorted(before.keys() & after.keys())

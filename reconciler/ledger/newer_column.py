@@ -1,4 +1,4 @@
-"""A column that a ledger of an older release lacks: until it is upgraded, all goes on without the column, as before."""
+"""A column that a ledger of an older release lacks: until the upgrade, everything works without it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from reconciler.sql.tables import column_names
 
 _log = logging.getLogger(__name__)
 
-#: What brings a ledger up to date.
+#: The command that upgrades a ledger.
 UPGRADE_LEDGER = "reconciler db upgrade ledger"
 
 
 class NewerColumn:
-    """Whether the table has the column. Once it has, it stays. Thread-safe: two threads may ask at once, and learn the
-    same."""
+    """Knows whether the table has the column. Once the table has it, that is not asked again. Thread-safe: two threads
+    that ask at once get the same answer."""
 
     def __init__(self, column: sa.Column[Any], *, without: str) -> None:
-        """`without`: what is the case until then, for people."""
+        """`without`: says for people what happens without the column."""
         self._column = column
         self._without = without
         #: None: not asked yet.
         self._is_there: bool | None = None
 
     def is_there(self, connection: sa.Connection) -> bool:
-        """Asks until it is. Says once that it is not; False also where there is no such table, as the query says."""
+        """Returns True if the column exists; asks until it does. Logs once that it does not; False also if the table
+        does not exist, which the query then reports."""
         if not self._is_there:
             table = self._column.table.name
             names = column_names(connection, table)
@@ -46,5 +47,5 @@ class NewerColumn:
         return self._is_there
 
     def read(self, connection: sa.Connection) -> sa.ColumnElement[Any]:
-        """The column, or NULL under its name."""
+        """Returns the column, or NULL under its name."""
         return self._column if self.is_there(connection) else sa.null().label(self._column.name)

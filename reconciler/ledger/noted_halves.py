@@ -1,7 +1,8 @@
-"""reconciler_half: halves of topics whose commits a query proves, and which of them share a key of the business.
+"""reconciler_half: the halves of topics whose commits a query proves, from which siblings (with the same business key)
+are found.
 
-A ledger that was not upgraded lacks the table, and a login may have no right on it: then it says that it cannot keep
-them, and no loss is proved by a row of the business.
+A ledger that was not upgraded lacks the table, or a login may have no right to it: then halves cannot be stored, and no
+row of the business proves a loss.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ _log = logging.getLogger(__name__)
 
 
 class SqlNotedHalves:
-    """Noted halves in SQL. Shared by threads; what is noted again is one SELECT. Raises DatabaseAway."""
+    """The noted halves in SQL. Shared by threads; noting known halves costs one SELECT. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._has_told = False
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
-        """The rows that are missing, damaged, or differ. In order: two processes never wait for each other."""
+        """Writes rows that are missing, damaged or different. It writes in order, so that two processes never wait for
+        each other."""
         if not all(is_storable(name) for name in (topic, *(one.broker for one in halves))):
             return False
         wanted = {(one.unique_key, one.broker): one for one in halves}
@@ -73,7 +75,7 @@ class SqlNotedHalves:
     def of_keys(
         self, environment: str, topic: str, key_digests: Collection[bytes]
     ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
-        """One SELECT for many digests."""
+        """Runs one SELECT for many digests."""
         found: dict[bytes, list[NotedHalf]] = {digest: [] for digest in key_digests}
         of_topic = (half.c.environment == environment) & (half.c.topic == topic)
         try:
@@ -91,7 +93,7 @@ class SqlNotedHalves:
         return found
 
     def _cannot(self, error: DatabaseAway | ConfigurationError) -> None:
-        """Told once. What is no missing table or right is raised."""
+        """Logs the reason once. Raises any error that is not a missing table or right."""
         if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
             raise error
         if not self._has_told:

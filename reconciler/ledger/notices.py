@@ -1,7 +1,8 @@
-"""reconciler_notice: conversations of notifiers, and what there is to tell.
+"""reconciler_notice: the conversations of notifiers, and the events to report.
 
-A claim is one conditional UPDATE in database time, as on jobs; every write names the version that it has read. A claim
-that ends later than any claim of now is free once this process has seen it unchanged for the length of the longest one.
+A claim is one conditional UPDATE in database time, as for jobs; every write needs the version that was read. A claim
+that ends later than any present claim could is free once this process has seen it unchanged for the length of the
+longest claim.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ from reconciler.telling.conversations import (
 )
 from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
-#: Outages that are looked at, the newest first.
+#: Most outages that are looked at, the newest first.
 OUTAGES_MAX = 200
-#: Conversations of one environment: a table that something else filled must not fill a memory.
+#: Most conversations of one environment, because a table that another program filled must not fill the memory.
 CONVERSATIONS_MAX = 20_000
 _ROWS = RowReader(NOTICE)
 
 
 class SqlNotices:
-    """Conversations in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The conversations in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, holds: SqlHolds) -> None:
         self._database = database
@@ -61,21 +62,22 @@ class SqlNotices:
         self._stranded = StrandedLeases(notice_table, database.clock)
 
     def now_ms(self) -> int:
-        """The ledger's time."""
+        """Returns the ledger's time."""
         with self._database.reading() as connection:
             return self._database.read_now_ms(connection)
 
     def conversations(self, environment: str) -> Sequence[Conversation]:
-        """All rows; damaged ones are left out."""
+        """Returns all rows without damaged ones."""
         with self._database.reading() as connection:
             mine = notice_table.c.environment == environment
             return self._found(connection, sa.select(notice_table).where(mine), self._over(connection, mine))
 
     def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
-        """Those of a notifier whose message is due, and that nobody sends, the longest due first; no damaged ones.
+        """Returns the conversations of a notifier whose message is due and that no process is sending, the longest due
+        first, without damaged ones.
 
-        With a gap, none while another message of the notifier is on its way, was sent within the last `gap_seconds`,
-        or waits because its receiver was away.
+        With a gap, returns none while another message of the notifier is being sent, was sent within the last
+        `gap_seconds`, or waits because its receiver was away.
         """
         c, now = notice_table.c, self._database.now()
         mine = (c.environment == environment) & (c.notifier == notifier)
@@ -87,12 +89,13 @@ class SqlNotices:
                 other = notice_table.alias()
                 o = other.c
                 is_recent = o.told_at_ms.between(now - wait_ms(gap_seconds) + 1, now)
-                # Bounded: what a damaged row or another clock says must not keep the notifier silent.
+                # Limited, because a damaged row or another clock must not keep the notifier silent.
                 is_later = o.next_at_ms.between(now + 1, now + wait_ms(RETRY_SECONDS_MAX))
                 rests = o.error.is_not(None) & (o.is_refused == 0) & is_later
                 of = (o.environment == environment) & (o.notifier == notifier)
                 query = query.where(~sa.exists().where(of, is_recent | self._is_held(other, over) | rests))
-            # One order in every process: of those that look at the same time, all try to claim the same one.
+            # The order is the same in every process, so that all processes that look at the same time try to claim the
+            # same one.
             found = self._found(connection, query.order_by(c.next_at_ms, *notice_table.primary_key), over)
         return [one for one in found if one.waiting is not None]
 
@@ -103,9 +106,10 @@ class SqlNotices:
         return [one for one in found if one is not None]
 
     def _over(self, connection: sa.Connection, which: sa.ColumnElement[bool]) -> Collection[str]:
-        """Tokens of claims that end later than any of now, and that have not changed for as long as one may last.
+        """Returns tokens of claims that end later than any present claim could, and that have not changed for the
+        longest time of a claim.
 
-        Each claim has a token of its own, and none is renewed.
+        Each claim has its own token, and claims are not renewed.
         """
         columns = (*notice_table.primary_key, notice_table.c.token, notice_table.c.lease_until_ms)
         is_stranded = self._stranded.among(self._database.now(), lease_seconds=LEASE_SECONDS_MAX)
@@ -116,7 +120,7 @@ class SqlNotices:
         )
 
     def begin(self, environment: str, notifier: str) -> None:
-        """Writes the first row of a notifier that has none, or a damaged one: what came before is not told."""
+        """Writes the first row of a notifier that has none, or a damaged one: earlier events are not reported."""
         place = (NoticeKind.OUTAGE, None, None)
         now = self._database.now()
         row = _key(environment, notifier, place) | _NEW | {"mark_ms": now, "created_at_ms": now}
@@ -124,9 +128,9 @@ class SqlNotices:
             self._make(connection, _key(environment, notifier, place), row)
 
     def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
-        """Quarantined keys, failed repairs and open breakers.
+        """Returns quarantined keys, failed repairs and open breakers.
 
-        Where there are more than are counted, each place of the subscriptions that has one is there all the same.
+        If there are more than are counted, each place of the subscriptions with such a trouble is still included.
         """
         c, r = candidate.c, repair.c
         waits = sa.select(c.topic, c.consumer_group, c.unique_key, c.first_seen_ms.label("at_ms")).where(
@@ -149,10 +153,10 @@ class SqlNotices:
         return found
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
-        """Losses and outages after each mark. Places of another kind are left out."""
+        """Returns losses and outages after each mark. Places of another kind are left out."""
         found: dict[tuple[Place, int], PastTroubles] = {}
         with self._database.reading() as connection:
-            # Asked first: what becomes visible in between is in no count, and news at the next look.
+            # Read first, so that rows that become visible meanwhile are in no count and are reported at the next look.
             recent_ms = self._database.read_now_ms(connection) - LATE_COMMIT_MS
             for place, mark_ms in dict.fromkeys(marks):
                 kind, topic, group = place
@@ -176,9 +180,9 @@ class SqlNotices:
             return connection.execute(update).rowcount == 1
 
     def _make(self, connection: sa.Connection, key: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-        """The row, where there is none, or one that nobody can read: that would keep its conversation silent.
+        """Inserts the row if it is missing or unreadable, because an unreadable row would keep its conversation silent.
 
-        A damaged one is written over, for only `run` may delete.
+        A damaged row is overwritten, because only `run` may delete.
         """
         here = sa.and_(*(notice_table.c[name] == value for name, value in key.items()))
         found = connection.execute(sa.select(notice_table).where(here)).first()
@@ -189,7 +193,8 @@ class SqlNotices:
             connection.execute(sa.update(notice_table).where(here).values(**{**empty, **row}))
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
-        """Of several claimants exactly one gets it, once it is due; the try is counted. None: it is not ours."""
+        """Claims a due conversation, and counts the try; if several processes try, only one of them gets it. None: this
+        process did not get it."""
         now = self._database.now()
         values = {
             "version": conversation.version + 1,
@@ -206,7 +211,8 @@ class SqlNotices:
         return replace(conversation, attempts=attempts, version=version, is_claimed=True)
 
     def told(self, conversation: Conversation, *, token: str) -> bool:
-        """The waiting message was sent. After a crash before this it is sent again, with the same id."""
+        """Notes that the waiting message was sent. After a crash before this, the message is sent again with the same
+        id."""
         with self._database.writing() as connection:
             told = once_told(conversation, now_ms=self._database.read_now_ms(connection))
             return self._release(connection, conversation, token, _values(told))
@@ -214,7 +220,7 @@ class SqlNotices:
     def failed(
         self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
     ) -> bool:
-        """It was not; it is free, and due after the wait."""
+        """Notes that sending failed: the conversation is free, and due after the wait."""
         values = {
             "next_at_ms": self._database.now() + wait_ms(wait_seconds),
             "error": bounded_text(error),
@@ -234,7 +240,7 @@ class SqlNotices:
         return ~self._is_held(notice_table, over)
 
     def _is_held(self, rows: sa.FromClause, over: Collection[str]) -> sa.ColumnElement[bool]:
-        # An owner without an end of its lease is damage: nobody would ever be free to send.
+        # A token without an end of its lease is damage: no process could ever send.
         is_living = sa.func.coalesce(rows.c.lease_until_ms, 0) >= self._database.now()
         return rows.c.token.is_not(None) & is_living & rows.c.token.not_in(sorted(over))
 
@@ -242,7 +248,8 @@ class SqlNotices:
 def _by_place(
     connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any], places: Iterable[tuple[str, str]]
 ) -> Sequence[StandingTrouble]:
-    """One trouble a place. Beyond their bound each is counted by itself: a storm in one must not change another."""
+    """Returns one trouble per place. Above the limit, each place is counted by itself, because a storm in one place
+    must not change another."""
     found = list(_counted(connection, kind, newest))
     if sum(one.count for one in found) <= STANDING_TROUBLES_MAX:
         return found
@@ -277,11 +284,11 @@ def _counted(connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
 
 @dataclass(frozen=True, slots=True)
 class _LossQueries:
-    """Made once: a look asks for each group, and to build a statement takes longer than to run it."""
+    """Built once, because a look asks for each group, and building a statement takes longer than running it."""
 
-    #: Losses after `mark_ms`, those after `recent_ms`, whether one is open.
+    #: Counts losses after `mark_ms`, and after `recent_ms`; says whether one is open.
     counts: sa.Select[int, int, bool]
-    #: Key and time of the first and of the last one after `mark_ms`.
+    #: Key and time of the first and of the last loss after `mark_ms`.
     oldest: sa.Select[str, int]
     newest: sa.Select[str, int]
 
@@ -357,7 +364,7 @@ def _breaker(row: sa.Row[Any]) -> StandingTrouble:
     )
 
 
-#: What a row is before its first message.
+#: The values of a row before its first message.
 _NEW: dict[str, Any] = {
     "version": 0,
     "is_open": 0,
@@ -386,7 +393,7 @@ def _is(conversation: Conversation) -> sa.ColumnElement[bool]:
 
 
 def _values(conversation: Conversation) -> dict[str, Any]:
-    """The columns that a decision writes."""
+    """Returns the columns that a decision writes."""
     waiting = conversation.waiting
     document = None
     if waiting is not None:
@@ -411,10 +418,10 @@ def _values(conversation: Conversation) -> dict[str, Any]:
 
 
 def conversation_of(row: sa.Row[Any], *, now_ms: int = 0, over: Collection[str] = ()) -> Conversation | None:
-    """The value of a row; None: a damaged one, which the next message replaces.
+    """Returns the conversation of a row; None: the row is damaged, and the next message replaces it.
 
-    `over`: tokens of claims that have ended although they lie ahead.
-    A message that cannot be read counts as none: what it told is decided anew.
+    `over`: tokens of claims that count as ended although their end lies ahead. An unreadable message counts as none: it
+    is decided again.
     """
     read = _ROWS.parse(row)
     values = dict(read.values)
@@ -440,7 +447,7 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "detail": (str,),
     "written_at_ms": (int,),
 }
-#: What a detail can be, besides text of others.
+#: The codes that a detail can have, if it is not a foreign text.
 _CAUSES = codes_of(account, kept_facts)
 _MARKS: dict[str, tuple[type, ...]] = {
     "mark_ms": (int,),

@@ -24,18 +24,18 @@ _LEAST = tuple(column for column in operator_action.c if column is not _FACT)
 
 
 class SqlOperatorActions:
-    """The book in SQL. Every call is one transaction. Raises DatabaseAway."""
+    """The record of acts in SQL. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._facts = NewerColumn(_FACT, without="a group cannot be renamed, and no commit query accepted or withdrawn")
 
     def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
-        """Of a row for action_of()."""
+        """Returns the columns of a row for action_of()."""
         return (*_LEAST, self._facts.read(connection))
 
     def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
-        """The row, without an end."""
+        """Writes the row of an act that has begun."""
         action_id = secrets.token_hex(16)
         with self._database.writing() as connection:
             kept = _kept(fact)
@@ -58,7 +58,7 @@ class SqlOperatorActions:
         return action_id
 
     def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
-        """Its end."""
+        """Writes the end of the act."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(operator_action)
@@ -68,12 +68,12 @@ class SqlOperatorActions:
 
 
 def _kept(fact: Fact | None) -> dict[str, str]:
-    """No text of another release takes the place of one of these: the fact stands alone."""
+    """Returns the fact for its column. No other release changes these texts, so it needs no digest."""
     return {} if fact is None else {_FACT.name: column_of(fact, "")}
 
 
 def action_of(row: sa.Row[Any]) -> OperatorAction:
-    """One row as a value, without the columns that are damaged."""
+    """Returns the act of a row, without damaged columns."""
     values = _ROWS.parse(row).values
     intent = Intent(
         by=values["by"],

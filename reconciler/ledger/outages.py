@@ -22,22 +22,23 @@ _ROWS = RowReader(OUTAGE)
 
 
 class SqlOutages:
-    """Outages in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway.
+    """The outages in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway.
 
-    Two processes may notice at the same moment and both insert, milliseconds apart: the earlier row is the current
-    one, and closing closes all, because opening while one is open means that one.
+    If two processes notice at the same moment, both may insert a row, milliseconds apart: the earlier row is the
+    current one, and closing closes all rows.
     """
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
 
     def current(self, environment: str) -> Outage | None:
-        """The open row."""
+        """Returns the open row."""
         with self._database.reading() as connection:
             return _current(connection, environment)
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
-        """Opens a row unless one is open; starts at database time or at the last stored round if that is earlier."""
+        """Opens a row unless one is open; it starts at database time, or at the last stored round if that is
+        earlier."""
         with self._database.writing() as connection:
             current = _current(connection, environment)
             if current is not None:
@@ -78,7 +79,7 @@ class SqlOutages:
         return started_at_ms
 
     def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
-        """Notes progress of the scan."""
+        """Stores the progress of the scan."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(outage_table)
@@ -87,7 +88,7 @@ class SqlOutages:
             )
 
     def note_reason(self, outage: Outage, reason: str) -> None:
-        """The open row's reason becomes another one."""
+        """Changes the open row's reason."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(outage_table)
@@ -109,8 +110,8 @@ def _is_open(environment: str) -> sa.ColumnElement[bool]:
 
 
 def _current(connection: sa.Connection, environment: str) -> Outage | None:
-    # An outage with a damaged start could neither be worked on nor closed: it would stop all rounds for ever.
-    # Without the row, messages are verified by their inbox, and a lost memory is noticed again.
+    # An outage with a damaged start could neither be worked on nor closed, and would stop all rounds for ever. Without
+    # the row, messages are verified by their inbox, and a lost memory is noticed again.
     can_be_worked_on = is_whole_number(outage_table.c.started_at_ms, connection.dialect.name)
     query = sa.select(outage_table).where(_is_open(environment), can_be_worked_on)
     row = connection.execute(query.order_by(outage_table.c.started_at_ms).limit(1)).first()
@@ -118,7 +119,7 @@ def _current(connection: sa.Connection, environment: str) -> Outage | None:
 
 
 def outage_of(row: sa.Row[Any]) -> Outage:
-    """The value of a row of reconciler_outage; with a damaged position the scan begins again."""
+    """Returns the outage of a row; if its position is damaged, the scan begins again."""
     values = _ROWS.parse(row).values
     del values["noticed_by"]
     return Outage(**values)

@@ -1,11 +1,11 @@
-"""Pages of a listing, the newest row first: walks along an index, however large the table is.
+"""Reads pages of a listing, the newest row first, along an index, so that the size of the table does not matter.
 
-The order of a listing is a time and then the rest of the primary key, all descending: no two rows are equal, and the
-same walk finds a row at any time. An index has that order behind the environment (`page_indexes` in
-contract/tables.py). A page goes on behind the last row of the page before, which may be gone by then.
+A listing is ordered by a time and then the rest of the primary key, all descending: no two rows are equal, and the same
+walk finds a row at any time. An index has that order after the environment (`page_indexes` in contract/tables.py). A
+page continues after the last row of the page before, even if that row is deleted by then.
 
-A filter that no index has would read the whole table for the few rows of a page. So one call looks at LOOKED_AT_MAX
-rows of the walk, and its page says where it ended.
+A filter that is in no index would read the whole table for the few rows of a page. So one call looks at no more than
+LOOKED_AT_MAX rows of the walk, and its page says where it stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.errors import InvalidValue
 from reconciler.sql.key_probes import probe
 from reconciler.telling.ports.paging import LedgerFilter, Position
 
-#: Rows of a walk that one page looks at, where a filter is not in the index.
+#: Most rows of a walk that one page looks at if a filter is not in the index.
 LOOKED_AT_MAX = 20_000
 _BIGINT_MAX = 2**63 - 1
 
@@ -32,21 +32,22 @@ _BIGINT_MAX = 2**63 - 1
 class Walk:
     """One listing with its filters."""
 
-    #: The columns to be read, the order among them.
+    #: Selects the columns to read, those of the order included.
     query: sa.Select[Any]
     #: A time, then the rest of the primary key.
     order: Sequence[sa.Column[Any]]
-    #: What an index has that is in this order.
+    #: Conditions that an index with this order covers.
     indexed: Sequence[sa.ColumnElement[bool]]
-    #: Other filters.
+    #: The other filters.
     sifted: Sequence[sa.ColumnElement[bool]] = ()
-    #: Column and values of a unique key: a handful of rows, found by an index of their own.
+    #: Column and values of a unique key: a few rows, which their own index finds.
     keys: tuple[sa.Column[str], Sequence[str]] | None = None
 
     def page(
         self, connection: sa.Connection, *, limit: int, after: Position | None
     ) -> tuple[Sequence[sa.Row[Any]], Position | None]:
-        """Rows, and where the next page goes on. Raises InvalidValue for a position of another listing."""
+        """Returns rows, and the position at which the next page continues. Raises InvalidValue for a position of
+        another listing."""
         if after is not None:
             _require_position(self.order, after, connection.dialect.name)
         if self.keys is not None:
@@ -60,7 +61,8 @@ class Walk:
     def _of_keys(
         self, connection: sa.Connection, keys: tuple[sa.Column[str], Sequence[str]], after: Position | None
     ) -> Sequence[sa.Row[Any]]:
-        """Those behind the position, sorted here: an order would tempt a planner to walk the whole index."""
+        """Returns the rows after the position, sorted here, because an ORDER BY might make the planner walk the whole
+        index."""
         column, values = keys
         every = probe(connection, self.query.where(*self.indexed, *self.sifted), column, values).all()
         behind = [row for row in every if after is None or _rank(self._position(row)) < _rank(after)]
@@ -69,14 +71,14 @@ class Walk:
     def _walked(
         self, connection: sa.Connection, limit: int, after: Position | None
     ) -> tuple[Sequence[sa.Row[Any]], Position | None]:
-        """One row more than the limit if there is one, and where the walk is cut."""
+        """Returns one row more than the limit if it exists, and the position at which the walk was cut."""
         dialect, walked = connection.dialect.name, list(self.indexed)
         if after is not None:
             walked.append(compared(self.order, operator.lt, after, dialect))
         end = self._end_of_walk(connection, walked) if self.sifted else None
         if end is not None:
             walked.append(compared(self.order, operator.ge, end, dialect))
-            # A planner takes two comparisons of rows for a third of the table each, and two of a time for a range.
+            # A planner estimates two comparisons of rows as a third of the table each, but two of a time as a range.
             walked.append(self.order[0] >= _literal(self.order[0], end[0]))
             if after is not None:
                 walked.append(self.order[0] <= _literal(self.order[0], after[0]))
@@ -84,7 +86,7 @@ class Walk:
         return connection.execute(query).all(), end
 
     def _end_of_walk(self, connection: sa.Connection, walked: Sequence[sa.ColumnElement[bool]]) -> Position | None:
-        """The last row that this page looks at; None: it comes to the end of the table before."""
+        """Returns the last row that this page looks at; None: the table ends before."""
         query = sa.select(*self.order).where(*walked).order_by(*self._newest_first())
         row = connection.execute(query.offset(LOOKED_AT_MAX - 1).limit(1)).first()
         return None if row is None else tuple(row)
@@ -99,7 +101,8 @@ class Walk:
 def compared(
     order: Sequence[sa.Column[Any]], compare: Callable[[Any, Any], Any], position: Position, dialect: str
 ) -> sa.ColumnElement[bool]:
-    """One comparison of rows, or its spelling: MySQL and MariaDB look only the latter up in an index.
+    """Returns one comparison of rows, or its parts written out, because MySQL and MariaDB use an index only for the
+    latter.
 
     `position`: a value for each column of the order.
     """
@@ -122,7 +125,7 @@ def _spelled_out(
 
 
 def _literal(column: sa.Column[Any], value: float | str | bytes) -> sa.ColumnElement[Any]:
-    if isinstance(value, bytes):  # SQLite: a text that is no UTF-8
+    if isinstance(value, bytes):  # SQLite: the text is no UTF-8
         return sa.cast(sa.literal(value, sa.LargeBinary()), sa.Text())
     return sa.literal(value, column.type)
 
@@ -134,14 +137,14 @@ def _require_position(order: Sequence[sa.Column[Any]], after: Position, dialect:
 
 
 def _fits(column: sa.Column[Any], value: object) -> bool:
-    """Whether a database compares the value with the column."""
+    """Returns True if a database can compare the value with the column."""
     if isinstance(column.type, sa.Integer):
         return type(value) is int and -_BIGINT_MAX <= value <= _BIGINT_MAX
     return isinstance(value, str) and is_storable(value)
 
 
 def _fits_sqlite(column: sa.Column[Any], value: object) -> bool:
-    """There a damaged row may have any text, a fraction or bytes in its place."""
+    """On SQLite, a damaged row may have any text, a fraction or bytes there."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode() == value
     return isinstance(value, float | bytes) or _fits(column, value)
@@ -150,7 +153,7 @@ def _fits_sqlite(column: sa.Column[Any], value: object) -> bool:
 def within(
     owner: sa.Column[str], environment: str, time: sa.Column[int], only: LedgerFilter
 ) -> list[sa.ColumnElement[bool]]:
-    """Rows of the environment, between the filter's times."""
+    """Returns conditions for rows of the environment between the filter's times."""
     found = [owner == environment]
     if only.since_ms is not None:
         found.append(time >= only.since_ms)
@@ -160,12 +163,13 @@ def within(
 
 
 def equal(wanted: Mapping[sa.Column[Any], str | None]) -> list[sa.ColumnElement[bool]]:
-    """A condition a value; None: any."""
+    """Returns one condition per value; None: any value."""
     return [column == str(value) for column, value in wanted.items() if value is not None]
 
 
 def done_by(column: sa.Column[str], by: str | None) -> list[sa.ColumnElement[bool]]:
-    """What one person did. A bare name is that of a login and of a user of the web, too; None: anybody."""
+    """Returns conditions for acts of one person. A bare name matches both a login and a user of the console; None: any
+    person."""
     if by is None:
         return []
     is_bare = not by.startswith(BY_PREFIXES)
@@ -173,5 +177,5 @@ def done_by(column: sa.Column[str], by: str | None) -> list[sa.ColumnElement[boo
 
 
 def _rank(position: Position) -> Any:
-    """As SQLite compares what is damaged: numbers, texts, bytes."""
+    """Returns the rank by which SQLite sorts damaged values: numbers, texts, bytes."""
     return [(0 if isinstance(v, int | float) else 1 if isinstance(v, str) else 2, v) for v in position]

@@ -1,6 +1,6 @@
 """Answers of repairs in the ledger: the English text that every release reads, and the fact beside it.
 
-A ledger that was not upgraded yet has no column for facts: what 0.2.0 decides by words is known by words there.
+A ledger that was not upgraded yet has no column for facts: then what 0.2.0 decides by words is recognised by words.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _FACT = repair.c.answer_fact
 
 
 class RepairAnswers:
-    """How answers are read and written. Shared by threads."""
+    """Reads and writes answers. Shared by threads."""
 
     def __init__(self, english: Callable[[Fact], str]) -> None:
         self._english = english
         self._facts = NewerColumn(_FACT, without="answers of repairs are kept as text alone")
 
     def columns(self, connection: sa.Connection) -> tuple[sa.ColumnElement[Any], ...]:
-        """Of a row for repair_of()."""
+        """Returns the columns of a row for repair_of()."""
         return (*REPAIR_COLUMNS, self._facts.read(connection))
 
     def written(self, connection: sa.Connection, answer: Fact | str) -> dict[str, str | None]:
-        """Column -> value. An answer in somebody else's words has no fact."""
+        """Returns column -> value. A foreign answer has no fact."""
         text = bounded_text(answer if isinstance(answer, str) else self._english(answer))
         values: dict[str, str | None] = {"answer": text}
         if self._facts.is_there(connection):
@@ -42,8 +42,9 @@ class RepairAnswers:
         return values
 
     def was_dismissed(self, connection: sa.Connection) -> sa.ColumnElement[bool]:
-        """Of a repair that is DONE: by its words or its code, also where 0.2.0 has left that beside another text. An
-        answer may be NULL, and NOT NULL is no answer."""
+        """Returns a condition on a repair that is DONE: its words or its code show a dismissal, also if 0.2.0 has
+        changed the text and left the code. An answer may be NULL, and NOT NULL is NULL, so both cases are written out.
+        """
         in_words = sa.func.coalesce(repair.c.answer, "").startswith(BEGINS_DISMISSED)
         kept = sa.func.coalesce(self._facts.read(connection), "")
         return in_words | kept.startswith(begins_column(REPAIR_DISMISSED), autoescape=True)

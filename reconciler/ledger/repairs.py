@@ -1,6 +1,6 @@
-"""reconciler_repair: repairs, and the messages of hand-overs (ports.Repairs, ports.HandOvers).
+"""reconciler_repair: the repairs, and the messages of hand-overs (ports.Repairs, ports.HandOvers).
 
-How they are claimed and changed: reconciler/sql/repair_claims.py, shared with the replay worker.
+reconciler/sql/repair_claims.py claims and changes them; the replay worker uses it, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.sql.tables import repair as repair_table
 
 
 class SqlRepairs(RepairClaims):
-    """Repairs and claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The repairs and their claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -44,19 +44,20 @@ class SqlRepairs(RepairClaims):
         self._database = database
 
     def _with_a_claim(self) -> Mapping[str, Any]:
-        """Times that lie ahead of this clock and of the host's: they were written while this one was ahead, and come
-        down to the later of the two. A broker's index would have to reach them before the repair goes on."""
+        """Returns corrections for times that lie ahead of both this clock and the host's: they were written while this
+        clock was ahead, and are lowered to the later of the two. Otherwise a broker's index would have to reach them
+        before the repair continues."""
         now, host_ms = self._database.now(), self._database.clock.now_ms()
         present = sa.case((now > host_ms, now), else_=host_ms)
         times = (repair_table.c.created_at_ms, repair_table.c.sent_at_ms)
         return {at.name: sa.case((at > present + wait_ms(SKEW_MARGIN_SECONDS), present), else_=at) for at in times}
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
-        """Inserts unless there is a row."""
+        """Inserts a row unless it exists."""
         self.open_all(environment, topic, {unique_key: rung})
 
     def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
-        """Inserts what is missing."""
+        """Inserts missing rows."""
         if not rungs:
             return
         rows = [
@@ -66,7 +67,7 @@ class SqlRepairs(RepairClaims):
             self._database.insert_missing(connection, repair_table, rows)
 
     def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
-        """Rows of each key, by scope."""
+        """Returns the rows of each key, by scope."""
         found: dict[str, list[Repair]] = {}
         if not unique_keys:
             return found
@@ -79,7 +80,7 @@ class SqlRepairs(RepairClaims):
         return {key: sorted(rows, key=lambda row: row.scope) for key, rows in found.items()}
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """FAILED, dismissed, or closed unsent, becomes OPEN."""
+        """Makes a row OPEN that is FAILED, dismissed, or closed without a send."""
         c = repair_table.c
         now = self._database.now()
         values: dict[str, Any] = {"state": RepairState.OPEN.value, "rung": rung.value, "next_at_ms": now}
@@ -87,7 +88,7 @@ class SqlRepairs(RepairClaims):
             is_dismissed = repair.is_dismissed and repair.scope == EVERY_GROUP
             if not (repair.closed_unsent or is_dismissed):
                 return False
-            # The loss is proved now: what a witness knew before does not count for it.
+            # The loss is proved now, so answers of witnesses from before do not count.
             values |= {"created_at_ms": now, "done_at_ms": None, "attempts": int(is_dismissed)}
             as_read = sa.and_(c.state == RepairState.DONE.value, c.done_at_ms == repair.done_at_ms)
         else:
@@ -97,7 +98,7 @@ class SqlRepairs(RepairClaims):
         return self._update(repair, as_read, values) is not None
 
     def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
-        """FAILED becomes DONE."""
+        """Makes a FAILED row DONE."""
         values = {"state": RepairState.DONE.value, "message": None, "done_at_ms": self._database.now()}
         is_failed = repair_table.c.state == RepairState.FAILED.value
         return self._update(repair, is_failed, values, answer=answer) is not None
@@ -110,7 +111,7 @@ class SqlRepairs(RepairClaims):
 
 
 class SqlHandOvers:
-    """Hand-over rows in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The hand-over rows in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, repairs: SqlRepairs) -> None:
         self._database = database
@@ -124,7 +125,7 @@ class SqlHandOvers:
         groups: Sequence[str],
         content_digest: bytes | None = None,
     ) -> None:
-        """One OPEN row a group; a FAILED one begins again."""
+        """Inserts one OPEN row per group; a FAILED one begins again."""
         with self._database.writing() as connection:
             self.insert_within(connection, environment, message, groups=groups, content_digest=content_digest)
 
@@ -137,7 +138,7 @@ class SqlHandOvers:
         groups: Sequence[str],
         content_digest: bytes | None,
     ) -> None:
-        """The same in a transaction of the caller's."""
+        """Does the same in the caller's transaction."""
         c = repair_table.c
         texts = {
             group: encode_hand_over(
@@ -164,16 +165,16 @@ class SqlHandOvers:
             self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message; None: it was emptied. Raises MalformedInput for a text that holds no message."""
+        """Returns the message; None: it was emptied. Raises MalformedInput for a text that contains no message."""
         return self._repairs.message_of(repair)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
-        """DONE, message emptied."""
+        """Makes the row DONE and empties its message."""
         return self._repairs.finish(repair, token=token, answer=answer)
 
 
 def new_row(database: LedgerDatabase, identity: tuple[str, str, str, str], rung: Rung) -> dict[str, Any]:
-    """Columns of an OPEN row; identity is (environment, topic, scope, unique key)."""
+    """Returns the columns of an OPEN row; `identity` is (environment, topic, scope, unique key)."""
     environment, topic, scope, unique_key = identity
     now = database.now()
     return {

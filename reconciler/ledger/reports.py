@@ -1,4 +1,6 @@
-"""What commands and pages show of the ledger (ports.LedgerReports): reads only, every list bounded, paged by key."""
+"""Reads what commands and pages show of the ledger (ports.LedgerReports): it never writes, and every list is limited
+and paged by key.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,14 @@ from reconciler.telling.ports.reports import (
 
 T = TypeVar("T")
 
-#: Rounds that are looked at for the shards whose rounds are new.
+#: Most rounds that are looked at to find shards with recent rounds.
 RECENT_ROUNDS_MAX = 10_000
 _REFUSED = RowReader(QUARANTINE)
 _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
 
 
 class SqlReports:
-    """Reads in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Reports of the ledger, read by SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -81,12 +83,12 @@ class SqlReports:
     def candidates(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Candidate]:
-        """By first_seen_ms."""
+        """Pages by first_seen_ms."""
         c = candidate.c
         indexed = within(c.environment, environment, c.first_seen_ms, only)
         sifted = equal({c.topic: only.topic, c.consumer_group: only.group, c.verdict: only.verdict})
         of_state = equal({c.state: only.candidate_state})
-        # Losses are few, and so the shorter walk; but MySQL and MariaDB have no index of them.
+        # Losses are few, so their walk is shorter; but MySQL and MariaDB have no index of them.
         if only.is_loss and self._database.engine.dialect.name in ("postgresql", "sqlite"):
             indexed.append(c.loss_verdict.is_not(None))
             sifted += of_state
@@ -106,7 +108,7 @@ class SqlReports:
     def repairs(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Repair]:
-        """By created_at_ms."""
+        """Pages by created_at_ms."""
         c = repair.c
         walk = Walk(
             query=sa.select(),
@@ -120,7 +122,7 @@ class SqlReports:
     def rounds(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[StoredRound]:
-        """By stored_at_ms."""
+        """Pages by stored_at_ms."""
         c = round_row.c
         walk = Walk(
             query=sa.select(round_row),
@@ -134,7 +136,7 @@ class SqlReports:
     def outages(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Outage]:
-        """By started_at_ms."""
+        """Pages by started_at_ms."""
         c = outage.c
         walk = Walk(
             query=sa.select(outage),
@@ -146,7 +148,7 @@ class SqlReports:
     def quarantined(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[QuarantinedAnnouncement]:
-        """By seen_at_ms."""
+        """Pages by seen_at_ms."""
         c = quarantine.c
         walk = Walk(
             query=sa.select(quarantine),
@@ -158,7 +160,7 @@ class SqlReports:
     def actions(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[OperatorAction]:
-        """By started_at_ms."""
+        """Pages by started_at_ms."""
         c = operator_action.c
         walk = Walk(
             query=sa.select(),
@@ -173,7 +175,7 @@ class SqlReports:
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
     ) -> Sequence[QuarantinedAnnouncement]:
-        """By the primary key."""
+        """Reads by the primary key."""
         c = quarantine.c
         query = sa.select(quarantine).where(
             c.environment == environment,
@@ -185,17 +187,17 @@ class SqlReports:
         return [_refused(row) for row in self._rows(query.order_by(c.queue_offset).limit(limit))]
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
-        """Candidates by subscription, state and verdicts."""
+        """Counts candidates by subscription, state and verdicts."""
         with self._database.reading() as connection:
             return verdict_counts(connection, environment, most=self._counted_max + 1)
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
-        """Repairs by topic, scope, state and rung."""
+        """Counts repairs by topic, scope, state and rung."""
         with self._database.reading() as connection:
             return repair_counts(connection, environment, most=self._counted_max + 1)
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
-        """All rows of one key."""
+        """Returns all rows of one key."""
         c, r = candidate.c, repair.c
         with self._database.reading() as connection:
             candidates = [
@@ -236,14 +238,14 @@ class SqlReports:
         return LedgerLife(candidates=candidates, repairs=repairs, rounds=rounds, actions=actions)
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
-        """The newest round of every shard that is not void: seeks only, however many rounds are kept."""
+        """Returns the newest round of every shard that is not void; uses only seeks, however many rounds are stored."""
         rest = self._rests.of(subscription)
         with self._database.reading() as connection:
             rounds = newest_of_shards(connection, subscription)
         return rounds if rest is None else [rest.seen_again(stored) for stored in rounds]
 
     def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
-        """Two statements, however many subscriptions; in MySQL and MariaDB the seeks of each."""
+        """Runs two statements, however many subscriptions there are; on MySQL and MariaDB, seeks for each."""
         rests = {
             of: rest
             for environment in {one.environment for one in subscriptions}
@@ -257,11 +259,12 @@ class SqlReports:
         }
 
     def rests_are_hidden(self) -> bool:
-        """As the last question showed."""
+        """Returns what the last question showed."""
         return self._rests.are_hidden
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """The newest rows of one index, of all subscriptions together. MariaDB reads the whole table for a DISTINCT."""
+        """Reads the newest rows of one index, for all subscriptions together. MariaDB would read the whole table for a
+        DISTINCT."""
         c = round_row.c
         with self._database.reading() as connection:
             is_newer = is_whole_number(c.stored_at_ms, connection.dialect.name) & (c.stored_at_ms > since_ms)
@@ -281,7 +284,7 @@ class SqlReports:
         }
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
-        """Seeks only; a table of environments has few rows."""
+        """Uses only seeks; a table of environments has few rows."""
         c, used = round_row.c, environment_row.c.environment
         rounds = sa.select(sa.literal(1)).where(c.environment == environment, c.void == 0).limit(1)
         uses: list[str] = []
@@ -300,14 +303,14 @@ class SqlReports:
         )
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
-        """Stopped topics."""
+        """Returns the topics with stopped repairs."""
         with self._database.reading() as connection:
             query = sa.select(*self._holds.columns(connection)).where(hold.c.environment == environment)
             rows = connection.execute(query.order_by(hold.c.topic, hold.c.kind)).all()
         return [_held(read.values, read.damage) for read in map(_HOLDS.parse, rows)]
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
-        """Floors of a subscription."""
+        """Returns the floors of a subscription."""
         return self._floors.of(subscription)
 
     def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
@@ -323,7 +326,7 @@ class SqlReports:
         *,
         columns: Callable[[sa.Connection], Iterable[sa.ColumnElement[Any]]] = lambda _: (),
     ) -> Page[T]:
-        """`columns`: of the rows, besides those of the walk."""
+        """`columns`: columns of the rows besides those of the walk."""
         with self._database.reading() as connection:
             walk = replace(walk, query=walk.query.add_columns(*columns(connection)))
             rows, end = walk.page(connection, limit=limit, after=after)

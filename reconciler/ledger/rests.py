@@ -1,8 +1,8 @@
-"""The row of rest: in reconciler_subscription, when all shards of a subscription were seen at rest last.
+"""The row of rest: stored in reconciler_subscription when all shards of a subscription were last seen at rest.
 
-It proves that rounds would have moved nothing until then, and stands for the rounds that it names alone: one that was
-voided, or that a later one follows, is told by its own row. A ledger of an older release has no column for it, and a
-login may have no right to write it: then shards at rest go on to have rounds.
+It proves that rounds would have moved no key until then. It is valid only for the rounds that it names: if one of them
+was voided or followed by a later one, that round's own row counts. A ledger of an older release has no column for it,
+or a login may have no right to write it: then shards at rest continue to have rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import subscription_row
 from reconciler.telling.ports.reports import StoredRest
 
-#: A ledger that could not keep it is asked again after this.
+#: A ledger that could not store it is asked again after this.
 ASK_AGAIN_SECONDS = 60.0
 _WITHOUT = "shards at rest have a round a minute each"
 
@@ -31,20 +31,20 @@ _log = logging.getLogger(__name__)
 
 
 class SqlRests:
-    """Rows of rest in SQL. Shared by threads. Raises DatabaseAway."""
+    """The rows of rest in SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
         self._column = NewerColumn(subscription_row.c.rest, without=_WITHOUT)
         self._has_told = False
-        #: Whether this login was refused to read them the last time.
+        #: True if this login was last refused to read them.
         self.are_hidden = False
-        #: In monotonic seconds: until then the ledger cannot keep it.
+        #: Until then (monotonic seconds) the ledger counts as unable to store it.
         self._cannot_until = 0.0
 
     def keep(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """One statement for all, in the rows that are there. False: the ledger cannot keep it."""
+        """Writes all in one statement, into existing rows. False: the ledger cannot store it."""
         if self._clock.monotonic_seconds() < self._cannot_until:
             return False
         row = subscription_row.c
@@ -82,13 +82,13 @@ class SqlRests:
         return True
 
     def of(self, subscription: Subscription) -> StoredRest | None:
-        """None: there is none that can be read."""
+        """Returns the row of rest; None: there is no readable one."""
         row = subscription_row.c
         is_it = (row.topic == subscription.topic) & (row.consumer_group == subscription.group)
         return self._read(subscription.environment, is_it).get(subscription)
 
     def every(self, environment: str) -> Mapping[Subscription, StoredRest]:
-        """Those of an environment."""
+        """Returns those of an environment."""
         return self._read(environment, sa.true())
 
     def _read(self, environment: str, wanted: sa.ColumnElement[bool]) -> Mapping[Subscription, StoredRest]:
@@ -118,7 +118,7 @@ def _text(at_ms: int, shards: Sequence[RestingShard]) -> str:
 
 
 def _rest(text: object) -> StoredRest | None:
-    """None: it is not as `_text` writes it."""
+    """Reads the text that `_text` writes; None: it has another form."""
     try:
         document = json.loads(text) if isinstance(text, str) else None
         at_ms, shards = document["at_ms"], document["shards"]  # type: ignore[index]  # a TypeError says so

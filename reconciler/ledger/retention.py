@@ -1,4 +1,4 @@
-"""Deletes finished rows of the ledger after a while, in small transactions; unfinished work is never touched."""
+"""Deletes finished rows of the ledger after some time, in small transactions; it never touches unfinished work."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from reconciler.telling.ports.jobs import ENDED_JOBS
 
 ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200
-#: Commands of acts that stay.
+#: The commands of acts that are never deleted.
 _KEPT_ACTS = (GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL)
-#: How long a request is answered from its idempotency key.
+#: For how long a repeated request is answered from its idempotency key.
 IDEMPOTENCY_KEEP_MS = 86_400_000
 
 
-#: The time that an index of the table ends with. Without an order a planner that knows little of a time reads the whole
-#: table for the few rows that LIMIT asks for.
+#: Table -> the time with which its index ends. Without an order, a planner with few statistics reads the whole table
+#: for the few rows that LIMIT asks for.
 _INDEXED = {
     candidate.name: candidate.c.next_at_ms,
     repair.name: repair.c.next_at_ms,
@@ -51,7 +51,7 @@ _INDEXED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedRows:
-    """Rows deleted by one call."""
+    """What one call deleted."""
 
     candidates: int
     repairs: int
@@ -63,19 +63,20 @@ class DeletedRows:
     idempotency_keys: int
     notices: int
     halves: int
-    #: True: the bound of a call was met; call again.
+    #: True: the limit of a call was reached; call again.
     has_more: bool
 
 
 class SqlRetention:
-    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand, and
-    jobs that have ended; after a day, requests by their idempotency keys; what notifiers told that are gone; halves.
+    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, acts by hand, ended
+    jobs, and noted halves. It also deletes idempotency keys after a day, and the rows of notifiers that are no longer
+    configured.
 
-    QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
-    are announced again and again, and without the dismissal the key would be sent. Renames of groups stay: a deployment
-    of any age may start the old name again. So do acceptances of commit queries, and what takes them back. The newest
-    round of each shard stays. Old is what is old by the ledger's clock and by the host's.
-    Shared by threads. Raises DatabaseAway.
+    QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too, because their
+    outbox rows are announced again and again, and without the dismissal the key would be sent. Renames of groups stay,
+    because an old deployment may start the old name again. Acceptances of commit queries and their withdrawals stay,
+    too. The newest round of each shard stays. A row must be old by the ledger's clock and by the host's. Shared by
+    threads. Raises DatabaseAway.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class SqlRetention:
         rows_a_transaction: int = ROWS_A_TRANSACTION,
         transactions_a_call: int = TRANSACTIONS_A_CALL,
     ) -> None:
-        """`notifiers`: names of those of the settings, whose rows stay."""
+        """`notifiers`: names of the configured notifiers, whose rows stay."""
         self._database = database
         self._notifiers = sorted(notifiers)
         self._keep_ms = round(keep_days * 86_400_000)
@@ -95,7 +96,7 @@ class SqlRetention:
         self._transactions = transactions_a_call
 
     def delete_old(self, environment: str) -> DeletedRows:
-        """One bounded pass over all tables. A crash in the middle leaves the rest for the next."""
+        """Makes one limited pass over all tables. After a crash, the next pass deletes the rest."""
         with self._database.reading() as connection:
             age_ms = self._database.read_age_ms(connection)
             was_dismissed = self._database.answers.was_dismissed(connection)
@@ -109,7 +110,7 @@ class SqlRetention:
             newer, newer.c.epoch == round_row.c.epoch, newer.c.generation > round_row.c.generation
         ) | _exists(newer, newer.c.epoch != round_row.c.epoch, newer.c.stored_at_ms > round_row.c.stored_at_ms)
         finished = {
-            # The condition on next_at_ms lets the index be used: rows whose time is still to come are deleted later.
+            # The condition on next_at_ms makes the index usable: rows whose time is still to come are deleted later.
             candidate: (c.state == CandidateState.SETTLED.value)
             & ~is_dismissed
             & (c.next_at_ms < before)
@@ -149,7 +150,7 @@ class SqlRetention:
         )
 
     def _delete_if_kept(self, table: sa.Table, is_old: sa.ColumnElement[bool]) -> tuple[int, bool]:
-        """What a ledger that was not upgraded lacks, or its login may not touch, has no rows."""
+        """A table that a ledger without an upgrade lacks, or that its login may not use, counts as empty."""
         try:
             return self._delete(table, is_old)
         except (DatabaseAway, ConfigurationError) as error:
@@ -166,7 +167,7 @@ class SqlRetention:
         remove = sa.delete(table).where(*(column == sa.bindparam(f"p_{column.name}") for column in identity))
         total = 0
         for _ in range(self._transactions):
-            # A finished row never becomes unfinished, so the rows found may be deleted by key.
+            # A finished row never becomes unfinished, so rows that were found may be deleted by key.
             with self._database.reading() as connection:
                 found = connection.execute(find).all()
             if not found:
@@ -183,7 +184,7 @@ class SqlRetention:
 
 
 def _exists(newer: NamedFromClause, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Whether the shard of a round has another one that counts and meets the conditions."""
+    """Returns a condition: the shard of the round has another valid round that meets the conditions."""
     return (
         sa.select(sa.literal(1))
         .where(

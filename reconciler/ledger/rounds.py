@@ -1,6 +1,7 @@
-"""reconciler_round and reconciler_floor: what ran, and where announcements start again (ports.Rounds).
+"""reconciler_round and reconciler_floor: the rounds that ran, and the place where announcements are read from again
+(ports.Rounds).
 
-A shard gets a row every few seconds, so every query here is a seek in the primary key, at any size of the table. The
+A shard gets a row every few seconds, so every query here is a seek in the primary key, whatever the table's size. The
 exception is void_after, which reads an epoch's rows after Redis fell back.
 """
 
@@ -28,14 +29,14 @@ from reconciler.policy.ports.rounds import RestingShard, RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
 from reconciler.telling.ports.reports import StoredRound
 
-#: Rows of one epoch that are passed over because the columns that identify the round are damaged.
+#: Most rows of one epoch that are skipped because the columns that identify the round are damaged.
 DAMAGED_ROUNDS_MAX = 64
-#: Columns that identify a round: a row in which one of them is damaged is left out.
+#: The columns that identify a round: a row with a damaged one is left out.
 _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})
 
 _ROWS = RowReader(ROUND)
 
-#: Parameters are the columns' names behind "new_".
+#: Parameters are the columns' names after "new_".
 _IN_PLACE_OF_UNDONE = (
     sa.update(round_row)
     .where(*(c == sa.bindparam(f"new_{c.name}") for c in round_row.primary_key.columns))
@@ -45,34 +46,35 @@ _IN_PLACE_OF_UNDONE = (
 
 
 class SqlRounds:
-    """Rounds, floors, and since when rounds run, in SQL. Shared by threads. Raises DatabaseAway."""
+    """The rounds, the floors, and since when rounds run, in SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(
         self, database: LedgerDatabase, floors: SqlFloors, rests: SqlRests, *, clock: Clock | None = None
     ) -> None:
-        """`clock`: when a ledger that cannot keep since when rounds run is asked again; None: the host's."""
+        """`clock`: decides when a ledger is asked again that could not store since when rounds run; None: the host's
+        clock."""
         self._database = database
         self._floors = floors
         self._rests = rests
         self._since = SqlSince(database, clock=clock)
 
     def since_ms(self, subscription: Subscription) -> int | None:
-        """Since when the subscription answers; asked until it is noted."""
+        """Returns since when the subscription answers; asks until the time is stored."""
         return self._since.of(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Notes it, unless the ledger knows the subscription."""
+        """Stores the time, unless the ledger knows the subscription."""
         return self._since.begin(subscription, at_ms=at_ms)
 
     def rename(self, old: Subscription, new: Subscription) -> bool:
-        """The new name of a group answers since the earlier of both times. False: the login may not change its row."""
+        """Gives a group's new name the earlier of both times. False: the login may not change its row."""
         return self._since.rename(old, new)
 
     def store(self, *done: RoundDone) -> None:
-        """A row each.
+        """Writes one row for each round.
 
-        A generation that ran again after Redis fell back replaces the undone round, which has an earlier time. An
-        undone round that is stored late changes nothing.
+        A generation that ran again after Redis fell back replaces the undone round, whose time is earlier. An undone
+        round that is stored late changes nothing.
         """
         with self._database.writing() as connection:
             stored_at_ms = self._database.read_now_ms(connection)
@@ -104,7 +106,7 @@ class SqlRounds:
         }
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks undone rounds; writes only where there is one."""
+        """Marks undone rounds; writes only if there are any."""
         no_ancestor = round_row.c.generation > generation
         if at_ms is not None:
             no_ancestor |= round_row.c.at_ms > at_ms
@@ -116,24 +118,25 @@ class SqlRounds:
             return int(connection.execute(sa.update(round_row).where(undone).values(void=1)).rowcount)
 
     def last(self, shard: Shard) -> RoundDone | None:
-        """The newest round that is not void, over all epochs."""
+        """Returns the newest round that is not void, over all epochs."""
         with self._database.reading() as connection:
             newest = newest_rounds(connection, shard)
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
 
     def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """A statement for all."""
+        """Writes all in one statement."""
         return self._rests.keep(seen, seconds_ago=seconds_ago)
 
     def raise_floor(
         self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
     ) -> None:
-        """Asks the database only where this process has not told the same before."""
+        """Asks the database only if this process has not reported the same before."""
         self._floors.tell(subscription, floor, proofs)
 
 
 def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRound]:
-    """The newest round of each epoch that is not void: one seek to the next epoch, one to its last generation."""
+    """Yields the newest round of each epoch that is not void: one seek to the next epoch, one to its last
+    generation."""
     epoch = ""
     unreadable: list[sa.ColumnElement[Any]] = []
     while True:
@@ -163,14 +166,14 @@ def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRou
 
 
 def newest_of_shards(connection: sa.Connection, subscription: Subscription) -> Sequence[StoredRound]:
-    """The newest round of each shard over all epochs that is not void, by shard."""
+    """Returns the newest round of each shard over all epochs that is not void, by shard."""
     return _newest_by_shard(_newest_of_epochs(connection, subscription))
 
 
 def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> Iterator[StoredRound]:
-    """The newest round of each shard and epoch, from the last on: PostgreSQL finds each with one seek.
+    """Yields the newest round of each shard and epoch, from the last on: PostgreSQL finds each by one seek.
 
-    MySQL and MariaDB would sort all that come before it, and SQLite may have damaged epochs there.
+    MySQL and MariaDB would sort all rows before it, and SQLite may have damaged epochs there.
     """
     c, dialect = round_row.c, connection.dialect.name
     if dialect != "postgresql":
@@ -191,7 +194,7 @@ def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> 
 def newest_of_all(
     connection: sa.Connection, subscriptions: Collection[Subscription]
 ) -> Mapping[Subscription, Sequence[StoredRound]]:
-    """newest_of_shards() of each: one statement, but in MySQL and MariaDB, which have none for it."""
+    """Does newest_of_shards() for each in one statement; not on MySQL and MariaDB, which have no such statement."""
     walk = _WALKS.get(connection.dialect.name)
     if walk is None:
         return {one: newest_of_shards(connection, one) for one in subscriptions}
@@ -204,7 +207,7 @@ def newest_of_all(
             if of is not None and stored is not None:
                 found[of].append(stored)
             elif of is not None:
-                damaged.add(of)  # there may be sound rounds before it
+                damaged.add(of)  # there may be intact rounds before it
     return {
         of: newest_of_shards(connection, of) if of in damaged else _newest_by_shard(rounds)
         for of, rounds in found.items()
@@ -219,12 +222,12 @@ def _newest_by_shard(of_epochs: Iterable[StoredRound]) -> Sequence[StoredRound]:
     return [newest[number] for number in sorted(newest)]
 
 
-#: What the primary key has behind the environment: every epoch of a shard, and then its rounds.
+#: The primary key's columns after the environment: every epoch of a shard, and then its rounds.
 _EPOCH = ("topic", "consumer_group", "shard", "epoch")
 
 
 def _last(rows: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """The last round of an environment in the order of the primary key."""
+    """Returns the last round of an environment in the order of the primary key."""
     c = rows.c
     of_environment = c.environment == sa.bindparam("environment", type_=sa.String())
     order = [c[name].desc() for name in (*_EPOCH, "generation")]
@@ -241,8 +244,8 @@ def _walk_in_postgresql() -> sa.Select[Any]:
 
 
 def _walk_in_sqlite() -> sa.Select[Any]:
-    """It has no LATERAL, so that the walk is one of row numbers; and of a comparison of rows an index takes the first
-    column only, so that each column has a seek of its own."""
+    """SQLite has no LATERAL, so the walk uses row numbers. For a comparison of rows it uses only the first column of an
+    index, so each column has its own seek."""
 
     def number(rows: NamedFromClause) -> sa.ColumnElement[int]:
         return sa.literal_column(f"{rows.name}.rowid", sa.Integer())
@@ -261,12 +264,13 @@ def _walk_in_sqlite() -> sa.Select[Any]:
     return sa.select(found).select_from(walk.join(found, number(found) == walk.c.number))
 
 
-#: Dialect -> the newest round of each shard and epoch of an environment, from the last on: each is found by seeks.
+#: Dialect -> a statement for the newest round of each shard and epoch of an environment, from the last on; seeks find
+#: each of them.
 _WALKS = {"postgresql": _walk_in_postgresql(), "sqlite": _walk_in_sqlite()}
 
 
 def _shards_of(connection: sa.Connection, subscription: Subscription) -> Iterator[int]:
-    """One seek to the next shard."""
+    """Yields shards by one seek to each next one."""
     number: int | None = -1
     while True:
         following = sa.select(sa.func.min(round_row.c.shard)).where(rounds_of(subscription), round_row.c.shard > number)
@@ -281,7 +285,7 @@ def _of(shard: Shard) -> sa.ColumnElement[bool]:
 
 
 def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
-    """Rounds of all shards of a subscription."""
+    """Returns a condition for rounds of all shards of a subscription."""
     return (
         (round_row.c.environment == subscription.environment)
         & (round_row.c.topic == subscription.topic)
@@ -290,7 +294,7 @@ def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
 
 
 def round_of(row: sa.Row[Any]) -> StoredRound | None:
-    """The value of a row of reconciler_round; None if its identity or its time is damaged."""
+    """Returns the round of a row of reconciler_round; None if its identity or its time is damaged."""
     read = _ROWS.parse(row)
     values = read.values
     if read.damaged & _IDENTITY:

@@ -1,8 +1,9 @@
-"""What was seen of queues of business topics, over restarts (ports.SeenQueues).
+"""Keeps over restarts what was seen of queues of business topics (ports.SeenQueues).
 
-Rows of reconciler_floor without a group: floors are those of a subscription, and who reads floors asks for one. There
-queue_offset is the offset below which offsets may have been given twice, and proof has the end and the last record,
-then what groups' offsets prove again. A ledger that lacks the column keeps nothing, as floors tell (floors.py).
+It uses rows of reconciler_floor without a group: floors belong to a subscription, and readers of floors ask for a
+group. In these rows queue_offset is the offset below which offsets may have been assigned twice; proof has the end, the
+last record, and since when groups' offsets prove something again. A ledger without the column stores nothing, as with
+floors (floors.py).
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from reconciler.ledger.floors import SqlFloors
 from reconciler.policy.ports.announcing import ProvedFrom, SeenQueue
 from reconciler.sql.tables import floor
 
-#: What stands in the place of a group.
+#: Takes the place of the group.
 _NO_GROUP = ""
-#: Rows a transaction: they are locked until its end.
+#: Rows of one transaction, because they are locked until its end.
 ROWS_A_TRANSACTION = 200
 
-#: Groups of a queue that are kept: the others begin with a doubt.
+#: Most groups of a queue that are stored: further ones start in doubt.
 GROUPS_MAX = 64
 _PROVED = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) (\*|[%|0-9A-Za-z_-]{1,255})", re.ASCII)
 
@@ -35,7 +36,7 @@ _ROWS = RowReader(FLOOR, _NAMES)
 
 
 class SqlSeenQueues:
-    """Seen queues in SQL. Shared by threads. Raises DatabaseAway."""
+    """The seen queues in SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, floors: SqlFloors) -> None:
         """`floors` knows whether the table has the column."""
@@ -43,7 +44,7 @@ class SqlSeenQueues:
         self._floors = floors
 
     def of_topic(self, environment: str, topic: str) -> Mapping[tuple[str, int], SeenQueue]:
-        """One SELECT; a damaged row is none."""
+        """Runs one SELECT; a damaged row counts as none."""
         query = sa.select(*(floor.c[name] for name in _NAMES)).where(*_of(environment, topic))
         with self._database.reading() as connection:
             if not self._floors.keeps_proofs(connection):
@@ -56,8 +57,8 @@ class SqlSeenQueues:
         }
 
     def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
-        """What is doubtful only rises; the rest is what was told last. What is proved names its doubt: it is none
-        of a later one. In order: two processes never wait for each other."""
+        """The doubtful offset only rises; the other values are replaced. What is proved names its doubt, and is not
+        valid for a later one. It writes in order, so that two processes never wait for each other."""
         now = self._database.now()
         identity = {"environment": environment, "topic": topic, "consumer_group": _NO_GROUP}
         rows = [
@@ -66,7 +67,7 @@ class SqlSeenQueues:
             if is_storable(broker)
         ]
         if not is_storable(topic):
-            return  # no database stores that name
+            return  # no database can store that name
         below = sa.bindparam("p_below", type_=sa.BigInteger())
         update = (
             sa.update(floor)
@@ -104,7 +105,8 @@ def _of(environment: str, topic: str) -> list[sa.ColumnElement[bool]]:
 
 
 def _text(seen: SeenQueue) -> str | None:
-    """The proof, then a line a group: the doubt that this belongs to, offset, place in the log, group."""
+    """Returns the proof, then a line per group: the doubt that it belongs to, the offset, the place in the log, the
+    group."""
     if seen.record is None:
         return None
     proof = QueueProof(following=seen.end, record=seen.record).text

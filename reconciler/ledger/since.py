@@ -1,8 +1,8 @@
-"""reconciler_subscription: since when a subscription answers for messages. Written once; only the rename of
-a group brings an earlier time.
+"""reconciler_subscription: since when a subscription answers for messages. It is written once; only the rename of a
+group makes it earlier.
 
-A new group has no effects of what was sent before it: without this time each such message looks like one that it has
-lost. A ledger that cannot keep the time, since it was not upgraded or the login may not, says that there is no bound.
+A new group has no effects of earlier messages: without this time, each of them would look like a message that the group
+lost. A ledger that cannot store the time, because it was not upgraded or the login may not write it, gives no limit.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import candidate, floor, round_row, subscription_row
 
-#: A ledger that could not keep the time is asked again after this.
+#: A ledger that could not store the time is asked again after this.
 ASK_AGAIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class SqlSince:
-    """Rows of subscriptions in SQL. Shared by threads; every call is one transaction or two. Raises DatabaseAway."""
+    """The rows of subscriptions in SQL. Shared by threads; every call is one transaction or two. Raises
+    DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database
@@ -36,17 +37,18 @@ class SqlSince:
         #: What this process has read: it does not change while rounds run.
         self._noted: dict[Subscription, int] = {}
         self._has_told = False
-        #: In monotonic seconds: until then the ledger cannot keep it.
+        #: Until then (monotonic seconds) the ledger counts as unable to store it.
         self._cannot_until = 0.0
 
     def of(self, subscription: Subscription) -> int | None:
-        """Milliseconds UTC; 0: always, also where it cannot be kept or read. None: not noted yet."""
+        """Returns milliseconds UTC; 0: it answers for every message, also if the time cannot be stored or read. None:
+        not stored yet."""
         if subscription in self._noted:
             return self._noted[subscription]
         if self._clock.monotonic_seconds() < self._cannot_until:
             return EVERY_MESSAGE_MS
         c = subscription_row.c
-        # The first question is about all: what asks about one asks about the others next.
+        # The first question asks for all subscriptions, because questions about the others follow.
         is_asked = _of(subscription, subscription_row) if self._noted else c.environment == subscription.environment
         try:
             with self._database.reading() as connection:
@@ -60,7 +62,7 @@ class SqlSince:
         return self._noted.get(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Notes it unless somebody has, and returns what is noted. None: always."""
+        """Stores the time unless one is stored; returns the stored one. None: it answers for every message."""
         identity = {
             "environment": subscription.environment,
             "topic": subscription.topic,
@@ -81,8 +83,8 @@ class SqlSince:
         return self.of(subscription) or EVERY_MESSAGE_MS
 
     def rename(self, old: Subscription, new: Subscription) -> bool:
-        """The new name of a group answers since the earlier of both times: it may have had a round too early. False: it
-        answers since the later one, as its row is there and the login may not change it.
+        """Gives the new name of a group the earlier of both times, because it may have had a round too early. False: it
+        keeps the later time, because its row exists and the login may not change it.
 
         An old name without a time answers for every message.
         """
@@ -105,7 +107,7 @@ class SqlSince:
         return True
 
     def _cannot(self, error: ReconcilerError) -> int:
-        """Without table or right there is no bound, as in releases before; what else fails is raised."""
+        """Returns 0 for a missing table or right, as in earlier releases; raises other errors."""
         if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
             raise error
         self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS

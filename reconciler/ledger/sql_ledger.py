@@ -1,4 +1,4 @@
-"""The SQL half of the ledger as one value: SqlLedger(engine)."""
+"""The SQL part of the ledger as one value: SqlLedger(engine)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from reconciler.sql.engines import now_ms
 
 
 class SqlLedger:
-    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it; jobs, keys of
-    requests, activities, notices and uses of environments, too.
+    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), which its owner disposes. It also has jobs,
+    idempotency keys, activities, notices and uses of environments.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
-    `signature_secret` signs the messages of hand-overs. `claim_lease_seconds` is how long a claim on a repair is.
-    `clock` is the host's. `english` says the facts that it keeps, for releases that read texts alone.
+    `signature_secret` signs the messages of hand-overs. `claim_lease_seconds` is the length of a claim on a repair.
+    `clock` is the host's. `english` writes the texts of stored facts, for releases that read only texts.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SqlLedger:
         self.repairs = SqlRepairs(self.database, signature_secret=signature_secret, lease_seconds=claim_lease_seconds)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
         self.closings = SqlClosings(self.database, self.candidates, self.hand_overs)
-        # One for all: what it knows of the table is asked, and told, once.
+        # One for all users, because it asks once which columns the table has, and reports it once.
         floors = SqlFloors(self.database)
         rests = SqlRests(self.database, clock=clock)
         self.rounds = SqlRounds(self.database, floors, rests)

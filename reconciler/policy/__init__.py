@@ -1,1 +1,3 @@
-"""The idea: which messages were committed and not delivered, and what is done about each. Decisions on values alone."""
+"""The idea: finds which messages were committed and not delivered, and what to do about each. All decisions are made on
+values alone.
+"""

@@ -1,14 +1,14 @@
 """Brakes of step 10: a token bucket per topic, and the circuit breaker.
 
-Buckets live in memory: a restart refills them, nothing else. The breaker's state lives in the ledger (a hold of
-kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
+Buckets are in memory: a restart only refills them. The breaker's state is in the ledger (a hold of kind BREAKER), so
+all processes see it. Only the number of calm rounds is in memory, and a restart counts them from 0 again.
 
-Several processes share a topic's shards, or its subscriptions. A process whose round exceeds the ceiling refreshes the
-hold's timestamp. The hold is lifted by a process that owned shards of the topic in three consecutive calm rounds, or in
-as many as last as long, all started after that timestamp. The round after a storm refreshes the timestamp at every
-page, so that short calm rounds of another process do not lift the hold in the middle of a long one. Stand-by processes
-own no shards, see no losses and never count; nor do subscriptions without shards. Each process compares its own losses
-with the ceiling.
+Several processes share a topic's shards, or its subscriptions. A process whose round exceeds the ceiling renews the
+hold's timestamp. A process lifts the hold if it owned shards of the topic in three consecutive calm rounds (more if
+they are short: they must last as long), all started after that timestamp. The round after a storm renews the timestamp
+at every page, so that short calm rounds of another process do not lift the hold in the middle of a long one. Stand-by
+processes own no shards and see no losses, so they never count; the same holds for subscriptions without shards. Each
+process compares its own losses with the ceiling.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
 from reconciler.policy.pace import FULL_SECONDS, RoundPace
 from reconciler.policy.ports.ledger import Holds
 
-#: Keys whose half must have been asked for before their share of "nothing anywhere" means anything.
+#: At least so many halves must have been asked for before the share of those found nowhere counts.
 HALF_ASKED_MIN = 50
 ABSENT_SHARE_MAX = 0.2
 CALM_ROUNDS_TO_CLOSE = 3
-#: Repairs of a topic at once; the average stays repairs.rate_per_second.
+#: Most repairs of a topic at once; on average there are repairs.rate_per_second.
 REPAIRS_AT_ONCE = 1_000.0
 
 
 class TokenBucket:
-    """Lets `rate_per_second` through on average and `burst` at once. Confined to one thread."""
+    """Lets `rate_per_second` through on average and `burst` at once. Used by one thread only."""
 
     def __init__(self, rate_per_second: float, *, burst: float) -> None:
         self._rate = rate_per_second
@@ -53,11 +53,11 @@ class TokenBucket:
         self._at_seconds: float | None = None
 
     def available(self, now_seconds: float) -> int:
-        """Whole tokens at a monotonic time; never negative."""
+        """Returns the whole tokens at a monotonic time; never negative."""
         if self._at_seconds is not None:
             self._tokens = min(self._burst, self._tokens + (now_seconds - self._at_seconds) * self._rate)
         self._at_seconds = now_seconds
-        # The tiny amount forgives the rounding of many small refills.
+        # The tiny addition makes up for rounding in many small refills.
         return max(0, int(self._tokens + 1e-9))
 
     def charge(self, tokens: float) -> None:
@@ -66,7 +66,8 @@ class TokenBucket:
 
 
 class RateLimit:
-    """A bucket for each topic, in the time of a clock. Shared by threads: each that asks at once may send one more."""
+    """A token bucket for each topic, in the time of a clock. Shared by threads: each thread that asks at the same
+    moment may send one more."""
 
     def __init__(self, rate_per_second: float, *, burst: float, clock: Clock) -> None:
         self._rate = rate_per_second
@@ -76,13 +77,13 @@ class RateLimit:
         self._one_at_a_time = threading.Lock()
 
     def brake(self, topic: str) -> Fact | None:
-        """Why nothing may be sent now; None if something may."""
+        """Returns why nothing may be sent now; None: sending is allowed."""
         with self._one_at_a_time:
             has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
         return None if has_token else RATE_LIMIT()
 
     def charge(self, topic: str) -> None:
-        """Something is sent."""
+        """Notes that something is sent."""
         with self._one_at_a_time:
             self._bucket(topic).charge(1)
 
@@ -94,22 +95,22 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLoad:
-    """What a subscription's round showed."""
+    """What one round of a subscription showed."""
 
-    #: Keys, without those that were never committed.
+    #: Announced keys, without those that were never committed.
     announced: int
-    #: Keys that became due in this round and that it had no room to judge.
+    #: Keys that became due in this round but had no room in it.
     left_over: int
-    #: Keys that were judged, without losses that were proved in an earlier round.
+    #: Keys that were judged, without losses that an earlier round had proved.
     verified: int
     #: Losses among `verified`: the repairs that would follow.
     losses: int
-    #: Keys whose half was asked for, and those among them of which no copy was found anywhere.
+    #: Keys whose half was asked for; and how many of these have no copy on any broker.
     half_asked: int
     found_nowhere: int
 
     def plus(self, other: RoundLoad) -> RoundLoad:
-        """Both together."""
+        """Returns the sum of both."""
         return RoundLoad(
             announced=self.announced + other.announced,
             left_over=self.left_over + other.left_over,
@@ -121,13 +122,14 @@ class RoundLoad:
 
     @property
     def losses_expected(self) -> int:
-        """Losses, and as many in proportion among the keys that were left over."""
+        """The losses, plus the same share of the keys that were left over."""
         return self.losses + (self.losses * self.left_over // self.verified if self.verified else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
-    """When the breaker opens. Rounds that are close together are judged together, too: those of a full one's time."""
+    """Decides when the breaker opens. Rounds less than five seconds apart are judged together, as if they were one
+    round."""
 
     candidates_min: int = BREAKER_CANDIDATES_MIN
     share: float = BREAKER_SHARE
@@ -135,20 +137,20 @@ class BreakerRules:
 
     @property
     def rounds_together(self) -> int:
-        """Rounds that are judged together."""
+        """How many rounds are judged together."""
         return self.pace.rounds(1)
 
     @property
     def calm_rounds(self) -> int:
-        """Calm rounds in a row after which it closes."""
+        """How many calm rounds in a row close the breaker."""
         return self.pace.rounds(CALM_ROUNDS_TO_CLOSE)
 
     def ceiling(self, announced: int, *, rounds: int = 1) -> float:
-        """Losses that one round may prove, or so many together: more open the breaker."""
+        """Returns how many losses one round, or so many rounds together, may prove; more open the breaker."""
         return max(self.candidates_min * max(1.0, self.pace.full_rounds(rounds)), self.share * announced)
 
     def too_many(self, load: RoundLoad, *, rounds: int = 1) -> Fact | None:
-        """Why the number of losses opens the breaker; None if it does not."""
+        """Returns why the number of losses opens the breaker; None: it does not."""
         ceiling = self.ceiling(load.announced, rounds=rounds)
         if load.losses_expected <= ceiling:
             return None
@@ -161,14 +163,14 @@ class BreakerRules:
         return TOO_MANY_TOGETHER_SO_FAR(**counts) if load.left_over else TOO_MANY_TOGETHER(**counts)
 
     def too_absent(self, half_asked: int, found_nowhere: int) -> Fact | None:
-        """Why the share of messages that are nowhere opens the breaker; None if it does not."""
+        """Returns why the share of messages found nowhere opens the breaker; None: it does not."""
         if half_asked >= HALF_ASKED_MIN and found_nowhere > ABSENT_SHARE_MAX * half_asked:
             return TOO_ABSENT(found_nowhere=found_nowhere, half_asked=half_asked)
         return None
 
 
 class CircuitBreaker:
-    """Freezes the repairs of a topic by a hold of kind BREAKER. Confined to the thread of the rounds."""
+    """Stops the repairs of a topic by a hold of kind BREAKER. Used by the thread of the rounds only."""
 
     def __init__(self, *, holds: Holds, rules: BreakerRules, owner: str, clock: Clock, events: EventSink) -> None:
         self._holds = holds
@@ -176,24 +178,27 @@ class CircuitBreaker:
         self._owner = owner
         self._clock = clock
         self._events = events
-        #: When the last calm rounds in a row began, as many as close it; None: other processes have all its shards.
+        #: Start times of the last calm rounds in a row, at most as many as close the breaker; None: other processes
+        #: have all shards of the subscription.
         self._calm: dict[Subscription, deque[float] | None] = {}
-        #: When the rounds before began that the next one is judged together with, and what they showed.
+        #: Start times and loads of earlier rounds that are judged together with the next one.
         self._earlier: dict[Subscription, deque[tuple[float, RoundLoad]]] = {}
 
     def ceiling(self, subscription: Subscription, load: RoundLoad) -> float:
-        """Losses that a round may prove, which begins to look now. Rounds of too long ago count no more from now on."""
+        """Returns how many losses a round that begins now may prove. From now on, rounds that are too old do not
+        count."""
         earlier, now = self._earlier.get(subscription, deque()), self._clock.monotonic_seconds()
         while earlier and now - earlier[0][0] > FULL_SECONDS:
             earlier.popleft()
         return self.rules.ceiling(load.announced)
 
     def too_many(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
-        """Why the losses of a round open the breaker, alone or with those of the rounds shortly before it."""
+        """Returns why the losses of a round open the breaker, alone or together with those of the rounds shortly
+        before."""
         return self._too_many(load, self._together(subscription, load))
 
     def implausible(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
-        """Why a round opens the breaker, by its losses or by what it found nowhere."""
+        """Returns why a round opens the breaker, by its losses or by the messages that it found nowhere."""
         both = self._together(subscription, load)
         return self._too_many(load, both) or self.rules.too_absent(both.half_asked, both.found_nowhere)
 
@@ -206,7 +211,7 @@ class CircuitBreaker:
         return load
 
     def open_if(self, subscription: Subscription, why: Fact | None) -> None:
-        """Opens for a reason; None does nothing."""
+        """Opens the breaker for a reason; None: does nothing."""
         if why is None:
             return
         self._calm[subscription] = self._no_calm()
@@ -216,10 +221,10 @@ class CircuitBreaker:
             self._events.emit(BreakerOpened(environment=environment, topic=topic, cause=cause, reason=why))
 
     def renew_after_storm(self, subscription: Subscription) -> None:
-        """Keeps the hold young until the round that follows a storm has ended calmly, however long it takes.
+        """Renews the hold until the round that follows a storm has ended calmly, however long that round takes.
 
-        Else a process whose rounds are short and calm would lift it in the middle of that round. One that an operator
-        lifted is not placed again.
+        Without this, a process with short calm rounds would lift the hold in the middle of that round. A hold that an
+        operator lifted is not placed again.
         """
         calm = self._calm.get(subscription)
         if calm is not None and not calm:
@@ -235,10 +240,12 @@ class CircuitBreaker:
         is_open: bool,
         siblings: Sequence[Subscription],
     ) -> None:
-        """Counts calm rounds; closes when every subscription with shards of ours had enough of them in a row.
+        """Counts calm rounds; closes the breaker when every subscription in which we have shards had enough of them in
+        a row.
 
-        `load`: of this round alone. `began_seconds`: monotonic time. `is_open`: the breaker's hold was seen in the
-        round; without it nothing is written. A subscription of the topic that had no round yet keeps it open.
+        `load`: what this round alone showed. `began_seconds`: monotonic time. `is_open`: the round saw the breaker's
+        hold; without it, nothing is written. A subscription of the topic without any round so far keeps the breaker
+        open.
         """
         self._count(subscription, load, began_seconds=began_seconds, has_shards=has_shards)
         ours = [calm for calm in (self._calm.get(sibling, self._no_calm()) for sibling in siblings) if calm is not None]
@@ -254,10 +261,11 @@ class CircuitBreaker:
             return
         if self.implausible(subscription, load):
             self._calm[subscription] = self._no_calm()
-            self._earlier.pop(subscription, None)  # they have opened it: whoever lifts the hold has judged them
+            # these rounds opened the breaker, and whoever lifts the hold has judged them
+            self._earlier.pop(subscription, None)
             return
         earlier = self._earlier.setdefault(subscription, deque(maxlen=self.rules.rounds_together - 1))
-        earlier.append((began_seconds, replace(load, left_over=0)))  # what it left over, later rounds verify
+        earlier.append((began_seconds, replace(load, left_over=0)))  # later rounds verify what this one left over
         calm = self._calm.get(subscription) or self._no_calm()
         calm.append(began_seconds)
         self._calm[subscription] = calm

@@ -1,7 +1,7 @@
-"""Commit evidence, outboxes of a producer group, a commit query or its announcements alone; effect evidence, inboxes
-of a subscription.
+"""The sources of evidence: for commits, a producer group's outboxes, a commit query or the announcements alone; for
+effects, a subscription's inboxes.
 
-`reconciler/wiring/databases.py` makes both from the settings. Nothing else tells whether an announcement is trusted.
+`reconciler/wiring/databases.py` makes both from the settings. Only these values say whether an announcement is trusted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_query import CommitQuery
 from reconciler.policy.evidence import Commit, Lookup, OutboxRow, Presence, StoredMessage
 
-#: Characters of a half's mark that count: marks of plug-ins have 32, and anybody may write one.
+#: Longer marks of halves are ignored: those of plug-ins have 32 characters, and any sender can write one.
 IDENTITY_CHARACTERS_MAX = 64
 
 
@@ -28,86 +28,88 @@ class CommitSource:
 
     producer_group: str
     topics: frozenset[str]
-    #: The database of its outbox. None: a query, or the announcement alone, because no outbox can be read.
+    #: The database of the group's outbox. None: no outbox can be read, so a query or the announcement alone is the
+    #: source.
     url: Secret | None = field(repr=False)
-    #: What the business's own tables are asked in place of an outbox.
+    #: The query of the business's own tables that takes the place of an outbox.
     query: CommitQuery | None = None
-    #: Where the settings name the database.
+    #: The setting that names the database.
     setting: str = ""
-    #: `sweep` answers the check-backs of the group.
+    #: True if `sweep` answers the group's check-backs.
     answers_checks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedOutbox:
-    """The outbox that a half names as the only one that can have its row."""
+    """The outbox that a half names: no other outbox can have the half's row."""
 
-    #: The half's mark: what `reconciler_outbox_identity` says there.
+    #: The half's mark, which is the text in that outbox's `reconciler_outbox_identity`.
     identity: str
     producer_group: str
-    #: Where the half lies: broker@offset.
+    #: The place of the half: broker@offset.
     half_at: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitEvidence:
-    """Every source, in the order of the settings."""
+    """All sources of a topic, in the order of the settings."""
 
     sources: tuple[CommitSource, ...]
 
     def of_topic(self, topic: str) -> CommitEvidence:
-        """The sources of the groups that send to the topic."""
+        """Returns the sources of the groups that send to the topic."""
         return CommitEvidence(tuple(source for source in self.sources if topic in source.topics))
 
     @property
     def outboxes(self) -> Iterator[tuple[CommitSource, Secret]]:
-        """Sources that are an outbox, with its URL."""
+        """The sources that are an outbox, each with its URL."""
         return ((source, source.url) for source in self.sources if source.url is not None)
 
     @property
     def has_outbox(self) -> bool:
-        """An outbox proves a commit, and every source must answer before one is called missing."""
+        """True if an outbox proves commits: then every source must answer before a commit is called missing."""
         return any(self.outboxes)
 
     @property
     def trusts_announcements(self) -> bool:
-        """The declared weaker mode: the announcement counts as the evidence of the commit. Without any source nothing
-        is evidence."""
+        """True in the declared weaker mode: the announcement counts as evidence of the commit. Without any source there
+        is no evidence, and this is False."""
         return bool(self.sources) and not self.has_outbox and not self.asks_business
 
     @property
     def asks_business(self) -> bool:
-        """Rows of the business prove commits, by a commit query: an announcement proves none."""
+        """True if a commit query proves commits from rows of the business: an announcement then proves nothing."""
         return any(source.query is not None for source in self.sources)
 
     @property
     def announced_only(self) -> tuple[str, ...]:
-        """The producer group of each source that is neither an outbox nor a query."""
+        """The producer groups of sources that are neither an outbox nor a query."""
         return tuple(source.producer_group for source in self.sources if source.url is None and source.query is None)
 
     @property
     def producer_groups(self) -> frozenset[str]:
-        """Groups that may own a half."""
+        """Groups to which a half may belong."""
         return frozenset(source.producer_group for source in self.sources)
 
     def commit_of_copy(self, copy: StoredMessage) -> Commit:
-        """What an announced copy proves by itself. Raises InvariantViolation where the announcement is not trusted."""
+        """Returns what an announced copy proves by itself. Raises InvariantViolation if announcements are not
+        trusted."""
         if not self.trusts_announcements:
             raise InvariantViolation(f"no evidence proves the commit of {copy.unique_key}: nothing is sent")
         return Commit.of_copy(copy)
 
     def commit_by_row(self, copy: StoredMessage) -> Commit:
-        """What a row of the business proves of the one message that it can be of. Raises InvariantViolation where no
-        query proves commits."""
+        """Returns what a row of the business proves about the only message that it can belong to. Raises
+        InvariantViolation if no query proves commits."""
         if not self.asks_business:
             raise InvariantViolation(f"no query proves the commit of {copy.unique_key}: nothing is sent")
         return Commit.of_copy(copy)
 
     def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> Fact | None:
-        """Why a key without a committed row cannot be called rolled back: the half says where its row must be.
+        """Returns why a key without a committed row cannot be called rolled back: its half says where the row must be.
 
-        The outbox that it names has no row; or the half is one of a configured producer group, and no outbox that was
-        asked is the one that it names. None: nothing speaks against the absence.
+        Either the outbox that the half names has no row. Or the half is of a configured producer group, but no outbox
+        that was asked is the named one. None: the absence is believed.
         """
         answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
         group, half_at = named.producer_group, named.half_at
@@ -124,30 +126,30 @@ class EffectSource:
     """One source of evidence for the effects of a subscription. A subscription may have several."""
 
     subscription: Subscription
-    #: The database of its inbox. None: its effects cannot be known.
+    #: The database of the subscription's inbox. None: effects cannot be known.
     url: Secret | None = field(repr=False)
-    #: Where the settings name the database.
+    #: The setting that names the database.
     setting: str
 
 
 @dataclass(frozen=True, slots=True)
 class EffectEvidence:
-    """Every source, in the order of the settings."""
+    """All sources, in the order of the settings."""
 
     sources: tuple[EffectSource, ...]
 
     @property
     def inboxes(self) -> Iterator[tuple[EffectSource, Secret]]:
-        """Sources that are an inbox, with its URL."""
+        """The sources that are an inbox, each with its URL."""
         return ((source, source.url) for source in self.sources if source.url is not None)
 
     def inboxes_of(self, subscription: Subscription) -> tuple[Secret, ...]:
-        """The databases of the subscription's inbox; none: effects cannot be known."""
+        """Returns the databases of the subscription's inbox; empty: effects cannot be known."""
         return tuple(url for source, url in self.inboxes if source.subscription == subscription)
 
 
 def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:
-    """What the halves of a key say; one without a mark (another client's) says nothing."""
+    """Returns the outboxes that the halves of a key name; a half without a mark (of another client) names none."""
     marked = [(half.properties.get(OUTBOX_MARK), half) for half in halves.records if half.real_topic == topic]
     return tuple(
         NamedOutbox(

@@ -1,8 +1,8 @@
-"""Whether a commit query can be trusted: what was found of it, and its dry run, which needs no knowledge of the
-business. Pure.
+"""Decides whether a commit query can be trusted, from what was found out about it and from its dry run, which needs no
+knowledge of the business. Pure.
 
-Halves that ended in commit have a committed row, and halves that were rolled back have none: a query that says
-otherwise of more than one in a hundred asks for another key, another column or another table.
+Halves that ended in commit have a committed row, and halves that were rolled back have none. A query that contradicts
+this for more than one half in a hundred uses another key, column or table.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ TRUSTED_EXCEPT = Code("query.trusted-except", aspects=Field.NAMES)
 PERSON_ACCEPTS = Code("query.person-accepts", aspects=Field.NAMES)
 NOT_TRUSTED = Code("query.not-trusted", aspects=Field.NAMES)
 
-#: Fewer halves of a kind say nothing of a share.
+#: A share of fewer halves than this proves nothing.
 HALVES_MIN = 20
-#: Of a hundred, so many may be otherwise.
+#: At most so many halves in a hundred may be exceptions.
 EXCEPTIONS_PERCENT_MAX = 1
-#: Exceptions that a sentence names; the others stand beside it.
+#: At most so many exceptions are named in a sentence; the others are listed beside it.
 _NAMED_MAX = 5
-#: What a statement can say of one key, and no whole answer.
+#: Reasons that concern one key, not the whole statement.
 _OF_ONE_ROW = frozenset({NULL_STATE, OTHER_STATE, STATES_DIFFER})
 
 
 class QueryAspect(StrEnum):
-    """What is looked at, in the order in which it is told."""
+    """What is checked, in the order in which it is shown."""
 
     TRUST = "trust"
     ANSWER = "answer"
@@ -63,19 +63,19 @@ class QueryAspect(StrEnum):
 
 
 class Fitness(StrEnum):
-    """What is concluded of an aspect."""
+    """The conclusion about one aspect."""
 
     FIT = "fit"
-    #: Nobody can tell, or it is to be known; nothing is concluded.
+    #: Nothing is concluded: it cannot be checked, or a person should only know it.
     NOTED = "noted"
-    #: A person may accept it.
+    #: A person may accept it in spite of doubts.
     DOUBTFUL = "doubtful"
     UNFIT = "unfit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedHalf:
-    """A half whose end is known, and what the query says of it. None: the primary has no row."""
+    """A half whose end is known, with the query's answer about it. None: the primary has no row for it."""
 
     unique_key: str
     key: str
@@ -84,12 +84,13 @@ class TriedHalf:
 
     @property
     def is_answered(self) -> bool:
-        """False: nothing was said of its key, only of a whole statement, or it was not asked for."""
+        """False: the query said nothing about this key, because only a whole statement failed or the key was not in
+        one."""
         why = None if self.answer is None else self.answer.why
         return why is None or why.code in _OF_ONE_ROW
 
     def says(self) -> Fact:
-        """What is said of it."""
+        """Returns what the query says about the half."""
         state = BusinessState.NO_ROW if self.answer is None else self.answer.state
         if self.answer is not None and self.answer.why is not None:
             return SAYS_WHY(key=self.key, state=state.value, why=self.answer.why)
@@ -103,12 +104,13 @@ class QueryFinding:
     aspect: QueryAspect
     fitness: Fitness
     found: Fact
-    #: Halves of which the query says what it should not.
+    #: Halves about which the query says what it should not say.
     exceptions: tuple[TriedHalf, ...] = ()
 
 
 def try_on_committed(halves: Sequence[TriedHalf]) -> QueryFinding:
-    """At least 99 in a hundred halves that ended in commit are COMMITTED; what is not answered is not."""
+    """Checks that at least 99 of a hundred halves that ended in commit are COMMITTED; halves without an answer count as
+    not committed."""
     aspect, missed = QueryAspect.COMMITTED_HALVES, tuple(half for half in halves if not is_committed(half.answer))
     found = len(halves) - len(missed)
     if len(halves) < HALVES_MIN:
@@ -119,12 +121,13 @@ def try_on_committed(halves: Sequence[TriedHalf]) -> QueryFinding:
     else:
         told, fitness = COMMITTED_FOUND(found=found, halves=len(halves)), Fitness.FIT
     if not found and halves:
-        fitness = Fitness.UNFIT  # there is nothing that a person could accept
+        fitness = Fitness.UNFIT  # a person could accept nothing here
     return QueryFinding(aspect=aspect, fitness=fitness, found=told, exceptions=missed)
 
 
 def try_on_rolled_back(halves: Sequence[TriedHalf]) -> QueryFinding:
-    """At most one in a hundred halves that were rolled back is COMMITTED; what is not answered proves nothing."""
+    """Checks that at most one of a hundred halves that were rolled back is COMMITTED; halves without an answer prove
+    nothing."""
     aspect = QueryAspect.ROLLED_BACK_HALVES
     answered = [half for half in halves if half.is_answered]
     wrong = tuple(half for half in answered if is_committed(half.answer))
@@ -144,7 +147,7 @@ def try_on_rolled_back(halves: Sequence[TriedHalf]) -> QueryFinding:
 
 
 def shared_keys(halves: Iterable[TriedHalf]) -> QueryFinding:
-    """Whether a key of the business is that of one half, or of several tries of the same tag."""
+    """Checks whether each business key belongs to one half only, or to several tries with the same tag."""
     tries = Counter((half.key, half.tags) for half in halves if half.key)
     shared = {pair: number for pair, number in tries.items() if number > 1}
     if not tries:
@@ -157,7 +160,7 @@ def shared_keys(halves: Iterable[TriedHalf]) -> QueryFinding:
 
 
 def trust(findings: Sequence[QueryFinding]) -> QueryFinding:
-    """What they come to together: as much as the worst of them."""
+    """Returns the conclusion from all findings: the worst of them."""
 
     def aspects(fitness: Fitness) -> tuple[str, ...]:
         found = {one.aspect for one in findings if one.fitness is fitness}

@@ -1,13 +1,16 @@
-"""Whether another cluster is run with this environment: its Redis keys and its ledger rows would mix with ours.
+"""Finds out whether another cluster uses this environment, whose Redis keys and ledger rows would then mix with ours.
 
-Each process that writes them keeps a *use* in Redis and in the ledger, which says what brokers it knows, and looks
-there first. Clusters often have brokers of the same name, so a broker counts with its cluster, name and address. Two
-processes are of one cluster if they know one broker in common: some may be down, added or removed.
+Each process that writes keys or rows keeps a *use* in Redis and in the ledger, which lists the brokers that it knows,
+and reads the present use first. Clusters often have brokers of the same name, so a broker is identified by its cluster,
+name and address. Two processes belong to one cluster if they know one broker in common, because brokers may be down,
+added or removed.
 
-A use tells the identity of its Redis, too: processes of one ledger with two Redis would each see half of the sets.
+A use also contains the identity of its Redis, because processes with one ledger and two Redis servers would each see
+half of the sets.
 
-All addresses of a cluster can change at once, Redis can lose its memory and with it its identity, and a use stays for a
-while after its process. So a use that does not fit ours is a doubt first, and a refusal when it is renewed after that.
+All addresses of a cluster can change at once; Redis can lose its memory and its identity; and a use remains for a while
+after its process has ended. So a use that does not fit ours raises a doubt first. Only if somebody renews it after that
+do we refuse.
 """
 
 from __future__ import annotations
@@ -20,22 +23,23 @@ from reconciler.contract.row_rules import BROKERS_MAX
 from reconciler.errors import InvalidValue, TransientError
 from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, EnvironmentUses, RedisIdentity
 
-#: How often a use is renewed.
+#: Seconds between two renewals of a use.
 RENEW_SECONDS = 5.0
-#: An address is known for so long after name servers told it last. Of two name servers one may tell a dead address for
-#: two minutes (RouteInfoManager.scanNotActiveBroker).
+#: For so long an address stays known after a name server last listed it. One of two name servers may list a dead
+#: address for two minutes (RouteInfoManager.scanNotActiveBroker).
 ADDRESS_SECONDS = 600.0
-#: Brokers that a message names.
+#: Most brokers that a message names.
 _NAMED = 3
 
 
 def conflict(
     place: str, environment: str, use: EnvironmentUse | None, brokers: frozenset[str], redis: str | None
 ) -> InvalidValue | None:
-    """What is wrong, and what to do, if both know brokers, and none in common, or have two Redis, or an emptied one.
+    """Returns what is wrong and what to do if both sides know brokers but none in common, or have different Redis
+    servers, or an emptied one; None: nothing is wrong.
 
-    Who knows no broker says nothing. `redis`: as in EnvironmentUse, read after the use; it begins with a blank
-    where Redis has no identity. None: Redis is away.
+    A side that knows no broker proves nothing. `redis`: as in EnvironmentUse, read after the use; it begins with a
+    blank if Redis has no identity. None: Redis is away.
     """
     if use is None or not use.brokers or not brokers:
         return None
@@ -68,7 +72,7 @@ def conflict(
 
 
 def told_redis(identity: str, address: str) -> str:
-    """A Redis as a use tells it."""
+    """Returns the text for a Redis in a use."""
     return f"{identity} at {address}"
 
 
@@ -91,7 +95,7 @@ def _noted(away: list[TransientError]) -> Iterator[None]:
 
 
 class EnvironmentGuard:
-    """Keeps the use of one process. Confined to one thread at a time."""
+    """Keeps the use of one process up to date. Used by one thread at a time."""
 
     def __init__(
         self,
@@ -104,7 +108,8 @@ class EnvironmentGuard:
         by: str,
         clock: Clock,
     ) -> None:
-        """`brokers`: what the name servers tell now; empty where none answers. `redis_at`: its address, for people."""
+        """`brokers`: returns the brokers that the name servers list now; empty if none answers. `redis_at`: the address
+        of Redis, for people."""
         self._uses = uses
         self._brokers = brokers
         self._redis = redis
@@ -112,19 +117,19 @@ class EnvironmentGuard:
         self._environment = environment
         self._by = by
         self._clock = clock
-        #: Broker -> when name servers told it last.
+        #: Broker -> when name servers last listed it.
         self._known: dict[str, float] = {}
-        #: Place -> renewal of the use that is doubted there.
+        #: Place -> the renewal of the use that is in doubt there.
         self._doubted: dict[str, str] = {}
         self._looked_at: float | None = None
-        #: The identity that our Redis had when we renewed last.
+        #: The identity of our Redis at our last renewal.
         self._identity = ""
 
     def look(self) -> InvalidValue | None:
-        """Renews our use, unless there is a doubt, which is returned: the next look decides.
+        """Renews our use, unless there is a doubt: then it returns the doubt, and the next look decides.
 
-        A process that no name server answers doubts nothing and renews nothing. Raises InvalidValue if another cluster
-        is run with this environment; TransientError if a place is away, after the other one was renewed.
+        While no name server answers, it neither doubts nor renews. Raises InvalidValue if another cluster uses this
+        environment. Raises TransientError if a place is away, after renewing the other one.
         """
         self._looked_at = self._clock.monotonic_seconds()
         known = self._known_brokers(self._looked_at)
@@ -144,7 +149,7 @@ class EnvironmentGuard:
         return doubts[0] if doubts else None
 
     def keep(self) -> None:
-        """look(), unless the last one was less than RENEW_SECONDS ago."""
+        """Calls look(), unless the last look was less than RENEW_SECONDS ago."""
         now = self._clock.monotonic_seconds()
         if self._looked_at is None or now - self._looked_at >= RENEW_SECONDS:
             self.look()
@@ -163,7 +168,7 @@ class EnvironmentGuard:
     ) -> list[InvalidValue]:
         before = self._doubted.pop(place, None)
         if use is not None and self._identity == _identity(use.redis):
-            redis = None  # it is ours, from before it lost its memory
+            redis = None  # the use is ours, from before Redis lost its memory
         error = conflict(place, self._environment, use, known, redis)
         if use is None or error is None:
             return []
@@ -173,7 +178,8 @@ class EnvironmentGuard:
         return [error]
 
     def _renew(self, known: frozenset[str], away: list[TransientError]) -> None:
-        """The identity is there before the first use that tells it. While Redis is away, a use tells none."""
+        """Creates the identity before the first use that contains it. While Redis is away, a use contains no
+        identity."""
         identity = ""
         with _noted(away):
             identity = self._identity = self._redis.keep_identity(self._environment)

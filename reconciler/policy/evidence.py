@@ -1,4 +1,4 @@
-"""Values that witnesses answer with: policy decides on these and on nothing else.
+"""Values that witnesses answer with. The policy decides on these alone.
 
 "Don't know" is a value (UNKNOWN), never an exception and never a False.
 """
@@ -30,103 +30,106 @@ class Presence(StrEnum):
 
 
 def as_foreign(text: str) -> Fact:
-    """What somebody else said, such as a driver."""
+    """Returns a fact for foreign words, such as a driver's."""
     return FOREIGN(detail=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessAnswer:
-    """The answer of one broker or database, kept as evidence."""
+    """The answer of one broker or database, which is kept as evidence."""
 
     witness: str
     presence: Presence
-    #: What it has, or why the answer does not count. A text is somebody else's, such as a driver's error.
+    #: What the witness has, or why its answer does not count. A plain text is foreign, such as a driver's error.
     detail: Fact | str
-    #: True: the witness has an unreadable value under this key; waiting does not mend it.
+    #: True: the witness has an unreadable value under this key, which waiting does not cure.
     is_damaged: bool = False
-    #: True: an inbox has the key, and not whether its effect is whole: neither FOUND nor ABSENT until a person ends it.
+    #: True: an inbox has the key, but its effect may be half done. The answer is neither FOUND nor ABSENT until a
+    #: person decides.
     is_incomplete: bool = False
-    #: Of an inbox that has a row, whole or incomplete: when it was written. None: no row, or it cannot be read.
+    #: When the inbox wrote its row, complete or incomplete. None: no row, or the time cannot be read.
     applied_at_ms: int | None = None
     #: True: FOUND, but the witness may have more than it showed.
     is_partial: bool = False
-    #: True: UNKNOWN by what is configured; no waiting changes that.
+    #: True: UNKNOWN because of the configuration; waiting changes nothing.
     is_by_set_up: bool = False
-    #: Of an outbox without a row: its name, which halves carry as their mark. None: not known.
+    #: The identity of an outbox without a row: halves carry it as their mark. None: not known.
     identity: str | None = None
 
     @property
     def fact(self) -> Fact:
-        """The detail; what somebody else said as it is."""
+        """The detail as a fact; foreign words are kept as they are."""
         return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
 
     @property
     def said(self) -> Fact:
-        """The witness and its detail."""
+        """A fact with the witness and its detail."""
         return SAYS(witness=self.witness, detail=self.fact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup(Generic[T]):
-    """Answer of all witnesses together: one FOUND is FOUND; else one UNKNOWN is UNKNOWN; else ABSENT."""
+    """The answer of all witnesses together. One FOUND makes it FOUND. Otherwise one UNKNOWN makes it UNKNOWN. Otherwise
+    it is ABSENT."""
 
     presence: Presence
-    #: What was found, oldest first; empty unless FOUND.
+    #: What was found, the oldest first; empty unless FOUND.
     records: tuple[T, ...] = ()
     answers: tuple[WitnessAnswer, ...] = ()
 
     @property
     def is_found(self) -> bool:
-        """At least one witness has it."""
+        """True if at least one witness has it."""
         return self.presence is Presence.FOUND
 
     @property
     def is_absent(self) -> bool:
-        """Every witness answered, and none has it."""
+        """True if every witness answered and none has it."""
         return self.presence is Presence.ABSENT
 
     @property
     def is_unknown(self) -> bool:
-        """No witness has it, and at least one did not answer."""
+        """True if no witness has it and at least one did not answer."""
         return self.presence is Presence.UNKNOWN
 
     @property
     def has_absence(self) -> bool:
-        """A witness answered that it has nothing, whatever the others have."""
+        """True if a witness answered that it has nothing, whatever the others have."""
         return any(answer.presence is Presence.ABSENT for answer in self.answers)
 
     @property
     def is_complete(self) -> bool:
-        """Every witness answered: no other one can have it, too."""
+        """True if every witness answered, so that no further one can have it."""
         return all(answer.presence is not Presence.UNKNOWN for answer in self.answers)
 
     @property
     def undecided_by(self) -> Undecided:
-        """Of an UNKNOWN: whether a witness failed, or none is configured that could answer."""
+        """For an UNKNOWN: whether a witness failed, or no configured witness could answer."""
         unknown = [answer for answer in self.answers if answer.presence is Presence.UNKNOWN]
         is_by_set_up = bool(unknown) and all(answer.is_by_set_up for answer in unknown)
         return Undecided.SET_UP if is_by_set_up else Undecided.WITNESS
 
     @property
     def reason(self) -> Fact:
-        """The answers in one line."""
+        """All answers as one fact."""
         return _answers(ANSWER(witness=a.witness, presence=str(a.presence), detail=a.fact) for a in self.answers)
 
     @property
     def damage(self) -> Fact | None:
-        """The unreadable values, where they alone keep the answer UNKNOWN. None: another reason, or no UNKNOWN."""
+        """The unreadable values, if only they make the answer UNKNOWN. None: the answer is not UNKNOWN, or has another
+        reason."""
         damaged = [a.said for a in self.answers if a.is_damaged]
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
         return _answers(damaged) if self.is_unknown and damaged and not others else None
 
     @property
     def incomplete(self) -> Fact | None:
-        """The inboxes that have the key with an effect that may be half. None: there is none."""
+        """The inboxes that have the key with an effect that may be half done. None: no inbox has that."""
         halves = [a.said for a in self.answers if a.is_incomplete]
         return _answers(halves) if halves else None
 
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
-        """The answer with only the records that `counts` accepts: ABSENT only if no witness may have more."""
+        """Returns the answer with only those records that `counts` accepts: ABSENT only if no witness may have more."""
         kept = tuple(filter(counts, self.records))
         if not self.is_found or len(kept) == len(self.records) > 0:
             return self
@@ -146,12 +149,12 @@ class Lookup(Generic[T]):
         return Lookup(presence=Presence.UNKNOWN if is_unknown else Presence.ABSENT, answers=answers)
 
     def map(self, convert: Callable[[T], S]) -> Lookup[S]:
-        """The answer with each record converted."""
+        """Returns the answer with each record converted."""
         return Lookup(presence=self.presence, records=tuple(map(convert, self.records)), answers=self.answers)
 
     @classmethod
     def unknown(cls, witness: str, detail: Fact | str) -> Lookup[T]:
-        """One witness that did not answer."""
+        """Returns the answer of one witness that did not answer."""
         return cls(
             presence=Presence.UNKNOWN,
             answers=(WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail),),
@@ -160,11 +163,12 @@ class Lookup(Generic[T]):
 
 def _answers(answers: Iterable[Fact]) -> Fact:
     each = tuple(answers)
-    return each[0] if len(each) == 1 else ANSWERS(each=each)  # as a rule there is one, and ten million rows keep it
+    # usually there is one answer, and ten million rows store it
+    return each[0] if len(each) == 1 else ANSWERS(each=each)
 
 
 class TransactionState(StrEnum):
-    """Transaction bits of a stored record (MessageSysFlag)."""
+    """The transaction bits of a stored record (MessageSysFlag)."""
 
     NONE = "none"
     PREPARED = "prepared"
@@ -174,12 +178,12 @@ class TransactionState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredMessage:
-    """A message as a broker has it: half copy, committed copy or parked copy."""
+    """A message as a broker stores it: half copy, committed copy or parked copy."""
 
     unique_key: str
     #: Topic of the record: the half topic for a half of 4.3 and newer.
     topic: str
-    #: Topic that consumers see.
+    #: The topic that consumers see.
     real_topic: str
     broker: str
     queue_id: int
@@ -188,18 +192,18 @@ class StoredMessage:
     born_timestamp_ms: int
     store_timestamp_ms: int
     transaction_state: TransactionState
-    #: For a committed copy: commit-log offset of the half it was made from; else 0.
+    #: For a committed copy: commit-log offset of the half that it was made from; otherwise 0.
     prepared_transaction_offset: int
-    #: PGROUP, empty where the record has none.
+    #: Property PGROUP, empty if the record has none.
     producer_group: str
-    #: TRANSACTION_CHECK_TIMES of a put-back copy; None on the first copy.
+    #: TRANSACTION_CHECK_TIMES of a put-back copy; None for the first copy.
     check_times: int | None
     reconsume_times: int
     properties: Mapping[str, str]
     #: Uncompressed.
     body: bytes
     flag: int = 0
-    #: The offset message id of the record (MessageDecoder.createMessageId); empty: this is no record of a broker.
+    #: The record's offset message id (MessageDecoder.createMessageId); empty: this is not a broker's record.
     offset_message_id: str = ""
 
     @property
@@ -209,18 +213,19 @@ class StoredMessage:
 
     @cached_property
     def content_digest(self) -> bytes:
-        """Digest of what a consumer sees (contract/content_digest.py). Each file of its key compares it anew."""
+        """The digest of what a consumer sees (contract/content_digest.py). It is cached, because each case file of the
+        key compares it."""
         return self.digest_under(self.unique_key)
 
     def digest_under(self, name: str) -> bytes:
-        """The digest that an inbox row of this message has whose key is `name`."""
+        """Returns the digest that an inbox row of this message has if the row's key is `name`."""
         return digest_of_message(topic=self.real_topic, unique_key=name, properties=self.properties, body=self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A message as the database of its producer has it, with which copies and effects are compared. A tombstone is no
-    more than this."""
+    """A message as its producer's database stores it; copies and effects are compared with it. A tombstone has only
+    these fields."""
 
     unique_key: str
     topic: str
@@ -231,7 +236,7 @@ class Recorded:
 
     @classmethod
     def of_copy(cls, copy: StoredMessage) -> Self:
-        """What its database would have of a message that is what the copy says."""
+        """Returns what the database would store for a message equal to the copy."""
         return cls(
             unique_key=copy.unique_key,
             topic=copy.real_topic,
@@ -244,7 +249,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Recorded):
-    """The proof that a message was committed: nothing is sent without one."""
+    """The proof that a message was committed; every send needs one."""
 
     message_keys: str | None = None
     properties: Mapping[str, str] | None = None
@@ -253,7 +258,7 @@ class Commit(Recorded):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRow:
-    """A visible row of the plug-in's outbox: what it proves, and how far the plug-in has come with it."""
+    """A visible row of the plug-in's outbox: what it proves, and how far the plug-in has processed it."""
 
     #: A `Commit`, unless the row is a tombstone.
     message: Recorded
@@ -267,7 +272,7 @@ class OutboxRow:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any]) -> OutboxRow:
-        """The row of a table."""
+        """Makes a row from the columns of a table."""
         state = OutboxState(columns["state"])
         proved = Recorded if state is OutboxState.ROLLED_BACK else Commit
         own = {field.name: columns[field.name] for field in fields(cls) if field.name not in ("message", "state")}
@@ -290,10 +295,10 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
-    #: The mark of the transaction whose handler had not returned when it was committed; None: the effect is whole.
+    #: The mark of the transaction that committed before its handler had returned; None: the effect is whole.
     incomplete: str | None = None
-    #: Why a row of a scan cannot be read; None: it can. Of such a row only the place counts: key and time may be of any
-    #: type.
+    #: Why a scanned row cannot be read; None: it can be read. Only the place of a damaged row counts, because key and
+    #: time may have any type.
     damage: str | None = None
 
 
@@ -302,48 +307,49 @@ class FilterKind(StrEnum):
 
     #: By tags, or not at all.
     TAG = "TAG"
-    #: By an expression over properties, which brokers evaluate and this program cannot.
+    #: By an expression over properties, which only brokers can evaluate.
     SQL92 = "SQL92"
     #: No broker knows a member of the group that subscribes to the topic.
     NONE = "none"
-    #: A broker did not answer, and no other one knows.
+    #: A broker did not answer, and no other broker knows.
     UNKNOWN = "unknown"
 
 
 class ConsumeMode(StrEnum):
-    """How a group takes messages, and so what its offset proves (reconciler/evidence/pop_groups.py)."""
+    """How a group takes messages. It decides what the group's offset proves (reconciler/evidence/pop_groups.py)."""
 
-    #: Its members pull: the offset passes a message that was acknowledged, or was sent back before.
+    #: Its members pull: the offset passes a message only after it was acknowledged or sent back.
     PULL = "pull"
     #: It pops (5.0 and newer): the offset passes a message that was handed out, acknowledged or not.
     POP = "pop"
-    #: Brokers do not show which of the two.
+    #: Brokers do not show which of the two it is.
     UNKNOWN = "unknown"
 
 
 class WatermarkState(StrEnum):
-    """Whether the group's position is known, and what it proves."""
+    """Whether the group's position is known, and what the position proves."""
 
     KNOWN = "KNOWN"
-    #: The group pops: everything before was handed out once, and only an effect shows what came of it.
+    #: The group pops: every message before was handed out once, and only an effect shows what became of it.
     REACHED = "REACHED"
     UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """Everything stored before this broker time has been consumed by the group; handed out to it, where REACHED."""
+    """The group has consumed everything that was stored before this broker time. With REACHED: it was handed out to the
+    group."""
 
     state: WatermarkState
-    #: Milliseconds of broker store time; 0 when UNKNOWN.
+    #: Milliseconds of broker store time; 0 if UNKNOWN.
     at_ms: int
-    #: Queue that holds the watermark back, or why it is unknown.
+    #: The queue that holds the watermark back, or why the watermark is unknown.
     detail: Fact
-    #: Messages that the group has not passed, over all queues; 0 when UNKNOWN.
+    #: How many messages the group has not passed, over all queues; 0 if UNKNOWN.
     waiting: int = 0
-    #: Broker store time of the first of them; None: none waits, or it is not known.
+    #: Broker store time of the first of them; None: none waits, or it is unknown.
     waiting_since_ms: int | None = None
-    #: UNKNOWN, because the group has stored no offset for a queue that holds messages.
+    #: True: UNKNOWN because the group has stored no offset for a queue that contains messages.
     lacks_offset: bool = False
 
 
@@ -357,61 +363,63 @@ class QueuePosition:
     consumer_offset: int | None
     min_offset: int
     max_offset: int
-    #: The broker may have given offsets below this one a second time: there the group's offset proves nothing.
+    #: The broker may have assigned offsets below this one twice: the group's offset proves nothing there.
     doubtful_below: int = 0
-    #: A record of that offset or behind it is one of an earlier queue if it lies at this place of the commit log or
-    #: before it.
+    #: A record at or after that offset belongs to an earlier queue if it lies at or before this place of the commit
+    #: log.
     doubtful_log_offset: int = -1
-    #: The last record that was seen of the queue: offset, place in the commit log. What lies at its offset or before
-    #: it, and behind it in the log, was given an offset a second time since.
+    #: The last record of the queue that was seen: offset, place in the commit log. If a record lies at or before its
+    #: offset but behind it in the log, its offset was assigned again since.
     seen: tuple[int, int] | None = None
 
     @property
     def waiting(self) -> int:
-        """Messages that the group has not passed; without an offset all that the queue holds."""
+        """How many messages the group has not passed; without a stored offset, all messages in the queue."""
         return max(0, self.max_offset - max(self.min_offset, self.consumer_offset or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfQuestions:
-    """How long the broker of a half asks its producers about it. An answer COMMIT delivers the message."""
+    """For how long the broker of a half asks the half's producers about it. The answer COMMIT delivers the message."""
 
     #: False: this broker never asks (up to 4.2).
     is_asked: bool
-    #: About when it gives the half up, if it runs and its rounds are in time. Broker's time.
+    #: Roughly when the broker gives up the half, if it runs and its rounds of questions are punctual. By the broker's
+    #: clock.
     until_ms: int
-    #: The half's age limit, after which it is given up without a question. Broker's time.
+    #: The age limit of the half, after which the broker gives it up without a question. By the broker's clock.
     never_after_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerLook:
-    """Whether a producer of a half's group is connected to the half's broker, and could answer its question."""
+    """Whether a producer of the half's group is connected to the half's broker and could answer the broker's
+    question."""
 
-    #: None: the broker does not tell.
+    #: None: the broker does not say.
     is_connected: bool | None
-    #: For how long none was there, at each look of this process.
+    #: For how long no producer was connected, at each look of this process.
     away_seconds: float = 0.0
-    #: How many seconds ago a look since then was, and where the half queue ended after it; oldest first.
+    #: For each look since then: how many seconds ago it was, and the end of the half queue after it; the oldest first.
     half_queue_ends: tuple[tuple[float, int], ...] = ()
-    #: Time between two rounds of questions.
+    #: Seconds between two rounds of the broker's questions.
     interval_seconds: float = 0.0
 
 
 class EndOutcome(StrEnum):
-    """What a two-way END_TRANSACTION (or a republish) answered, grouped by what follows."""
+    """The answers to a two-way END_TRANSACTION (or a republish), grouped by what follows from them."""
 
-    #: Code 0: executed.
+    #: Response code 0: executed.
     DONE = "DONE"
-    #: Certainly not executed, worth another try: 2, 11, 14, 215, 604.
+    #: Certainly not executed, so another try makes sense: response codes 2, 11, 14, 215, 604.
     REFUSED_FOR_NOW = "REFUSED_FOR_NOW"
-    #: The record at the offset is another one: look again.
+    #: The record at the offset is another one: look for the half again.
     MISMATCH = "MISMATCH"
     #: "find prepared transaction message failed": the half is gone.
     HALF_GONE = "HALF_GONE"
-    #: No answer: it may have been executed.
+    #: No answer came: it may have been executed.
     NO_ANSWER = "NO_ANSWER"
-    #: A guard of ours refused to send.
+    #: Our own guard refused to send.
     NOT_SENT = "NOT_SENT"
 
 

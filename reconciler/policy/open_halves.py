@@ -1,10 +1,10 @@
-"""The half of a message that a person dismisses: whether it is open, until when its broker may still deliver it, and
-whether it may be closed.
+"""The half of a message that a person dismisses: decides whether it is open, until when its broker may still deliver
+it, and whether it may be closed.
 
-A broker asks the producers about an open half, and an outbox row that says committed is answered COMMIT: then the
-message that a person has dismissed is delivered after all. END ROLLBACK ends the questions. It also takes the message
-from every group of the topic that still needs it, so it needs a proof that there is none: each group, also those that
-only the brokers know, has the effect or is dismissed.
+A broker asks the producers about an open half, and if the outbox row is committed they answer COMMIT: then the
+dismissed message is delivered after all. END ROLLBACK stops these questions. It also takes the message away from every
+group of the topic that still needs it. So it needs a proof that no group does: each group, also those that only the
+brokers know, has the effect or is dismissed.
 """
 
 from __future__ import annotations
@@ -68,52 +68,52 @@ from reconciler.policy.ports.evidence import (
 )
 from reconciler.policy.ports.ledger import Candidate
 
-#: ENDs of one half: a check may put a newer copy back between the look and the END.
+#: Most ENDs for one half, because a check may put a newer copy back between the look and the END.
 _TRIES_MAX = 3
 
 
 class HalfState(StrEnum):
     """What is known of the half of a key."""
 
-    #: No broker has one.
+    #: No broker has a half.
     NONE = "none"
     #: Its broker may still deliver it.
     OPEN = "open"
-    #: It was committed: the message is in its topic.
+    #: It was committed: its topic has the message.
     COMMITTED = "committed"
-    #: It was rolled back, or its broker has given it up: by itself nothing delivers it.
+    #: It was rolled back, or its broker has given it up: nothing will deliver it.
     ENDED = "ended"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenHalf:
-    """What a person is told of a key's half."""
+    """What a person reads about a key's half."""
 
     state: HalfState
     told: Fact
-    #: Why it must not be closed; None: it is open and may be.
+    #: Why it must not be closed; None: it is open and may be closed.
     objection: Fact | None
     #: The newest copy on each broker.
     copies: tuple[StoredMessage, ...] = ()
-    #: What an END is compared with.
+    #: The commit that copies are compared with.
     commit: Commit | None = None
-    #: About when the last broker gives it up, ms UTC. None: it is not open, or nobody knows.
+    #: Roughly when the last broker gives it up, ms UTC. None: it is not open, or that is not known.
     until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedHalf:
-    """What came of closing one."""
+    """The result of closing a half."""
 
-    #: Every broker that has it has answered its END ROLLBACK.
+    #: True if every broker with the half has answered the END ROLLBACK.
     is_closed: bool
     state: HalfState
     told: Fact
 
 
 class OpenHalves:
-    """Looks at halves, and closes one. Confined to one thread."""
+    """Looks at halves and closes them. Used by one thread only."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class OpenHalves:
         readers: Callable[[str], Sequence[str] | None],
         clock: Clock,
     ) -> None:
-        """`readers`: the groups that the brokers know for a topic; None: a broker did not answer."""
+        """`readers`: returns the groups that brokers know for a topic; None: a broker did not answer."""
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -136,7 +136,7 @@ class OpenHalves:
     def look(
         self, topic: TopicPlan, unique_key: str, *, ledger: KeyInLedger, dismissing: Collection[str] = ()
     ) -> OpenHalf:
-        """Asks every witness now. `dismissing`: groups that the same act dismisses. Raises DatabaseAway."""
+        """Asks every witness now. `dismissing`: groups that are dismissed at the same time. Raises DatabaseAway."""
         outbox = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
         row = row_of(outbox)
         found = self._state(topic, unique_key, row)
@@ -153,9 +153,9 @@ class OpenHalves:
         )
 
     def close(self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyInLedger]) -> ClosedHalf:
-        """Sends END ROLLBACK if nothing speaks against it now, on the newest copy on each broker; a copy that a check
-        has put back meanwhile is closed, too. A question that is under way may still be answered COMMIT, which brokers
-        obey. Raises DatabaseAway."""
+        """Sends END ROLLBACK for the newest copy on each broker if no objection is left; closes also a copy that a
+        check has put back meanwhile. A question that is under way may still be answered COMMIT, which brokers obey.
+        Raises DatabaseAway."""
         closed: dict[str, int] = {}
         for _ in range(_TRIES_MAX):
             found = self.look(topic, unique_key, ledger=read_ledger())
@@ -194,7 +194,8 @@ class OpenHalves:
         return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=message).records))
 
     def _age(self, halves: Lookup[StoredMessage], parked: Mapping[str, StoredMessage]) -> OpenHalf:
-        """`parked`: the newest of each broker. A half behind it was asked for again (resumeCheckHalfMessage)."""
+        """`parked`: the newest parked copy on each broker. If a half lies behind it, a person had the broker ask again
+        (resumeCheckHalfMessage)."""
         newest = tuple(
             half
             for broker, half in newest_per_broker(halves.records).items()
@@ -215,7 +216,7 @@ class OpenHalves:
             return _simple(HalfState.ENDED, NEVER_ASKED())
         until_ms, never_ms = max(one.until_ms for one in ends), max(one.never_after_ms for one in ends)
         if now_ms > until_ms and any(self._brokers.is_past_check(half) is False for half in newest):
-            until_ms = never_ms  # it stands still before the half, and asks when it goes on
+            until_ms = never_ms  # the check service stopped before the half, and will ask when it runs again
         if now_ms > until_ms:
             return _simple(HalfState.ENDED, ASKED_UNTIL(until_ms=until_ms))
         if self._was_rolled_back(halves.records, now_ms):
@@ -241,7 +242,7 @@ class OpenHalves:
         ledger: KeyInLedger,
         dismissing: Collection[str],
     ) -> Iterator[Fact]:
-        """Why END ROLLBACK could take the message from somebody, the first reason first."""
+        """Yields reasons why END ROLLBACK could take the message away from a group, the strongest first."""
         row = row_of(outbox)
         if outbox.is_unknown:
             yield OUTBOX_SILENT(why=outbox.reason)
@@ -274,7 +275,7 @@ def _is_dismissed(row: Candidate | None) -> bool:
 
 
 def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> Fact:
-    """What the producer's plug-in answers to a check-back: it reads the same row."""
+    """Returns what the producer's plug-in answers to a check-back, because it reads the same row."""
     if outbox.is_unknown:
         return ANSWER_UNKNOWN()
     if row is None or row.commit is None:

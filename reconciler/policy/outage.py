@@ -1,18 +1,17 @@
-"""What happens when Redis goes away or loses its memory: the original design's procedure, by itself.
+"""What happens when Redis is away or loses its memory: the procedure of the original design, without a person.
 
-1. An open row in reconciler_outage notes the start: announcements suspend, rounds pause, the business goes on. Where
-   shards lie on several servers and one of them is away, the shards of the others go on (ShardRounds.goes_on).
-2. Redis is back; a shard without an epoch marker gets a new one. It has lost its memory if it had rounds before: that
-   is noted as the outage's reason, whatever the outage was opened for.
-3. Inbox rows applied since the start - 60 s are scanned into the commit sets, each once, up to the newest row that was
-   there when every recorder had noticed that Redis is back: no SADD that failed is left out.
-4. The row is marked as scanned: announcements resume, rewinding where their offset was lost.
-5. When every announcement consumer has had the time to resume, the next round (round.py) runs and closes
-   the row. A round before that would only age the commit sets.
+1. An open row in reconciler_outage notes the start: announcements are suspended and rounds pause, while the business
+continues. If shards lie on several servers and one server is away, the shards of the others have rounds
+(ShardRounds.goes_on). 2. Redis is back; a shard without an epoch marker gets a new one. If the shard had rounds before,
+Redis has lost its memory: that becomes the reason of the outage, whatever it was opened for. 3. Inbox rows that were
+applied since the start minus 60 s are scanned into the commit sets, each once, up to the newest row that existed when
+every recorder had noticed that Redis is back: so no failed SADD is left out. 4. The row is marked as scanned:
+announcements resume, and are read again where their offset was lost. 5. Once every announcement consumer has had time
+to resume, the next round (round.py) runs and closes the row. An earlier round would only make the commit sets older.
 
-A crash in the middle starts again at 3. Correctness never rests on the scan: the judge asks the inbox by key; the
-scan saves that work for everything consumed while Redis was away. So an inbox that cannot be read is left out, after a
-while, rather than hold up all others.
+After a crash the procedure starts again at 3. Correctness never depends on the scan, because the judge asks the inbox
+by key; the scan saves that work for all keys that were consumed while Redis was away. So an inbox that cannot be read
+is left out after a while, instead of delaying all others.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from reconciler.policy.ports.ledger import Outage, Outages
 from reconciler.policy.ports.rounds import Rounds, ShardMemory
 from reconciler.policy.shard_rounds import since_ms
 
-#: Rows this much older than the start are scanned too: their SADD may have been on its way.
+#: Rows that are this much older than the start are scanned, too, because their SADD may have been under way.
 OVERLAP_MS = 60_000
 PAGE_ROWS = 1_000
-#: Recorders try Redis again after a second at most (checkback_consumers.recorder), plus the time-out of the try before.
+#: Recorders try Redis again after at most a second (checkback_consumers.recorder), plus the time-out of the try before.
 RECORDERS_RETURN_SECONDS = 2.0
-#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. A row that appears
-#: even later is recorded in Redis by the consumer's recorder, which reaches Redis again by then.
+#: Rows get their time before their commit: a row below the end of the scan may appear this much later. The consumer's
+#: recorder records a row that appears even later, because it reaches Redis again by then.
 SETTLE_SECONDS = 1.0
-#: Announcement consumers look for the end of the scan every second and then step (reconciler/announcing/step.py).
+#: Announcement consumers check every second whether the scan has ended, and then step (reconciler/announcing/step.py).
 ANNOUNCEMENTS_RETURN_SECONDS = 3.0
-#: How long an inbox that is away holds up everything, from the first try on; then it is left out of the scan.
+#: For so long after the first try, an inbox that is away delays everything; then the scan leaves it out.
 INBOX_WAIT_SECONDS = 60.0
-#: Characters of the reason that are kept in reconciler_outage.
+#: At most so many characters of the reason are stored in reconciler_outage.
 _REASON_CHARACTERS = 300
 
 Progress = Callable[[int], None]
@@ -51,7 +50,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageReport:
-    """How far the procedure is."""
+    """The progress of the procedure."""
 
     outage: Outage
     #: False: Redis is still away, or the inbox scan has not ended.
@@ -62,25 +61,25 @@ class OutageReport:
 
 @dataclass(slots=True)
 class _Scan:
-    """Progress of one scan over all subscriptions."""
+    """The progress of one scan over all subscriptions."""
 
     since_ms: int
     progress: Progress | None
     scanned: int = 0
-    #: Subscription -> rows, and -> applied_at_ms of the last row that belongs to the scan, by the inbox's clock.
+    #: Subscription -> number of rows; and -> applied_at_ms of the last row of the scan, by the inbox's clock.
     by_subscription: dict[str, int] = field(default_factory=dict)
     until_ms: dict[str, int] = field(default_factory=dict)
-    #: Subscription -> why rows of it were left out.
+    #: Subscription -> why some of its rows were left out.
     left_out: dict[str, str] = field(default_factory=dict)
     first_error: ReconcilerError | None = None
 
     def leave_out(self, subscription: Subscription, error: ReconcilerError) -> None:
-        """Notes why; the first reason counts."""
+        """Stores the reason; the first one counts."""
         self.left_out.setdefault(str(subscription), str(error)[:_REASON_CHARACTERS])
         self.first_error = self.first_error or error
 
     def position(self) -> dict[str, object]:
-        """The value of reconciler_outage.scan_position."""
+        """Returns the value of reconciler_outage.scan_position."""
         position = {"since_ms": self.since_ms, "until_ms": dict(self.until_ms), "rows": dict(self.by_subscription)}
         return {**position, "left_out": dict(self.left_out)} if self.left_out else position
 
@@ -90,7 +89,7 @@ def _is_until(applied_at_ms: object, until_ms: int) -> bool:
 
 
 class OutageRecovery:
-    """Steps 2 to 4. Confined to one thread; two processes at once only do the work twice."""
+    """Runs steps 2 to 4. Used by one thread only; if two processes run it at once, they only do the work twice."""
 
     def __init__(
         self,
@@ -114,12 +113,12 @@ class OutageRecovery:
         self._clock = clock
         self._events = events
         self._page_rows = page_rows
-        #: The outage whose scan waits for an inbox (its start, ms), and since when (monotonic seconds; a restart begins
-        #: the wait again). None: no scan waits.
+        #: The outage whose scan waits for an inbox (its start, ms), and since when it waits (monotonic seconds; after a
+        #: restart the wait begins again). None: no scan waits.
         self._waits: tuple[int, float] | None = None
 
     def run(self, environment: str, *, progress: Progress | None = None) -> OutageReport | None:
-        """Goes on with the open outage; None: none is open. Raises DatabaseAway: try again later."""
+        """Continues the open outage; None: no outage is open. Raises DatabaseAway: try again later."""
         outage = self._outages.current(environment)
         if outage is None:
             return None
@@ -135,10 +134,11 @@ class OutageRecovery:
         return OutageReport(outage=outage, is_scanned=True, scanned=scanned, detail="the next round closes the outage")
 
     def rebuild(self, environment: str, *, since_ms: int | None = None, progress: Progress | None = None) -> int:
-        """By hand: scans inbox rows applied since a time, or goes on with the open outage. Returns rows scanned.
+        """Does the scan by a person's order: scans inbox rows that were applied since a time, or continues the open
+        outage. Returns the number of scanned rows.
 
-        Raises UsageError without a time and without an open outage, RedisAway and DatabaseAway. What an inbox or a
-        shard refuses is raised, too, after all others were scanned.
+        Raises UsageError if there is neither a time nor an open outage; RedisAway and DatabaseAway. The refusal of one
+        inbox or shard is raised, too, after all others were scanned.
         """
         outage = self._outages.current(environment)
         if since_ms is None:
@@ -159,7 +159,7 @@ class OutageRecovery:
         for topic in self._of(environment):
             for plan in topic.subscriptions:
                 shards = topic.shards_of(plan.subscription)
-                # A group that is added while the outage is open has had no round.
+                # A group that is added while the outage is open has had no round yet.
                 since_ms(plan.subscription, shards, rounds=self._rounds, memory=self._memory, clock=self._clock)
                 for shard in shards:
                     self._begin(shard, outage)
@@ -189,12 +189,13 @@ class OutageRecovery:
     def _begin(self, shard: Shard, outage: Outage) -> None:
         try:
             if self._memory.state(shard).epoch is None:
-                # Before the marker is there again: after a crash in between nobody would see the loss.
+                # Comes before the marker is written again, because after a crash in between the loss would never be
+                # noticed.
                 if self._rounds.last(shard) is not None:
                     self._outages.note_reason(outage, "MEMORY_LOST")
                 self._memory.begin_epoch(shard)
         except InvariantViolation:
-            # Its round stops and reports the error; the other shards must not wait for it.
+            # Its own round stops and reports the error; the other shards must not wait for it.
             return
 
     def _scan(self, environment: str, scan: _Scan, *, outage: Outage | None) -> None:
@@ -228,10 +229,10 @@ class OutageRecovery:
             except ReconcilerError as error:
                 self._leave_out(subscription, error, scan, outage)
                 return
-            # Texts and bytes sort behind every time: what follows them is of no type that could be compared.
+            # Texts and bytes sort after every time: the values that follow cannot be compared with a time.
             rows = [row for row in page if _is_until(row.applied_at_ms, scan.until_ms[name])]
             if rows:
-                # An effect that may be half is none: a matched key would never be looked at.
+                # An effect that may be half done is left out, because a matched key would never be looked at.
                 sound = [row.unique_key for row in rows if row.damage is None and row.incomplete is None]
                 self._record(topic, subscription, sound, scan)
                 after = (rows[-1].applied_at_ms, rows[-1].unique_key)
@@ -247,13 +248,14 @@ class OutageRecovery:
         except RedisAway:
             raise
         except ReconcilerError as error:
-            # A shard's key of a wrong type: its round stops and reports it; the keys of the other shards are recorded.
+            # A key of the shard has a wrong type: the shard's own round stops and reports it, and the keys of the other
+            # shards are recorded.
             scan.leave_out(subscription, error)
 
     def _leave_out(
         self, subscription: Subscription, error: ReconcilerError, scan: _Scan, outage: Outage | None
     ) -> None:
-        """Notes that an inbox cannot be read; raises DatabaseAway while it is worth another try."""
+        """Notes that an inbox cannot be read; raises DatabaseAway while another try makes sense."""
         if outage is not None and isinstance(error, TransientError):
             now_seconds = self._clock.monotonic_seconds()
             if self._waits is None or self._waits[0] != outage.started_at_ms:

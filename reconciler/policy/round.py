@@ -1,5 +1,5 @@
-"""Steps 7 to 10 for one subscription, in reading order. No driver, no clock of its own, nothing kept in memory but
-token buckets and cursors: a crash between any two lines costs time and nothing else.
+"""Steps 7 to 10 for one subscription, in reading order. It imports no driver, has no clock of its own, and keeps only
+token buckets and cursors in memory: a crash between any two lines costs only time.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ SUSPENDED = Code("round.suspended", reason=Field.NAME, detail=Field.FACT)
 NO_EPOCH_MARKER = Code("round.no-epoch-marker", shard=Field.NAME, shards=Field.NUMBER)
 SHARDS_WAIT = Code("round.shards-wait", waiting=Field.NUMBER, shards=Field.NUMBER)
 
-#: While the gate is shut: look-ups a second and subscription.
+#: Look-ups per second and subscription while the gate is shut.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
-#: How often the queues of a group are looked at while none of its keys is due.
+#: How often a group's queues are looked at while none of its keys is due.
 NOTE_QUEUES_SECONDS = 60.0
-#: Passes over due keys in one round, while databases alone settle most keys of the last one.
+#: Most passes over due keys in one round, as long as databases alone settle most keys of the last pass.
 CATCH_UP_PASSES = 10
 
 
@@ -65,18 +65,18 @@ class RoundReport:
     """What one round of a subscription did."""
 
     subscription: Subscription
-    #: Why nothing ran: Redis is away, or an outage is not over; None: it ran.
+    #: Why nothing ran: Redis is away, or an outage is not over; None: the round ran.
     suspended: Fact | None = None
-    #: The canonical event; None if suspended.
+    #: The main event; None if suspended.
     event: RoundFinished | None = None
-    #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
+    #: Keys that this round judged; of passes between first and last, those that databases alone did not settle.
     judged: tuple[JudgedKey, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunningRound:
-    """One round of one subscription: its plans, what brokers are asked once, and what it has done so far."""
+    """One round of one subscription: its plans, the brokers' answers, and its results so far."""
 
     topic: TopicPlan
     plan: SubscriptionPlan
@@ -85,7 +85,8 @@ class _RunningRound:
 
 
 class ReconcileRound:
-    """Rounds of all subscriptions, one after the other. Confined to one thread; several processes are harmless."""
+    """Runs the rounds of all subscriptions, one after the other. Used by one thread only; several processes do no
+    harm."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class ReconcileRound:
         self._earlier_since = EarlierSince(candidates, skew_margin_seconds=selector.rules.skew_margin_seconds)
         self._tag_filter = TagFilter(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
-        #: When the group's queues are to be looked at again though no key is due, in monotonic seconds.
+        #: When a group's queues are looked at again although no key is due, in monotonic seconds.
         self._queues_noted_until: dict[Subscription, float] = {}
 
     # ---- the round
@@ -133,9 +134,9 @@ class ReconcileRound:
         return all(map(self._earlier_since.has_ended, self._plans))
 
     def run(self, subscription: Subscription) -> RoundReport:
-        """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead.
+        """Runs one round over all shards. Raises DatabaseAway (ledger); if Redis is away, it opens an outage instead.
 
-        Where shards lie on several servers, those of the others go on: an outage AWAY is theirs only that were away.
+        If shards lie on several servers, an AWAY outage stops only the shards of the server that is away.
         """
         outage = self._outages.current(subscription.environment)
         shards: Sequence[Shard] = self._known(subscription)[0].shards_of(subscription)
@@ -213,7 +214,7 @@ class ReconcileRound:
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(tally.judged), repairs=repairs)
 
     def release(self) -> None:
-        """Gives up every lease, at shutdown. Raises RedisAway: they run out by themselves."""
+        """Gives back every lease, at shutdown. Raises RedisAway: then the leases end by themselves."""
         for subscription, (topic, _plan) in self._plans.items():
             for shard in topic.shards_of(subscription):
                 self.shards.release(shard)
@@ -221,7 +222,7 @@ class ReconcileRound:
     # ---- steps
 
     def _plan(self, subscription: Subscription, *, begins: bool = False) -> tuple[TopicPlan, SubscriptionPlan]:
-        """With the time since which each group of the topic answers; noted where it `begins` to have rounds."""
+        """Returns the plans with the time since which each group answers; stores it if the group `begins`."""
         topic, _ = self._known(subscription)
         plans = {plan.subscription: self._since(topic, plan, begins=begins) for plan in topic.subscriptions}
         return replace(topic, subscriptions=tuple(plans.values())), plans[subscription]
@@ -233,13 +234,13 @@ class ReconcileRound:
             raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
 
     def _since(self, topic: TopicPlan, plan: SubscriptionPlan, *, begins: bool) -> SubscriptionPlan:
-        """The setting counts before what the ledger noted, which is noted all the same: it is to be had later."""
+        """The setting overrides the time in the ledger; the ledger stores its time anyway, for later."""
         shards = topic.shards_of(plan.subscription) if begins else ()
         noted_ms = self.shards.since_ms(plan.subscription, shards=shards)
         return replace(plan, since_ms=noted_ms, is_since_noted=True) if plan.since_ms is None else plan
 
     def _take_rounds(self, shards: Sequence[Shard]) -> tuple[list[ShardRound], list[str]]:
-        """Step 7 on each, and why shards had none whose server is away. Raises RedisAway if no shard answers."""
+        """Runs step 7 on each shard; also returns which servers are away. Raises RedisAway if no shard answers."""
         rounds: list[ShardRound] = []
         away: list[RedisAway] = []
         small = self.shards.run_small(shards)
@@ -266,7 +267,7 @@ class ReconcileRound:
             )
 
     def _suspend(self, subscription: Subscription, reason: str, detail: Fact, known: Outage | None) -> RoundReport:
-        """Opens the outage, or lets the scan of the open one begin again. `known`: the one that was open before."""
+        """Opens the outage, or starts the scan of the open one again. `known`: the outage that was open before."""
         outage = self._outages.open(subscription.environment, reason=reason, noticed_by=self._owner)
         if outage.is_scanned:
             self._outages.advance(outage, scan_position={"again": reason}, scanned=0)
@@ -277,7 +278,7 @@ class ReconcileRound:
         return RoundReport(subscription=subscription, suspended=SUSPENDED(reason=reason, detail=detail))
 
     def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> WatermarkGate:
-        """Asked once a round, before any per-key question, and only if a key is old enough or was taken back."""
+        """Asks for the gate once per round, before any question about a key, if a key is old enough or open again."""
         now_ms = max((r.now_ms for r in ours), default=0)
         old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
         oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
@@ -290,21 +291,21 @@ class ReconcileRound:
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
     def _note_queues(self, plan: SubscriptionPlan) -> None:
-        """Now and then also while nothing is due: who asks sees what the queues hold, and later what they have lost."""
+        """Looks at the queues now and then while no key is due, so that later looks show what the queues have lost."""
         now = self._clock.monotonic_seconds()
         if now >= self._queues_noted_until.get(plan.subscription, now):
             self._queues_noted_until[plan.subscription] = now + NOTE_QUEUES_SECONDS
             self._judge.watermark(plan)
 
     def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
-        """True if the gate matters to a ledger row: a key that was taken back is open there, not pending in Redis."""
+        """Returns True if the gate matters to a ledger row: a key that was opened again is not pending in Redis."""
         numbers = {r.shard.number for r in ours}
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=PAGE_KEYS) if numbers else ()
         return any(row.loss_verdict is None for row in rows)
 
     def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
-        """The time to compare the outbox's times with. While Redis' clock is behind, every commit would look too young:
-        then it is the time of this process, if that is later."""
+        """Returns the time that the outbox's times are compared with. While Redis' clock is behind, every commit would
+        look too young: then it is the time of this process, if that is later."""
         now_ms = max((r.now_ms for r in ours), default=None)
         if now_ms is not None and any(r.clock_behind_seconds for r in ours):
             return max(now_ms, self._clock.now_ms())
@@ -322,9 +323,9 @@ class ReconcileRound:
         passes: Iterable[SuspectSelection],
         trickle: int,
     ) -> list[Suspect]:
-        """Settles what databases alone can settle, 500 keys a statement; returns the oldest others, `trickle` at most.
+        """Settles what databases alone can settle, 500 keys per statement; returns the `trickle` oldest other keys.
 
-        A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
+        In a group that lags, a flood of forged keys, or of keys that have arrived, would otherwise hide losses.
         """
         others: list[Suspect] = []
         for selection in passes if trickle > 0 else ():
@@ -354,7 +355,7 @@ class ReconcileRound:
         self._judge_pages(running, selection.due)
 
     def _leave(self, selection: SuspectSelection, tally: RoundTally) -> None:
-        """Keys that the ledger has closed, and members that are no key, leave pending without a look-up."""
+        """Removes keys that the ledger has closed, and members that are no keys, from pending without a look-up."""
         tally.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
@@ -372,7 +373,7 @@ class ReconcileRound:
             with running.tally.beyond_bugs():
                 done = self._judge.judge_keys(running.topic, page, running.snapshot)
                 running.tally.judged += done
-                # Before the repairs of these are opened: another process could begin with them at once.
+                # Comes before the repairs of these keys are opened, because another process could begin them at once.
                 so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
                 too_many = self._breaker.too_many(running.plan.subscription, so_far)
                 self._breaker.open_if(running.plan.subscription, too_many)
@@ -383,9 +384,9 @@ class ReconcileRound:
         running: _RunningRound,
         select: Callable[..., SuspectSelection],
     ) -> None:
-        """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
-        most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
-        """
+        """Makes further passes. After Redis fell back, or recorders were away, most due keys have arrived; in a flood
+        of forged announcements most were never committed. Databases show both cheaply; keys that brokers are asked for
+        use up the round's room."""
         for _ in range(CATCH_UP_PASSES - 1):
             keys_max = self._selector.rules.candidates_max - running.tally.asked_brokers
             if keys_max <= 0 or not running.tally.last_pass_settled():
@@ -406,7 +407,7 @@ class ReconcileRound:
         self._trickles[running.plan.subscription].charge(running.snapshot.look_ups - before)
 
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
-        """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
+        """Renews the leases of the page's shards; keys of a lost shard are left to its new owner."""
         kept = {
             number: self.shards.keeps(Shard(subscription=plan.subscription, number=number))
             for number in sorted({suspect.shard for suspect in page})
@@ -416,7 +417,7 @@ class ReconcileRound:
     def _write_down(
         self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[JudgedKey], began_seconds: float
     ) -> int:
-        """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
+        """Writes verdicts into SQL, then opens repairs and removes keys from pending; returns how many keys left."""
         by_shard: dict[int, list[VerdictEntry]] = {}
         for one in judged:
             if one.supersedes_closed_row and one.suspect.known is not None:
@@ -454,7 +455,7 @@ class ReconcileRound:
         return left
 
     def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:
-        """Takes keys out of pending whose ledger rows are committed."""
+        """Removes keys from pending whose ledger rows are committed."""
         left = self._memory.forget(shard, [key.unique_key for key in keys])
         self._events.emit(KeysLeft(shard=shard, keys=tuple(keys)))
         return left
@@ -506,7 +507,7 @@ class ReconcileRound:
     # ---- single keys, for commands
 
     def judge_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
-        """Judges one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
+        """Judges one key now, even while the gate is shut. Writes the verdict, unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         suspect = Suspect(
@@ -514,7 +515,7 @@ class ReconcileRound:
             topic=topic,
             plans=(plan,),
             first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
-            shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
+            shard=topic.shard_of(unique_key),  # its row may be of a queue that no longer exists
             known=known,
         )
         began_seconds = self._clock.monotonic_seconds()
@@ -527,12 +528,12 @@ class ReconcileRound:
     def repair_one(
         self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
     ) -> tuple[JudgedKey, RepairOutcome | None]:
-        """Judges and repairs one key through the same brakes; a repair that had FAILED gets another chance:
-        a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
+        """Judges and repairs one key with the same brakes. A FAILED repair is tried again: a hand-over is handed over
+        again, every other repair is sent again from the first rung of the ladder.
 
-        None: there is nothing to repair. A dry run changes nothing and returns the next step. A key that is not any
-        more what was read first, as a person has dismissed it, or it was repaired, is not touched, and ChangedMeanwhile
-        is raised; of one that was dismissed before, the verdict is told.
+        None: there is nothing to repair. A dry run changes nothing and returns the next step. If the key has changed
+        since it was read, by a dismissal or a repair, nothing is done and ChangedMeanwhile is raised. For a key
+        that was dismissed before, the verdict is returned.
         """
         topic, _plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
@@ -543,13 +544,13 @@ class ReconcileRound:
         judged = self.judge_one(subscription, unique_key, dry_run=dry_run)
         if not dry_run and judged.entry.verdict is Verdict.CONSUMED:
             self._end_failed_hand_over(topic, subscription, unique_key)
-        if not dry_run and (known is None or known.loss_verdict is None):  # proved just now: what was closed before it
+        if not dry_run and (known is None or known.loss_verdict is None):  # proved just now, after what was closed
             now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
             self._another_chance(topic, subscription, unique_key, now)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def by_hand(self, subscription: Subscription, unique_key: str, *, first_seen_ms: int) -> HandOverByHand:
-        """What a person may hand over to the group's replay worker. Writes nothing."""
+        """Returns what a person may hand over to the group's replay worker. Writes nothing."""
         topic, plan = self._plan(subscription)
         return self._repairer.by_hand(topic, plan, unique_key, first_seen_ms=first_seen_ms)
 
@@ -562,7 +563,7 @@ class ReconcileRound:
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         as_read = True
         for row in rows:
-            # One that was dismissed: for other groups, as this one is not dismissed.
+            # A dismissed one was dismissed for other groups, because this group is not dismissed.
             if row.scope != EVERY_GROUP or not (row.state is RepairState.FAILED or row.is_dismissed):
                 continue
             if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
@@ -577,14 +578,14 @@ class ReconcileRound:
             raise ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=told)
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        """The effect came by another way than the FAILED hand-over: its row is closed, so that no worker runs it."""
+        """The effect came another way than by the FAILED hand-over: closes its row, so that no worker runs it."""
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
                 self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
-        """When the outbox row was written. 0: not known, and any proved index is late enough."""
+        """Returns when the outbox row was written. 0: unknown, so any proved index is late enough."""
         lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].message.created_at_ms if lookup is not None and lookup.is_found else 0
 

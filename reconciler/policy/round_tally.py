@@ -17,7 +17,7 @@ from reconciler.policy.judging.judge import JudgedKey
 
 MISSHAPEN = Code("round.misshapen", shard=Field.NAME, number=Field.NUMBER, first=Field.TEXT, first_bytes=Field.NUMBER)
 
-#: Least share of a pass' keys that must be settled for another pass in the same round.
+#: Another pass follows in the same round only if at least this share of a pass's keys was settled.
 SETTLED_SHARE_MIN = 0.5
 
 
@@ -25,40 +25,40 @@ SETTLED_SHARE_MIN = 0.5
 class RoundTally:
     """Running totals of one round of one subscription.
 
-    Keeps the judged keys of the first and the latest pass; of the others only those that brokers were asked for.
+    It keeps the judged keys of the first and the latest pass; of other passes, only those that brokers were asked for.
     """
 
     announced: int
     became_due: int = 0
-    #: Keys that were taken out of pending.
+    #: Keys that left pending.
     settled: int = 0
-    #: Keys that were, because the group does not take their tag.
+    #: Keys that left pending because the group does not take their tag.
     not_taken: int = 0
-    #: Keys that were set apart, and that are suspects by the outbox's word.
+    #: Keys that were set apart and are suspects, because the outbox says so.
     going_on: set[str] = field(default_factory=set)
     judged: list[JudgedKey] = field(default_factory=list)
-    #: Keys of earlier passes, and behind the gate, that databases alone had settled: counted by verdict and not kept;
-    #: and those of the passes that the ledger did not know.
+    #: Keys of earlier passes, and keys that the gate held back, that databases alone had settled: they are counted by
+    #: verdict and not kept. Also those of the passes that the ledger did not know.
     let_go: Counter[Verdict] = field(default_factory=Counter)
     let_go_first: int = 0
-    #: What a person should know of, one line each.
+    #: Problems that a person should know, one fact each.
     problems: list[Fact] = field(default_factory=list)
-    #: The first unexpected error of a page; raised when the other pages are done.
+    #: The first unexpected error of a page; it is raised after the other pages.
     failure: Exception | None = None
     _pass_begins: int = 0
 
     @property
     def verified(self) -> int:
-        """Keys of all passes."""
+        """The number of judged keys in all passes."""
         return len(self.judged) + self.let_go.total()
 
     @property
     def asked_brokers(self) -> int:
-        """Keys for which brokers were asked."""
+        """The number of keys for which brokers were asked."""
         return sum(j.asked_brokers for j in self.judged)
 
     def note_misshapen(self, shard: Shard, members: Sequence[str]) -> None:
-        """Members of pending that are no unique keys were taken out of it."""
+        """Counts members of pending that were removed because they are no unique keys."""
         first = members[0]
         self.problems.append(
             MISSHAPEN(shard=str(shard), number=len(members), first=first[:64], first_bytes=len(first) // 2)
@@ -66,7 +66,7 @@ class RoundTally:
 
     @contextmanager
     def beyond_bugs(self) -> Iterator[None]:
-        """One page: an unexpected error in it must not stop the other pages. Raises ReconcilerError."""
+        """Surrounds one page: an unexpected error in it must not stop the other pages. Raises ReconcilerError."""
         try:
             yield
         except ReconcilerError:
@@ -75,17 +75,18 @@ class RoundTally:
             self.failure = self.failure or error
 
     def raise_failure(self) -> None:
-        """Raises the first unexpected error of a page: a bug, which belongs into the log."""
+        """Raises the first unexpected error of a page: it is a bug and belongs in the log."""
         if self.failure is not None:
             raise self.failure
 
     def last_pass_settled(self) -> bool:
-        """Whether the last pass had keys, most of which databases alone have settled: arrived, or never committed."""
+        """Returns True if the last pass had keys and databases alone have settled most of them: arrived, or never
+        committed."""
         last = self.judged[self._pass_begins :]
         return bool(last) and sum(map(_is_settled, last)) >= SETTLED_SHARE_MIN * len(last)
 
     def begin_pass(self) -> None:
-        """Begins another pass. Judgements of the last pass that databases alone have settled are counted and dropped,
+        """Begins another pass. Judged keys of the last pass that databases alone have settled are counted and dropped,
         except those of the first pass."""
         if self._pass_begins:
             last = self.judged[self._pass_begins :]
@@ -96,24 +97,26 @@ class RoundTally:
         self._pass_begins = len(self.judged)
 
     def sort_out(self, judged: Sequence[JudgedKey]) -> list[JudgedKey]:
-        """Of judged keys that are not due yet: those that databases alone have settled, counted and not kept."""
+        """Takes judged keys that are not due yet; returns those that databases alone have settled, which are counted
+        and not kept."""
         settled = [j for j in judged if _is_settled(j)]
         self.let_go.update(j.entry.verdict for j in settled)
         return settled
 
     def verdicts(self) -> dict[str, int]:
-        """How often each was given."""
+        """Returns how often each verdict was given."""
         counts = self.let_go + Counter(j.entry.verdict for j in self.judged)
         return {str(verdict): count for verdict, count in sorted(counts.items())}
 
     def load(self) -> RoundLoad:
-        """The round's figures for the brakes."""
+        """Returns the round's numbers for the brakes."""
         fresh = [j for j in self.judged if j.suspect.known is None or j.suspect.known.loss_verdict is None]
         verified = len(fresh) + self.let_go.total()
         committed = verified - self.verdicts().get(str(Verdict.REJECTED), 0)
         first_looks = sum(j.suspect.known is None for j in self.judged) + self.let_go_first
         return RoundLoad(
-            # Only the share that turned out to be committed: a flood of forged keys must not allow more losses.
+            # Only the share that turned out to be committed counts, because a flood of forged keys must not allow more
+            # losses.
             announced=self.announced * committed // verified if verified else self.announced,
             left_over=max(0, self.became_due - first_looks),
             verified=verified,

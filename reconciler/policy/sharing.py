@@ -1,11 +1,13 @@
-"""Which subscriptions a process has rounds of, where several processes of an environment share them.
+"""Decides for which subscriptions a process has rounds, if several processes of an environment share them.
 
-Each process is a *sharer* for as long as it renews its entry. All compute the same even shares from the sharers, so
-that none has to ask another. What moves does so by leases alone: a process stops to renew those of a subscription
-that is not in its share, and goes on with its rounds until they are over. Then the sharer whose share it is takes them.
-A few move at a time: a new owner's first round of a shard costs more than its rest.
+Each process is a *sharer* as long as it renews its entry. All compute the same even shares from the list of sharers, so
+that they need not ask each other. Subscriptions move by leases alone: a process stops renewing the leases of a
+subscription outside of its share, and runs rounds until the leases end. Then the sharer that has the subscription in
+its share takes them. Few subscriptions move at a time, because a new owner's first round of a shard costs more than a
+shard at rest.
 
-Nothing waits for a sharer that does not take its share: what was free for the length of a lease is anybody's.
+Nothing waits for a sharer that does not take its share: a lease that was free for its whole length may be taken by any
+process.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.rounds import ShardLook, Sharers
 
-#: Of all subscriptions, those that a process gives up in a third of a lease; at least one.
+#: The share of all subscriptions that a process gives up in a third of a lease; at least one subscription.
 MOVED_AT_ONCE_SHARE = 0.05
 
 
 class Sharing:
-    """The share of one process. `renew` and `looked` are confined to one thread; every thread may ask the rest."""
+    """The share of one process. One thread calls `renew` and `looked`; every thread may call the rest."""
 
     def __init__(self, sharers: Sharers, *, environment: str, owner: str, lease_seconds: float, clock: Clock) -> None:
         self._sharers = sharers
@@ -38,19 +40,19 @@ class Sharing:
         self._renewed_at = float("-inf")
         self._known: Collection[str] = ()
         self._mine: Collection[Subscription] = ()
-        #: Of which this process had a lease by the last look.
+        #: Subscriptions of which this process had a lease at the last look.
         self._held: Collection[Subscription] = ()
-        #: Held and in another share; their leases are not renewed any more.
+        #: Subscriptions that this process holds although they are in another share; it does not renew their leases.
         self._leaving: set[Subscription] = set()
-        #: Of another share, which nobody had for the length of a lease.
+        #: Subscriptions of another share that no process had for the length of a lease.
         self._adopted: set[Subscription] = set()
-        #: Since when somebody could take a lease of theirs, in monotonic seconds.
+        #: Subscription -> since when one of its leases is free, in monotonic seconds.
         self._free_since: dict[Subscription, float] = {}
 
     def renew(self, subscriptions: Collection[Subscription]) -> bool:
-        """Renews the entry of which a third is over, and computes the share again where sharers came or went.
+        """Renews the entry if a third of its time has passed; computes the share again if sharers came or went.
 
-        False: it is not due. While Redis is away the share stays as it is.
+        False: renewing is not due. While Redis is away the share stays as it is.
         """
         now = self._clock.monotonic_seconds()
         if now - self._renewed_at < self._lease_seconds / 3:
@@ -73,7 +75,7 @@ class Sharing:
         return True
 
     def looked(self, looks: Mapping[Shard, ShardLook]) -> None:
-        """What this turn's look has found."""
+        """Takes over what this turn's look found."""
         now = self._clock.monotonic_seconds()
         free = {shard.subscription for shard, look in looks.items() if look.is_ours is None}
         self._held = {shard.subscription for shard, look in looks.items() if look.is_ours}
@@ -84,19 +86,20 @@ class Sharing:
                 self._adopted.add(subscription)
 
     def may_take(self, subscription: Subscription) -> bool:
-        """Whether a lease that nobody has is this process' to take."""
+        """Returns True if this process may take a free lease."""
         return self._is_own(subscription)
 
     def renews(self, subscription: Subscription) -> bool:
-        """Whether a lease that this process has is to stay."""
+        """Returns True if this process should keep a lease that it has."""
         return subscription not in self._leaving
 
     def concerns(self, subscription: Subscription) -> bool:
-        """Whether this process has rounds of it, or is to have them."""
+        """Returns True if this process has, or should have, rounds of the subscription."""
         return self._is_own(subscription) or subscription in self._held
 
     def leave(self) -> None:
-        """At shutdown: the others take over at once. Raises RedisAway: the entry ends by itself."""
+        """Removes the entry at shutdown, so that the others take over at once. Raises RedisAway: then the entry ends by
+        itself."""
         self._sharers.leave(self._environment, token=self._owner)
 
     def _is_own(self, subscription: Subscription) -> bool:
@@ -104,7 +107,7 @@ class Sharing:
 
 
 def share_of(owner: str, sharers: Collection[str], subscriptions: Collection[Subscription]) -> Collection[Subscription]:
-    """The subscriptions of one of the sharers. Of a sharer that comes or goes, few others than its own move."""
+    """Returns the subscriptions of one sharer. If a sharer comes or goes, few subscriptions move besides its own."""
     most = math.ceil(len(subscriptions) / max(1, len(sharers)))
     taken: Counter[str] = Counter()
     share = set()

@@ -1,7 +1,8 @@
-"""What the sweeper does with an outbox row: settle it, announce it again, look at it again after a change of tags.
+"""Decides what the sweeper does with an outbox row: settle it, announce it again, or look at it again after a change of
+tags.
 
-Pure: rows and the inboxes' answers in, decisions out. The loop that reads and writes is the producers' plug-in's
-(producers/checkback_producers/sweeper.py and filter_review.py).
+It is pure: it takes rows and the inboxes' answers, and returns decisions. The loop that reads and writes is in the
+producers' plug-in (producers/checkback_producers/sweeper.py and filter_review.py).
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from reconciler.policy.inquiry.delivery import double_effect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRules:
-    """When rows are touched. All ages are database time."""
+    """The ages at which rows are worked on. All ages are by database time."""
 
-    #: NEW rows older than this are announced: the producer had its time.
+    #: NEW rows older than this are announced, because their producer had enough time to do so.
     sweep_after_seconds: float = SWEEP_AFTER_SECONDS
     #: ANNOUNCED rows are looked up in the inboxes when their announcement is older than this.
     settle_after_seconds: float = SETTLE_AFTER_SECONDS
     #: Rows still unsettled after this are announced again.
     announce_again_after_seconds: float = ANNOUNCE_AGAIN_AFTER_SECONDS
     #: SETTLED and ROLLED_BACK rows older than this are deleted. A tombstone must outlive every half that a broker could
-    #: still ask about: at least the brokers' retention and eight days.
+    #: still ask about: at least the brokers' retention plus eight days.
     keep_seconds: float = OUTBOX_KEEP_DAYS * 86_400.0
-    #: fileReservedTime of the brokers: older rows are not judged again after a change of tags.
+    #: The brokers' fileReservedTime: older rows are not judged again after a change of tags.
     retention_seconds: float = RETENTION_SECONDS
-    #: Rows deleted in one transaction.
+    #: Most rows deleted in one transaction.
     delete_rows: int = 500
-    #: Bounds the deleting in one sweep of one source.
+    #: Most transactions that delete rows in one sweep of one source.
     delete_transactions_maximum: int = 20
     page_rows: int = 1_000
-    #: Bounds one sweep of one source; the next sweep goes on where this one stopped.
+    #: Most pages in one sweep of one source; the next sweep continues from there.
     pages_maximum: int = 100
 
 
@@ -54,29 +55,29 @@ class OutboxFact:
     topic: str
     tag: str | None
     state: OutboxState
-    #: Database time of `record`.
+    #: Database time of the call of `record`.
     created_at_ms: int
-    #: Database time of the last announcement; None: there was none.
+    #: Database time of the last announcement; None: the row was not announced.
     announced_at_ms: int | None
-    #: Read in pages of announced rows only, which are compared with inboxes; None: no digest, or not read.
+    #: The digest, read only in pages of announced rows, which are compared with inboxes; None: no digest, or not read.
     content_digest: bytes | None = None
-    #: Why a row of a page cannot be read; None: it can. Of such a row only the place in the page counts: its values may
-    #: be of any type.
+    #: Why a row of a page cannot be read; None: it can be read. Only the place of a damaged row in the page counts,
+    #: because its values may have any type.
     damage: str | None = None
 
     @property
     def is_committed(self) -> bool:
-        """Visible and no tombstone."""
+        """True if the row is not a tombstone."""
         return self.state is not OutboxState.ROLLED_BACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledTags:
-    """By which tags rows were settled: those with another tag were not waited for."""
+    """The tags by which rows were settled: rows with another tag did not wait for the group."""
 
-    #: None: all rows were waited for, also those without a tag.
+    #: None: all rows waited for the group, also those without a tag.
     tags: frozenset[str] | None
-    #: Version of the stored value that was read; a write must find the same one.
+    #: The version of the stored value that was read; a write is valid only for this version.
     version: int
 
 
@@ -89,33 +90,33 @@ class SweptSubscription:
     tags: frozenset[str] | None = None
 
     def wants(self, tag: str | None) -> bool:
-        """False: the group's tag filter excludes the message, so it is not waited for."""
+        """Returns False if the group's tag filter excludes the message: then the row does not wait for the group."""
         return is_in(tag, self.tags)
 
 
-#: What the inboxes of the subscriptions that have one answered, by unique key.
+#: The answers of the configured inboxes, by subscription and unique key.
 InboxAnswers = Mapping[Subscription, Mapping[str, Lookup[InboxRow]]]
 
 
 @dataclass(slots=True)
 class Settlement:
-    """A page of ANNOUNCED rows, sorted by what the inboxes have."""
+    """A page of ANNOUNCED rows, sorted by the inboxes' answers."""
 
-    #: Every wanting group has the row's message once: SETTLED.
+    #: Every group that takes the row's message has it once: the row becomes SETTLED.
     settled: list[OutboxFact] = field(default_factory=list)
-    #: A wanting group has not had it.
+    #: A group that takes the message has not had it.
     absent: list[OutboxFact] = field(default_factory=list)
     #: An inbox did not answer.
     unknown: list[OutboxFact] = field(default_factory=list)
-    #: No inbox is configured for a wanting group, or no group for the topic.
+    #: A group that takes the message has no inbox configured, or the topic has no group.
     unprovable: list[OutboxFact] = field(default_factory=list)
-    #: With the group whose inbox has another content under the key.
+    #: Rows, each with the group whose inbox has another content under the key.
     differing: list[tuple[OutboxFact, str]] = field(default_factory=list)
-    #: With the times at which it took effect, in several inboxes of one group.
+    #: Rows, each with the times at which it took effect in several inboxes of one group.
     doubled: list[tuple[OutboxFact, tuple[int, ...]]] = field(default_factory=list)
 
     def add(self, fact: OutboxFact, subscribed: Sequence[SweptSubscription], answers: InboxAnswers) -> None:
-        """Sorts one row; `subscribed` are its topic's groups."""
+        """Sorts one row; `subscribed`: its topic's groups."""
         wanting = [swept.subscription for swept in subscribed if swept.wants(fact.tag)]
         if not subscribed or any(subscription not in answers for subscription in wanting):
             self.unprovable.append(fact)
@@ -127,7 +128,7 @@ class Settlement:
             self.doubled.append((fact, tuple(row.applied_at_ms for row in doubled.records)))
         elif (other := _of_another_message(wanting, lookups, fact)) is not None:
             self.differing.append((fact, other))
-        # An inbox that is away might have the key a second time, and a SETTLED row is looked at no more.
+        # An inbox that is away might have the key a second time, and a SETTLED row is never looked at again.
         elif len(known) == len(wanting) and all(lookup.is_found and lookup.is_complete for lookup in known):
             self.settled.append(fact)
         elif any(lookup.is_absent for lookup in known):
@@ -136,11 +137,12 @@ class Settlement:
             self.unknown.append(fact)
 
     def due_again(self, rules: SweepRules, now_ms: int) -> list[OutboxFact]:
-        """Rows whose keys are announced again now."""
+        """Returns the rows whose keys are announced again now."""
         again_ms = int(rules.announce_again_after_seconds * 1000)
         settle_ms = int(rules.settle_after_seconds * 1000)
         shown = [fact for fact, _ in (*self.doubled, *self.differing)]
-        # A match in Redis has hidden these from the reconciler: announced again at the first look, the key is judged.
+        # A match in Redis has hidden these keys from the reconciler: announced again at the first look, they are
+        # judged.
         at_once = [fact for fact in shown if _was_announced_once(fact, settle_ms)]
         later = [
             *self.absent,
@@ -148,7 +150,8 @@ class Settlement:
             *(fact for fact in shown if not _was_announced_once(fact, settle_ms)),
             *(fact for fact in self.unprovable if _was_announced_once(fact, again_ms)),
         ]
-        # An announcement of the future was written before the clock was set back: another one heals its time.
+        # An announcement time in the future was written before the clock was set back: another announcement corrects
+        # it.
         return at_once + [
             fact
             for fact in later
@@ -164,21 +167,23 @@ class Widening:
     settled_by: SettledTags
 
     def concerns(self, fact: OutboxFact) -> bool:
-        """True if the row may have been settled without the group, which takes it now."""
+        """Returns True if the row may have been settled without the group, which takes it now."""
         is_of_topic = fact.topic == self.swept.subscription.topic
         return is_of_topic and self.swept.wants(fact.tag) and not is_in(fact.tag, self.settled_by.tags)
 
     def missing(self, facts: Sequence[OutboxFact], effects: Mapping[str, Lookup[InboxRow]]) -> set[str] | None:
-        """Keys that the group should have had once and has not; None: its inbox does not answer for one of them."""
+        """Returns the keys that the group should have had once and has not; None: its inbox does not answer for one of
+        them."""
         if any(map(_is_away, effects.values())):
             return None
         return {fact.unique_key for fact in facts if not _is_settled(effects[fact.unique_key], fact)}
 
 
 def agreed_tags(settled_by: SettledTags | None, swept: SweptSubscription) -> frozenset[str] | None:
-    """Tags by which rows may be settled from now on: those that both take. None: all.
+    """Returns the tags by which rows may be settled from now on: those in both values. None: all.
 
-    Without an earlier value the group's own: it was never swept for, so it reads all announcements from the earliest.
+    Without an earlier value, returns the group's own tags: no sweep knew the group before, so it reads all
+    announcements from the earliest on.
     """
     if settled_by is None or settled_by.tags is None:
         return swept.tags
@@ -186,12 +191,12 @@ def agreed_tags(settled_by: SettledTags | None, swept: SweptSubscription) -> fro
 
 
 def is_in(tag: str | None, tags: frozenset[str] | None) -> bool:
-    """True if a filter lets the tag through; None: every one."""
+    """Returns True if a filter accepts the tag; None: it accepts every tag."""
     return tags is None or tag in tags
 
 
 def _is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
-    """True if the inbox has another content or topic under the key; a missing digest proves nothing."""
+    """Returns True if the inbox has another content or topic under the key; a missing digest proves nothing."""
     if any(row.topic not in (fact.topic, FORMER_NAMES_TOPIC) for row in effect.records):
         return True
     digests = {row.content_digest for row in effect.records} - {None}
@@ -201,7 +206,7 @@ def _is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
 def _of_another_message(
     wanting: Sequence[Subscription], effects: Sequence[Lookup[InboxRow] | None], fact: OutboxFact
 ) -> str | None:
-    """The first group whose inbox has another content; None: none is known to."""
+    """Returns the first group whose inbox has another content; None: no such group is known."""
     for subscription, effect in zip(wanting, effects, strict=True):
         if effect is not None and _is_of_another_message(effect, fact):
             return str(subscription)
@@ -209,13 +214,14 @@ def _of_another_message(
 
 
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
-    # An unprovable row is never settled: it is announced a second time (the first may have been lost), no more.
+    # An unprovable row is never settled: it is announced a second time, because the first announcement may have been
+    # lost, and not again.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
 
 
 def _is_away(effect: Lookup[InboxRow]) -> bool:
-    """A database that does not answer might have the key, or have it a second time; a damaged or incomplete row is an
-    answer."""
+    """Returns True for a database without an answer, which might have the key, or have it a second time; a damaged or
+    incomplete row counts as an answer."""
     return any(
         answer.presence is Presence.UNKNOWN and not answer.is_damaged and not answer.is_incomplete
         for answer in effect.answers

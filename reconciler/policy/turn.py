@@ -1,9 +1,9 @@
-"""The beginning of a turn, for all topics at once: one look at every shard, and what is due in the ledger.
+"""The beginning of a turn, for all topics at once: looks at every shard, and asks the ledger what is due.
 
-A topic is *calm* where rounds of its subscriptions would find nothing to do: no shard has changed, no key is old enough
-or set apart, no row and no repair is due, no outage is open and no breaker. It has no rounds then. What else they look
-at may wait until the next ones, a minute at most: closed rows that are asked about again, rows whose time was written
-before a clock was set back, the queues of a group.
+A topic is *calm* if rounds of its subscriptions would have nothing to do: no shard has changed, no key is old enough or
+set apart, no row and no repair is due, and neither an outage nor the breaker is open. A calm topic has no rounds. Other
+work of rounds may wait for the next ones, a minute at most: closed rows that are asked about again, rows whose time was
+written before a clock was set back, the queues of a group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds, share_
 
 
 class Turn:
-    """Tells which topics of an environment are to have their rounds. `begin` is confined to one thread."""
+    """Says which topics of an environment are to have rounds. One thread calls `begin`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Turn:
         clock: Clock,
         rest_seconds: float = REST_SECONDS_MAX,
     ) -> None:
-        """`rest_seconds`: a calm topic has its rounds so often."""
+        """`rest_seconds`: how often a calm topic has rounds."""
         self._topics = topics
         self._shards = shards
         self._outages = outages
@@ -46,17 +46,18 @@ class Turn:
         self._ended: dict[str, float] = {}
 
     def begin(self) -> Sequence[TopicPlan]:
-        """The topics whose subscriptions are to have their rounds now. Raises DatabaseAway."""
+        """Returns the topics whose subscriptions are to have rounds now. Raises DatabaseAway."""
         shards = {plan.subscription: t.shards_of(plan.subscription) for t in self._topics for plan in t.subscriptions}
         self._shards.look([shard for of in shards.values() for shard in of])
         calm = self._calm(shards)
         to_run = [topic for topic in self._topics if topic.topic not in calm]
         for topic in to_run:
-            self._ended.pop(topic.topic, None)  # until its rounds have ended well
+            self._ended.pop(topic.topic, None)  # stays removed until the topic's rounds have ended well
         return to_run
 
     def ended(self, topic: TopicPlan) -> None:
-        """The rounds of all subscriptions of the topic ended without an error, and have nothing left to do."""
+        """Notes that the rounds of all subscriptions of the topic ended without an error and have nothing left to
+        do."""
         self._ended[topic.topic] = self._clock.monotonic_seconds()
 
     def _rests(self, topic: TopicPlan) -> bool:
@@ -70,7 +71,8 @@ class Turn:
         )
 
     def _calm(self, shards: Mapping[Subscription, Sequence[Shard]]) -> set[str]:
-        """Topics that have nothing to do: four statements, and a transaction for rows of rest, however many rest."""
+        """Returns the topics that have nothing to do: it takes four statements, and a transaction for rows of rest,
+        however many shards rest."""
         environment = self._topics[0].environment
         if self._outages.current(environment) is not None:
             return set()

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
 
 ENVIRONMENT_PREFIX = "RECONCILER_"
-#: Names below this are business topics: their capitals count, and _FILE at their end means nothing.
+#: Below these, names are business topics: capitals matter, and _FILE at their end has no meaning.
 NAMES_TOPICS = frozenset({("unique_key_topic", "topics"), ("repairs", "topics")})
-#: Settings that are names of files: here _FILE belongs to the name.
+#: Settings that are file names: here _FILE is a part of the name.
 NAMES_FILES = frozenset({"ca_file", "certificate_file", "key_file", "users_file"})
 #: Variables with our prefix that are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
@@ -44,15 +44,15 @@ NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 class SettingsDocument:
     """The settings as plain data, before any of them has a meaning."""
 
-    #: What people call it: the file, or "environment".
+    #: The file's name, or "environment".
     origin: str
-    #: As TOML has them; what a variable holds is text, or a list or table that was parsed.
+    #: Values as in TOML; a variable's value is a text, or a list or table that was parsed.
     values: dict[str, Any] = field(repr=False)
     #: Path of a setting -> the variable that it comes from; all others come from the file.
     variables: Mapping[tuple[str, ...], str]
-    #: Variables and secrets that cannot be used, one line each with the remedy.
+    #: Variables and secrets that cannot be used, one line for each with the remedy.
     problems: list[str]
-    #: Paths of these secrets, which are left out of the values.
+    #: Paths of unreadable secrets, which are left out of the values.
     unread: frozenset[tuple[str, ...]] = frozenset()
 
 
@@ -69,7 +69,7 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-        except (ValueError, RecursionError) as error:  # also thousands of digits, or of nested brackets
+        except (ValueError, RecursionError) as error:  # also for thousands of digits or nested brackets
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
     variables, problems = _apply_environment(values, environ)
     unread = list(read_secrets(values, variables))
@@ -110,7 +110,8 @@ def load_settings(
 
 
 def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationError) -> list[str]:
-    """Contradictions between settings that are valid by themselves; one run reports them beside the invalid ones."""
+    """Returns contradictions between settings that are valid by themselves, so that one run reports them together with
+    invalid ones."""
     from reconciler.settings.schema import Settings
 
     wrong = [detail["loc"] for detail in first.errors() if detail["loc"]]
@@ -131,7 +132,7 @@ def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationEr
 
 
 def _follows_from(unread: frozenset[tuple[str, ...]], location: Sequence[int | str]) -> bool:
-    """Whether what is said of a place may be true only because a secret there could not be read."""
+    """Returns True if a problem at this place may only exist because a secret there could not be read."""
     path = tuple(map(str, location))
     return any(path in (secret, secret[:-1]) for secret in unread)
 
@@ -141,7 +142,8 @@ def _holds(place: Any, part: int | str) -> bool:
 
 
 def _variable(detail: Any, variables: Mapping[tuple[str, ...], str]) -> str:
-    """The variable that a wrong value or an unknown name comes from, as the front of the line; empty: the file."""
+    """Returns the variable with the wrong value or unknown name, as the beginning of the line; empty: the file has
+    it."""
     path = tuple(map(str, detail["loc"]))
     for end in range(len(path), 0, -1):
         if path[:end] in variables:
@@ -151,7 +153,7 @@ def _variable(detail: Any, variables: Mapping[tuple[str, ...], str]) -> str:
 
 
 def describe(detail: Any) -> list[str]:
-    """One line a problem: field = value: what is expected."""
+    """Returns one line per problem: field = value: what is expected."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{_shown_name(part)}" for part in detail["loc"])
     location = "".join(parts).lstrip(".")
     if not location:
@@ -165,16 +167,16 @@ def describe(detail: Any) -> list[str]:
 
 
 def _shown_name(name: str) -> str:
-    """A setting's name; hidden if a URL was written in its place."""
+    """Returns a setting's name; a URL that was written in its place is hidden."""
     return HIDDEN if "://" in name or "@" in name else name
 
 
 def _shown(location: str, value: object) -> str:
-    """A value, unless it could be a secret, or have one in it: these lines end up in logs."""
+    """Returns a value, unless it could be or contain a secret, because these lines end up in logs."""
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     name = location.rpartition(".")[2].lower()
-    # Of a database's address it is known what may be shown; that of a receiver of notices is a token as a whole.
+    # For a database's URL it is known which parts may be shown; a receiver's URL is a token as a whole.
     if "url" in name and not location.startswith("notifiers["):
         return shown_url(value)
     return HIDDEN if any(word in name for word in ("secret", "password", "token", "url")) else shown_value(value)
@@ -205,14 +207,15 @@ def _apply_environment(
             try:
                 value = Path(value).read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
-                # The variable may hold the secret itself instead of a file's name; an OSError's text repeats it.
+                # The variable may contain the secret itself instead of a file name, and an OSError's text would repeat
+                # it.
                 why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
                 problems.append(
                     f"{name} = {shown_file(value)}: cannot be read: {why}; name a file that holds the value"
                 )
                 continue
         secret = secret_at(tuple(path))
-        # A variable beats the file, whatever the file's source of the secret is; two variables are two sources.
+        # A variable overrides the file, whatever source of the secret the file has; two variables are two sources.
         replaced = secret[0][-1] if secret is not None and secret[0] not in variables else None
         problem = _set(document, path, _parsed(value), replaced)
         if problem:
@@ -225,7 +228,7 @@ def _apply_environment(
 
 
 def _parsed(value: str) -> Any:
-    # Lists and tables come as JSON or TOML; anything else is text that validation converts.
+    # Lists and tables are written as JSON or TOML; any other value is a text that validation converts.
     if not value.startswith(("[", "{")):
         return value
     for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
@@ -262,7 +265,8 @@ def _merge(document: dict[str, Any], overrides: Mapping[str, Any]) -> None:
 
 
 def settings_path(flag: Path | None, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the settings are: --config, RECONCILER_CONFIG, $CONFIGURATION_DIRECTORY, /etc/reconciler, or nowhere."""
+    """Returns the place of the settings: --config, RECONCILER_CONFIG, $CONFIGURATION_DIRECTORY, /etc/reconciler; None:
+    no place has any."""
     if flag is not None:
         return flag
     if environ.get("RECONCILER_CONFIG"):
@@ -275,7 +279,7 @@ def settings_path(flag: Path | None, environ: Mapping[str, str] = os.environ) ->
             is_there = stat.S_ISREG(path.stat().st_mode)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError as error:  # a folder that may not be searched could hold the settings that are meant
+        except OSError as error:  # an unreadable folder could contain the intended settings
             why = f"{path}: cannot be looked for: {error.strerror}; name a file with --config"
             raise ConfigurationError(why) from error
         if is_there:

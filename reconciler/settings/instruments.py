@@ -1,4 +1,4 @@
-"""Sections of what a process tells of itself: metrics, spans, logs."""
+"""Sections for the output of a process: metrics, spans, logs."""
 
 from __future__ import annotations
 

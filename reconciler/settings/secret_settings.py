@@ -1,6 +1,7 @@
-"""Settings that are secrets: each may come as it is, from a file (`..._file`) or from a command (`..._command`).
+"""Settings that are secrets: each may be given as a value, by a file (`..._file`) or by a command (`..._command`).
 
-`SECRET_NAMES` is the list. Everything else that deals with secrets reads it: what may be shown, the pages, the tests.
+`SECRET_NAMES` is the list. Whatever handles secrets reads that list: the rules of what may be shown, the pages, the
+tests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from reconciler.contract.secret_sources import (
 from reconciler.contract.urls import HIDDEN, shown_value
 from reconciler.errors import InvalidValue
 
-#: Path of each; `[]` stands for every section of a list.
+#: The path of each secret; `[]` stands for every section of a list.
 SECRET_NAMES = (
     "redis.url",
     "ledger.url",
@@ -35,7 +36,7 @@ SECRET_NAMES = (
     "notifiers[].url",
     "notifiers[].secret",
 )
-#: Those of which there may be several.
+#: Secrets that may be lists.
 _LISTS = frozenset({"outbox_url", "inbox_url"})
 _SOURCES: tuple[Literal["_file", "_command"], ...] = ("_file", "_command")
 
@@ -43,7 +44,8 @@ Place = tuple[str, ...]
 
 
 def secret_at(path: Place) -> tuple[Place, str] | None:
-    """Path of the secret that a path belongs to, and what stands behind its name: nothing, `_file` or `_command`."""
+    """Returns the path of the secret that a path belongs to, and the ending of its name: nothing, `_file` or
+    `_command`."""
     for source in ("", *_SOURCES):
         if path and path[-1].endswith(source):
             name = (*path[:-1], path[-1].removesuffix(source) if source else path[-1])
@@ -53,13 +55,13 @@ def secret_at(path: Place) -> tuple[Place, str] | None:
 
 
 def forget_other_sources(section: dict[str, Any], name: str) -> None:
-    """A variable beats the file: what the file says about the secret counts no more."""
+    """Removes the file's other sources of a secret, because a variable overrides them."""
     for source in ("", *_SOURCES):
         section.pop(f"{name}{source}", None)
 
 
 def read_secrets(document: dict[str, Any], variables: Mapping[Place, str]) -> Iterator[tuple[Place, str]]:
-    """Puts a SecretText in the place of every `..._file` and `..._command`. Gives path and line of each that cannot be
+    """Replaces every `..._file` and `..._command` by a SecretText. Yields path and problem of each one that cannot be
     used, which is left out.
 
     `variables`: path of a setting -> the variable that it comes from.
@@ -99,7 +101,8 @@ def _read_one(section: dict[str, Any], path: Place, variables: Mapping[Place, st
     value = section.pop(asked[0])
     is_file = asked[0].endswith("_file")
     called = variables.get((*path[:-1], asked[0])) or _shown((*path[:-1], asked[0]))
-    section[name] = SecretText("?")  # a place that no second line complains about; nothing starts with problems
+    # a placeholder, so that no second problem is reported; with problems, nothing starts
+    section[name] = SecretText("?")
     try:
         values = value if is_file and isinstance(value, list) and name in _LISTS else [value]
         texts = [SecretText(source.current(), source) for source in (_source(one, called, is_file) for one in values)]
@@ -130,5 +133,5 @@ def _shown(path: Place) -> str:
 
 
 def shown_file(value: str) -> str:
-    """A file's name for people; hidden where it may be the secret itself, written in the place of the name."""
+    """Returns a file name for people; hidden if it may be the secret itself, written by mistake."""
     return shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN

@@ -1,4 +1,4 @@
-"""Types of single settings: each refuses a value with what is expected instead."""
+"""Types of single settings: each refusal says what is expected instead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,160}")
 
 
-#: Of `subscriptions.since`: no message lies before it.
+#: A value of `subscriptions.since`: the group answers for every message.
 EVERYTHING = "everything"
 
 
@@ -45,7 +45,7 @@ def _host_list(value: str) -> str:
         raise ValueError("expected host:port, several separated by ';'")
     for number, host in enumerate(hosts, start=1):
         if not _is_host_and_port(host):
-            # It is not repeated: the value may be a URL with a password.
+            # The entry is not repeated, because it may be a URL with a password.
             raise ValueError(f"entry {number} of {len(hosts)} is no host:port; write a name server without http://")
     return ";".join(hosts)
 
@@ -70,7 +70,7 @@ def _group(value: str) -> str:
 
 
 def require_group(what: str, value: str) -> str:
-    """A group's name as people type it; raises InvalidValue."""
+    """Returns a group's name as a person typed it; raises InvalidValue."""
     try:
         return _group(value)
     except ValueError as error:
@@ -90,7 +90,7 @@ def _folder(value: str) -> str:
 
 
 def plain_secret(value: Any) -> SecretText:
-    """A secret of any form. Raises ValueError."""
+    """Returns a secret that was given in any form. Raises ValueError."""
     if isinstance(value, str):
         value = SecretText(value)
     if not isinstance(value, SecretText):
@@ -113,14 +113,14 @@ def _database_url(value: Any) -> SecretText:
 
 
 def no_duplicates(value: Any) -> Any:
-    """Refuses a list that names something twice."""
+    """Refuses a list with duplicates."""
     if isinstance(value, list) and len({str(v) for v in value}) != len(value):
         raise ValueError("an entry is listed twice; remove one")
     return value
 
 
 def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
-    """A single secret is a list of one; a problem names the setting, and no place in a list."""
+    """Makes a list of a single secret; problems then name the setting without a position in a list."""
     if isinstance(value, str | SecretText):
         return [plain_secret(value)]
     return several(value)
@@ -136,14 +136,14 @@ def _one_or_several_urls(value: Any, several: ValidatorFunctionWrapHandler) -> A
 
 
 def split_tags(expression: str) -> frozenset[str] | None:
-    """Tags of 'a || b'; None for '*' or nothing (FilterAPI.buildSubscriptionData, 4.9.7)."""
+    """Returns the tags of 'a || b'; None for '*' or an empty text (FilterAPI.buildSubscriptionData, 4.9.7)."""
     if expression.strip() in {"", "*"}:
         return None
     return frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
 
 
 def read_since_ms(text: str) -> int:
-    """A time with its offset, in milliseconds UTC since 1970. Raises ValueError."""
+    """Returns a time with its UTC offset as milliseconds UTC since 1970. Raises ValueError."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -154,7 +154,7 @@ def read_since_ms(text: str) -> int:
 
 
 def _since(value: Any) -> str:
-    """A time of TOML is a text from here on."""
+    """Turns a time of TOML into a text."""
     text = value.isoformat() if isinstance(value, datetime) else value
     if not isinstance(text, str):
         raise ValueError(f"expected a time such as 2026-11-26T12:00:00Z, or {EVERYTHING!r}")  # noqa: TRY004 - pydantic
@@ -164,7 +164,7 @@ def _since(value: Any) -> str:
 
 
 def require_listen(what: str, value: str) -> str:
-    """An address to listen on, as people type it; raises InvalidValue."""
+    """Returns an address to listen on, as a person typed it; raises InvalidValue."""
     try:
         return _listen(value)
     except ValueError as error:
@@ -207,10 +207,10 @@ def _network(value: str) -> str:
 HostList = Annotated[str, AfterValidator(_host_list)]
 HostName = Annotated[str, Field(max_length=300), AfterValidator(_host_name)]
 Network = Annotated[str, Field(max_length=100), AfterValidator(_network)]
-#: RFC 9110, 5.1; without the underscore, which some servers take for a hyphen.
+#: RFC 9110, 5.1; without the underscore, which some servers treat as a hyphen.
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$"), AfterValidator(str.lower)]
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
-#: Without the slash at its end, and without a user and password: it is shown on pages and in notices.
+#: Without a slash at its end, and without user and password, because pages and notices show it.
 LinkUrl = Annotated[str, Field(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(_link)]
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
@@ -219,7 +219,7 @@ TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 Since = Annotated[str, BeforeValidator(_since)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
-#: A secret on a page, and in a schema.
+#: How a secret appears on a page and in a schema.
 MASKED = (
     PlainSerializer(lambda _value: HIDDEN_SECRET),
     WithJsonSchema({"type": "string", "format": "password", "writeOnly": True}),
@@ -230,5 +230,5 @@ RedisUrl = Annotated[SecretText, PlainValidator(_redis_url), *MASKED]
 DatabaseUrl = Annotated[SecretText, PlainValidator(_database_url), *MASKED]
 #: One URL, or a list of them: databases that hold one table in parts.
 DatabaseUrls = Annotated[list[DatabaseUrl], Field(min_length=1, max_length=1_000), WrapValidator(_one_or_several_urls)]
-#: One secret, or a list of them: the first one is used, the others are still taken.
+#: One secret, or a list of secrets: the first one is used, the others are still accepted.
 SecretValues = Annotated[list[SecretValue], Field(min_length=1, max_length=10), WrapValidator(_one_or_several)]

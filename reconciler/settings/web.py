@@ -1,4 +1,4 @@
-"""`[web]`: the console and the HTTP API, and who reaches them."""
+"""`[web]`: the console and the HTTP API, and who may use them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class WebSettings(Section):
 
 
 def web_problems(web: WebSettings) -> list[str]:
-    """What would not do what it seems to."""
+    """Returns settings that would not do what they seem to do."""
     problems = []
     if web.tls_key is not None and web.tls_certificate is None:
         problems.append("web.tls_key is set and web.tls_certificate is not: set both")

@@ -1,6 +1,6 @@
-"""A login of Redis that changes while the process runs: each new connection takes user and password as they are then.
+"""A Redis login that changes while the process runs: each new connection uses the present user and password.
 
-Connections that are open stay logged in: Redis closes them only when the user is switched off or deleted.
+Open connections stay logged in: Redis closes them only if the user is switched off or deleted.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from redis.credentials import CredentialProvider
 from reconciler.contract.secret import Secret, SecretText
 from reconciler.contract.urls import read_redis_url
 
-#: Parameters that do what user and password before the host do.
+#: Parameters with the same meaning as user and password before the host.
 _PARAMETERS = ("username", "password")
-#: Those of the login at the Sentinels, which is none before the host.
+#: Parameters of the login at the Sentinels, which is never before the host.
 SENTINEL_PARAMETERS = ("sentinel_username", "sentinel_password")
 
 
 class ChangingLogin(CredentialProvider):
-    """What redis-py asks at each connection. Shared by threads."""
+    """Gives redis-py the login for each connection. Shared by threads."""
 
     def __init__(self, secret: SecretText, *, is_of_sentinels: bool = False) -> None:
         self._secret = secret
@@ -29,21 +29,22 @@ class ChangingLogin(CredentialProvider):
         self._login = self._read(self._text)
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """User and password, or the password alone; of a URL that cannot be read the ones of before."""
+        """Returns user and password, or the password alone; if the URL cannot be read, the former ones."""
         text = self._secret.reveal()
         if text != self._text:
-            with suppress(ValueError):  # half written
+            with suppress(ValueError):  # the file is half written
                 self._text, self._login = text, self._read(text)
         username, password = self._login
         return (username, password) if username else (password,)
 
     def ask_again(self) -> bool:
-        """After Redis has refused the login: True if there is another one now."""
+        """Returns True if there is another login now; called after Redis refused this one."""
         return self._secret.ask_again(self._text)
 
 
 def changing_login(url: Secret, *, is_of_sentinels: bool = False) -> ChangingLogin | None:
-    """The login of a URL that changes. None: it never changes, or has neither user nor password, and will have none."""
+    """Returns the login of a URL that changes. None: the login never changes, or the URL has neither user nor password
+    and never will."""
     if not isinstance(url, SecretText) or not url.changes:
         return None
     login = ChangingLogin(url, is_of_sentinels=is_of_sentinels)
@@ -51,7 +52,7 @@ def changing_login(url: Secret, *, is_of_sentinels: bool = False) -> ChangingLog
 
 
 def without_login(text: str) -> str:
-    """The URL without user and password: redis-py takes them from a provider, or from the URL, and never from both."""
+    """Returns the URL without user and password: redis-py takes them either from a provider or from the URL."""
     scheme, _, rest = text.partition("://")
     place, mark, query = rest.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in _PARAMETERS]

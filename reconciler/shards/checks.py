@@ -1,7 +1,7 @@
-"""Whether a Redis is safe to keep the sets: asked by `doctor`, and by `run` before it starts.
+"""Checks whether a Redis can safely keep the sets: `doctor` asks this, and `run` before it starts.
 
-A set that is evicted, expired or written without permission looks like a smaller difference, so what cannot be
-verified is refused unless the settings accept it (`redis.accept_unverified`, for fakeredis and closed services).
+If a set is evicted, expired or written without permission, the difference only looks smaller. So what cannot be
+verified is refused, unless the settings accept it (`redis.accept_unverified`, for fakeredis and closed services).
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ ALLOW_COMMANDS = Code("shards.allow-commands")
 #: The first version with ZDIFFSTORE.
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_MAX = 0.7
-#: Of what a server refuses.
+#: Most characters of a server's refusal that are shown.
 _SHOWN_CHARACTERS_MAX = 1_000
 
 
 class Severity(Enum):
-    """What a finding means for a start."""
+    """What a finding means for starting `run`."""
 
     OK = auto()
-    #: Works; something would make it better.
+    #: Works; a change would improve it.
     ADVICE = auto()
     #: `run` refuses to start.
     REFUSED = auto()
 
 
 class RedisQuality(StrEnum):
-    """What a node is looked at for."""
+    """The properties that are checked at a node."""
 
     ROLE = "role"
     VERSION = "version"
@@ -84,14 +84,14 @@ class RedisQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisFinding:
-    """One answer about one Redis node."""
+    """One finding about one Redis node."""
 
     about: RedisQuality
     severity: Severity
     found: Fact
-    #: What to do; None for OK.
+    #: What to do; None if the severity is OK.
     remedy: Fact | None = None
-    #: Of a cluster: which.
+    #: The node of a cluster; empty otherwise.
     node: str = ""
 
 
@@ -102,10 +102,10 @@ def check_redis(
     accept_unverified: bool = False,
     judge: Callable[[Sequence[RedisFinding]], object] = lambda _: None,
 ) -> list[RedisFinding]:
-    """All findings, of every primary where it is a cluster. Writes nothing.
+    """Returns all findings; in a cluster, those of every primary. Writes nothing.
 
-    `judge` has the findings of each primary that answers, also beside one that does not. Raises what it raises;
-    RedisAway if Redis does not answer, and while a cluster or Sentinels name a server that is no primary.
+    `judge` gets the findings of each primary that answers, even if another one is silent. Raises what `judge` raises;
+    RedisAway if Redis does not answer, or while a cluster or Sentinels name a server that is not a primary.
     """
     with translated_errors():
         if not isinstance(client, RedisCluster):
@@ -113,8 +113,8 @@ def check_redis(
             found = list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
             judge(found)
             return found
-        # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
-        # but this would correct it, and a healthy cluster would be refused for ever.
+        # The client's knowledge may be from before a fail-over. A replica answers all of these questions, so only this
+        # step corrects it; otherwise a healthy cluster would be refused for ever.
         client.nodes_manager.initialize()
 
     def check(name: str, node: redis.Redis) -> list[RedisFinding]:
@@ -127,14 +127,15 @@ def check_redis(
 
 
 def require_answers(client: RedisClient) -> None:
-    """Raises RedisAway with every primary that does not answer."""
+    """Raises RedisAway, naming every primary that does not answer."""
     _of_each(client, lambda _, node: node.ping())
 
 
 def require_room(client: RedisClient) -> None:
-    """Raises RedisAway for a primary that is full: it answers, and refuses every write.
+    """Raises RedisAway for a primary that is full: it answers but refuses every write.
 
-    Also one that frees memory: what a MULTI queues needs some. One that may not be asked (INFO) counts as having room.
+    Also checks a primary that evicts keys, because queueing a MULTI needs some memory. A primary that does not allow
+    INFO counts as having room.
     """
     full = [text for _, text in _of_each(client, _why_full) if text]
     if full:
@@ -142,9 +143,9 @@ def require_room(client: RedisClient) -> None:
 
 
 def _of_each(client: RedisClient, ask: Callable[[str, redis.Redis], T]) -> list[tuple[str, T]]:
-    """What is found of each primary, all asked side by side: those that stand still cost one deadline together.
+    """Asks all primaries in parallel and returns the answer of each: silent ones together cost one deadline.
 
-    Raises RedisAway with all that did not answer.
+    Raises RedisAway, naming all that did not answer.
     """
 
     def find(name: str, node: redis.Redis) -> tuple[T | None, RedisAway | None]:
@@ -164,7 +165,7 @@ def _of_each(client: RedisClient, ask: Callable[[str, redis.Redis], T]) -> list[
 
 
 def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:
-    """Name (empty where there is only one) and client of every primary that the client knows."""
+    """Yields name (empty for a single server) and client of every primary that the client knows."""
     if not isinstance(client, RedisCluster):
         yield "", client
         return
@@ -175,7 +176,7 @@ def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:
 def _why_full(name: str, node: redis.Redis) -> str:
     info = _ask(node, lambda: node.info("memory"))
     limit = int(info.get("maxmemory") or 0)
-    # getMaxmemoryState, evict.c: what replicas and the append-only file wait for does not count.
+    # As in getMaxmemoryState (evict.c): buffers for replicas and the append-only file do not count.
     used = int(info.get("used_memory") or 0) - int(info.get("mem_not_counted_for_evict") or 0)
     if not limit or used <= limit:
         return ""
@@ -185,11 +186,11 @@ def _why_full(name: str, node: redis.Redis) -> str:
 def _check_node(
     client: redis.Redis, environment: str, *, accept_unverified: bool, is_named: bool
 ) -> Iterator[RedisFinding]:
-    """`is_named`: a cluster's nodes or Sentinels named this server as a primary."""
+    """`is_named`: a cluster's nodes or Sentinels have named this server as a primary."""
     client.ping()
     info = _ask(client, lambda: client.info("all"))
     settings: dict[str, Any] = {}
-    for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # 6.2 takes one name a command
+    for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # 6.2 takes only one name per command
         settings |= _ask(client, partial(client.config_get, name))
     unverified = Severity.ADVICE if accept_unverified else Severity.REFUSED
     yield _role(client, unverified, is_named=is_named)
@@ -205,7 +206,7 @@ def _check_node(
 
 
 def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
-    """The answer, empty where the command is not allowed or not known."""
+    """Returns the answer; empty if the command is forbidden or unknown."""
     try:
         answer: Mapping[str, Any] = question()
     except ResponseError:
@@ -228,8 +229,8 @@ def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> Redis
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":
         return RedisFinding(about=RedisQuality.ROLE, severity=Severity.OK, found=PRIMARY())
-    if is_named:  # by a node or Sentinel that has not seen a fail-over yet: it passes, and no setting is wrong
-        _leave(client)  # Sentinels name the new primary to new connections only
+    if is_named:  # a node or Sentinel that has not seen a fail-over yet named it: this passes, and no setting is wrong
+        _leave(client)  # Sentinels return the new primary only to new connections
         raise RedisAway(f"a server that is named as a primary is a {role}: a fail-over is not over yet")
     return RedisFinding(
         about=RedisQuality.ROLE,
@@ -295,7 +296,8 @@ def _unknown(about: RedisQuality, found: Fact, unverified: Severity) -> RedisFin
 
 
 def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
-    """Queues every command that `run` needs under MULTI and throws them away: Redis checks when it queues."""
+    """Queues every command that `run` needs under MULTI and then discards them, because Redis checks permissions while
+    queueing."""
     probe = Subscription(environment=environment, topic="doctor", group="doctor")
     keys = ShardKeys(Shard(subscription=probe, number=0))
     refused = _refused(client, keys, _commands(keys))
@@ -317,21 +319,22 @@ def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any,
                 connection.send_command(*command)
                 connection.read_response()
             except AskError:
-                # A cluster node without the slot (MOVED is an AskError too); permissions were checked before that.
+                # A node of a cluster without the slot (MOVED is an AskError, too); the permission was checked before.
                 continue
             except ResponseError as error:
                 refused.append(f"{command[0]} ({error})")
                 if command[0] == "MULTI":
-                    break  # what follows would not be queued but run
+                    break  # later commands would be executed instead of queued
     finally:  # any other error has closed the connection
         if refused:
-            connection.disconnect()  # what it still watches or queues goes with it
+            connection.disconnect()  # ends what it still watches or queues
         client.connection_pool.release(connection)
     return refused
 
 
 def _commands_of_proofs(keys: ShardKeys) -> list[tuple[Any, ...]]:
-    """What logins of older releases may lack: without it the product goes on as they did."""
+    """Returns commands that logins of older releases may lack: without them, the product works as those releases
+    did."""
     return [("HGET", keys.proofs, "probe/0"), ("HSET", keys.proofs, "probe/0", "")]
 
 
@@ -358,12 +361,12 @@ def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
         ("RENAME", keys.commit, keys.commit_generation(1)),
         ("UNLINK", keys.half, keys.new),
         ("INCRBY", keys.generation, 1),
-        # Redis does not check what a script calls before the script calls it: hence its commands one by one.
+        # Redis does not check a script's commands before the script runs them, so they are checked one by one.
         ("EVAL", "return 1", 1, keys.generation),
         ("HDEL", keys.taken, "0"),
         ("PEXPIRE", keys.round_lease, 1),
         ("HSETNX", meta_key(keys.shard.subscription), "shards", 1),
-        # The announcement consumer that `run` has, and the scan after an outage.
+        # Commands of the announcement consumer in `run`, and of the scan after an outage.
         ("HSET", keys.offsets, "probe/0", 0),
         ("SADD", keys.commit, "probe"),
         ("SCRIPT", "LOAD", "return 1"),

@@ -1,7 +1,8 @@
-"""The Redis client of the rounds, to the primary only; a round's MULTI alone is waited for longer.
+"""The Redis client of the rounds, which uses only the primary; it waits longer for a round's MULTI than for other
+commands.
 
-One client for everything: what a plain command has found out about a fail-over, the round that follows knows. A client
-of its own with a long time-out would meet a primary that hangs, and wait for it while its successor serves.
+One client serves all commands, so that the round knows what a plain command has found out about a fail-over. A second
+client with a long time-out would wait for a primary that hangs while its successor already serves.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from reconciler.contract.secret import Secret
 from reconciler.shards.access import RedisClient, RedisSilences, open_client
 
-#: Longest wait for a round's reply: a round of 20 000 keys takes 16 ms, one of 10 000 000 under 30 s.
+#: Longest wait for a round's reply: a round of 20 000 keys takes 16 ms, one of 10 000 000 takes less than 30 s.
 ROUND_TIMEOUT_SECONDS_DEFAULT = 120.0
 TIMEOUT_SECONDS_DEFAULT = 5.0
 CONNECT_TIMEOUT_SECONDS_DEFAULT = 3.0
@@ -19,7 +20,7 @@ CONNECT_TIMEOUT_SECONDS_DEFAULT = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRedis:
-    """The Redis of the rounds."""
+    """The Redis client of the rounds, with its time-out."""
 
     #: A thread-safe connection pool that connects at first use.
     client: RedisClient
@@ -41,7 +42,7 @@ def open_redis(
 ) -> RoundRedis:
     """A client for a URL (reconciler/shards/access.py); the caller closes it.
 
-    Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
+    Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once; raises RedisAway if none answers.
     """
     client = open_client(
         url,

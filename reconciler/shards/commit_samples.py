@@ -1,4 +1,4 @@
-"""A few members of a subscription's commit sets, to see whether recorders write keys at all (status)."""
+"""A few members of a subscription's commit sets, by which `status` sees whether recorders write keys."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.shards.access import RedisClient, translated_errors
 
-#: Members looked at, of all shards of a subscription together.
+#: Most members that are looked at, for all shards of a subscription together.
 SAMPLE_MEMBERS = 100
 
 
 def sample_commit_sets(
     client: RedisClient, subscription: Subscription, *, shards: int, commit_generations: int
 ) -> Iterator[tuple[Shard, bytes]]:
-    """At most SAMPLE_MEMBERS consumed keys of the last rounds, with their shards. Raises RedisAway.
+    """Yields at most SAMPLE_MEMBERS consumed keys of the last rounds, with their shards. Raises RedisAway.
 
-    SSCAN, which the reconciler's login has anyway. Its pages are of a size that only the server knows, so they are cut.
+    Uses SSCAN, for which the reconciler's login has the right anyway. The server alone decides the size of its pages,
+    so they are cut.
     """
     sets: list[tuple[Shard, str]] = []
     for number in range(shards):

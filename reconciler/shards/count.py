@@ -1,4 +1,4 @@
-"""The number of shards of a subscription, written where the recorders of the consumers find it."""
+"""Stores a subscription's number of shards where the consumers' recorders find it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COUNT_DIFFERS = Code(
 
 
 def keep_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
-    """Writes the number down unless there is one; once a round, so that it comes back after a loss of memory. Raises
+    """Writes the number unless it exists; called in each round, so that it comes back after a loss of memory. Raises
     RedisAway."""
     with translated_errors():
         client.hsetnx(meta_key(subscription), "shards", str(shards))
 
 
 def stored_shard_count(client: RedisClient, subscription: Subscription) -> str | None:
-    """The number as it is stored, by whomever; None: there is none, or the login may not read it. Raises RedisAway."""
+    """Returns the stored number as a text; None: none is stored, or the login may not read it. Raises RedisAway."""
     with translated_errors():
         try:
             stored: Any = client.hget(meta_key(subscription), "shards")
@@ -41,7 +41,7 @@ def stored_shard_count(client: RedisClient, subscription: Subscription) -> str |
 def stored_shard_counts(
     client: RedisClient, subscriptions: Sequence[Subscription]
 ) -> Mapping[Subscription, str | None]:
-    """stored_shard_count() of each, asked together; without those whose server is away."""
+    """Does stored_shard_count() for each subscription together; leaves out those whose server is away."""
     keys = list(map(meta_key, subscriptions))
     found: dict[Subscription, str | None] = {}
     for one, answer in zip(
@@ -57,7 +57,8 @@ def stored_shard_counts(
 
 
 def why_refused(subscription: Subscription, stored: str | None, shards: int) -> Fact:
-    """What another number means (keys of one message would go to two shards), or a text that is none."""
+    """Returns what is wrong with another number (keys of one message would go to two shards), or with a text that is no
+    number."""
     key = meta_key(subscription)
     if stored is None or not (stored.isascii() and stored.isdigit()):
         return COUNT_UNREADABLE(key=key, stored=repr((stored or "")[:40]), shards=shards)

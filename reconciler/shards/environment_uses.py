@@ -1,7 +1,7 @@
-"""Which cluster an environment is used for, in Redis (ports.EnvironmentUses): one key, which expires.
+"""Stores in Redis which cluster an environment is used for (ports.EnvironmentUses): one key, which expires.
 
-Beside it the identity of this Redis (ports.RedisIdentity), which does not: it is as old as the memory. A replica has
-the identity of its primary, so a fail-over keeps it; a Redis that lost its memory gets another one.
+It also stores the identity of this Redis (ports.RedisIdentity), which does not expire: it is as old as the memory. A
+replica has its primary's identity, so a fail-over keeps it; a Redis that lost its memory gets a new one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
 class RedisEnvironmentUses:
-    """Uses in Redis, and its identity. Shared by threads. Raises RedisAway."""
+    """Uses of environments in Redis, and the identity of Redis. Shared by threads. Raises RedisAway."""
 
     place = "Redis"
 
@@ -29,7 +29,7 @@ class RedisEnvironmentUses:
         self._client = client
 
     def current(self, environment: str) -> EnvironmentUse | None:
-        """One GET. What another program wrote there knows no broker, and the next renewal replaces it."""
+        """Sends one GET. A value by another program contains no broker, and the next renewal replaces it."""
         answer = self._get(use_key(environment))
         if answer is None:
             return None
@@ -38,18 +38,18 @@ class RedisEnvironmentUses:
         return EnvironmentUse(brokers=brokers, redis=redis, by=by, renewal=renewal)
 
     def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
-        """One SET."""
+        """Sends one SET."""
         value = "\n".join((secrets.token_hex(8), by, use_text(brokers, redis)))
         with translated_errors():
             self._client.set(use_key(environment), value, px=wait_ms(USE_SECONDS))
 
     def identity(self, environment: str) -> str:
-        """One GET. What is no text of ours is none."""
+        """Sends one GET. A text that is not ours counts as no identity."""
         found = text_of(self._get(identity_key(environment)) or b"")
         return found if _IDENTITY.fullmatch(found) else ""
 
     def keep_identity(self, environment: str) -> str:
-        """One GET, and a SET NX where there is none: of two processes the first one's stays."""
+        """Sends one GET, and a SET NX if there is no identity: if two processes write, the first one wins."""
         found = self.identity(environment)
         if not found:
             with translated_errors():
@@ -61,5 +61,5 @@ class RedisEnvironmentUses:
         try:
             with translated_errors():
                 return self._client.get(key)
-        except InvariantViolation:  # a key of another type
+        except InvariantViolation:  # the key has another type
             return b""

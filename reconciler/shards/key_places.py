@@ -1,4 +1,4 @@
-"""Where Redis has one key of a shard, for who looks at one message (explain, console)."""
+"""Finds the places in Redis where a shard has one key, for looks at one message (explain, console)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from reconciler.shards.values import seen_ms_of
 
 
 def places_of(client: RedisClient, shard: Shard, unique_key: str, *, commit_generations: int) -> KeyPlaces:
-    """Reads only. Raises RedisAway, InvariantViolation for a key of a wrong type.
+    """Reads without writing. Raises RedisAway, InvariantViolation for a key of a wrong type.
 
-    A round may run between two of these commands: they ask in the order in which it moves keys, so that it hides none.
+    A round may run between two of these commands: they ask in the order in which a round moves keys, so that no key is
+    missed.
     """
     keys, member = ShardKeys(shard), member_of(unique_key)
     commit_sets = [keys.commit, *(keys.commit_generation(age) for age in range(1, commit_generations + 1))]

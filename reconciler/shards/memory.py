@@ -1,9 +1,10 @@
-"""The Redis half of the round: the durable, fenced, accumulating difference of one shard (ports.ShardMemory).
+"""The part of a round in Redis: the durable, fenced, accumulating difference of one shard (ports.ShardMemory).
 
-One script (round_commands.py); small rounds of several shards are sent in a pipeline. The difference is stored, never
-only returned, so a lost reply or a dead process loses nothing; the generation is the fence, so no call moves it by more
-than one; writes come first and deletions last. The same code runs on Redis Cluster: all keys of a shard share a hash
-tag, and commands that RedisCluster.pipeline hides behind an error go through execute_command (redis-py 8.1.0).
+A round is one script (round_commands.py); small rounds of several shards are sent in a pipeline. The difference is
+stored and never only returned, so a lost reply or a dead process loses nothing. The generation is the fence, so each
+call moves it by one at most. The script writes first and deletes last. The same code runs on Redis Cluster: all keys of
+a shard share a hash tag, and commands that RedisCluster.pipeline hides behind an error go through execute_command
+(redis-py 8.1.0).
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from reconciler.shards.values import (
     time_ms_of,
 )
 
-#: Asked of one SSCAN.
+#: Members that one SSCAN asks for.
 APART_PAGE_KEYS = 500
-#: Of small rounds: what came last waits for those before it.
+#: Most small rounds in one pipeline, because the last ones wait for those before them.
 ROUNDS_A_PIPELINE = 32
 
 _READING = RedisScript("reconciler.shards", "reading.lua")
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class RedisShardMemory:
-    """Shards in Redis. Shared by threads: every call takes connections of its own from the pools."""
+    """The shards in Redis. Shared by threads, because every call takes its own connections from the pools."""
 
     def __init__(
         self,
@@ -61,24 +62,25 @@ class RedisShardMemory:
         history_generations: int = 0,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """`history_generations`: rounds whose sets are kept for round_capture.py; at most commit_generations."""
+        """`history_generations`: how many rounds keep their sets for round_capture.py; at most commit_generations."""
         require_history_generations(history_generations, commit_generations=commit_generations)
         self._redis = redis
         self._commit_generations = commit_generations
         self._history_generations = history_generations
         self._new_epoch = new_epoch
-        #: Time of the last round that this process ran in a shard: ages never run backwards.
+        #: Shard -> time of the last round that this process ran there, because ages must never run backwards.
         self._last_ms: dict[Shard, int] = {}
-        #: Whether this login may read K:proofs; None: not tried yet.
+        #: True if this login may read K:proofs; None: not tried yet.
         self._reads_proofs: bool | None = None
 
     @property
     def is_spread(self) -> bool:
-        """True of a cluster."""
+        """True for a cluster."""
         return isinstance(self._redis.client, RedisCluster)
 
     def state(self, shard: Shard) -> ShardState:
-        """Epoch, fence, times. Raises InvariantViolation for a key of a wrong type or another environment's epoch."""
+        """Reads epoch, fence and times. Raises InvariantViolation for a key of a wrong type, or the epoch of another
+        environment."""
         keys = ShardKeys(shard)
         expected = self._expected_types(keys)
         client = self._redis.client
@@ -103,7 +105,8 @@ class RedisShardMemory:
         )
 
     def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
-        """By a script (reading.lua), in pipelines. A node that is away takes no reading of the shards of the others."""
+        """Reads by a script (reading.lua), in pipelines. If a node is away, the shards of the other nodes are still
+        read."""
         found: dict[Shard, ShardReading] = {}
         for client, of_node in by_node(self._redis.client, shards, lambda shard: ShardKeys(shard).root):
             try:
@@ -134,7 +137,7 @@ class RedisShardMemory:
         return found
 
     def begin_epoch(self, shard: Shard) -> str:
-        """Writes a new marker unless there is one; returns the marker that is there."""
+        """Writes a new marker unless one exists; returns the marker that is stored."""
         keys = ShardKeys(shard)
         marker = f"{shard.subscription.environment}:{self._new_epoch()}"
         with translated_errors():
@@ -143,7 +146,8 @@ class RedisShardMemory:
         return found if found is not None else marker
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """Runs the round at most once. None: it did not run, or its reply was lost; then the next round shows it."""
+        """Runs the round once at most. None: it did not run, or its reply was lost; then the next round shows its
+        keys."""
         client, keys = self._redis.client, ShardKeys(shard)
         if self._reads_proofs is None:
             self._reads_proofs = self._may_read(keys.proofs)
@@ -174,7 +178,8 @@ class RedisShardMemory:
         return done
 
     def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
-        """A page of them is a pipeline. Redis knows the script since a round was taken alone; if not, one is again."""
+        """Sends each page of rounds in one pipeline. Redis knows the script once a round was run alone; if it does not,
+        one is run alone again."""
         wanted = {one.shard: one for one in rounds}
         found: dict[Shard, RoundDone] = {}
         for client, of_node in by_node(self._redis.client, wanted, lambda shard: ShardKeys(shard).root):
@@ -230,7 +235,7 @@ class RedisShardMemory:
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
     ) -> list[PendingKey]:
-        """A page of pending: by first_seen_ms, ties by key."""
+        """Returns a page of pending keys, by first_seen_ms, then by key."""
         keys, client = ShardKeys(shard), self._redis.client
         if limit < 1 or (after is not None and after.first_seen_ms > first_seen_until_ms):
             return []
@@ -247,10 +252,10 @@ class RedisShardMemory:
         ]
 
     def _ties_up_to(self, keys: ShardKeys, after: PendingKey) -> int:
-        """How many members of the same score come up to `after`, which may be gone.
+        """Returns how many members with the same score come up to `after`, which may have left.
 
-        A round gives all its keys one score, so reading them to count would read a whole round a page: doubling, then
-        halving.
+        A round gives all its keys one score, so counting them by reading would read a whole round for each page; this
+        doubles the range and then halves it.
         """
         member, score = member_of(after.unique_key), after.first_seen_ms
 
@@ -269,7 +274,7 @@ class RedisShardMemory:
         return high
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
-        """Removes keys from pending, in bounded commands; a crash in the middle leaves some, which are settled."""
+        """Removes keys from pending in commands of limited size; after a crash some remain, which are settled."""
         keys, removed = ShardKeys(shard), 0
         with translated_errors():
             for start in range(0, len(unique_keys), MEMBERS_A_COMMAND):
@@ -279,16 +284,18 @@ class RedisShardMemory:
         return removed
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
-        """One SSCAN: a member that is there from first to last page comes at least once. Any cursor is allowed."""
+        """Sends one SSCAN: a member that stays from the first page to the last comes at least once. Any cursor is
+        allowed."""
         with translated_errors():
             found: Any = self._redis.client.sscan(ShardKeys(shard).apart, cursor, count=APART_PAGE_KEYS)
         following, members = found
         return int(following), [key_of(member) for member in members]
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Keys leave pending first, then the set apart: after a crash in between the next round compares them again.
+        """Removes keys from pending first, then from those set apart: after a crash in between, the next round compares
+        them again.
 
-        A key that is announced again between the two commands is judged in the longer way, which is harmless.
+        A key that is announced again between the two commands gets an ordinary verdict, which is harmless.
         """
         keys, client = ShardKeys(shard), self._redis.client
         removed = self.forget(shard, not_taken)
@@ -303,7 +310,7 @@ class RedisShardMemory:
         return removed
 
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:
-        """Number of pending keys and the lowest first_seen_ms."""
+        """Returns the number of pending keys and the lowest first_seen_ms."""
         keys = ShardKeys(shard)
         with translated_errors(), self._redis.client.pipeline(transaction=False) as pipe:
             pipe.zcard(keys.pending)
@@ -331,7 +338,7 @@ class RedisShardMemory:
 
 
 def _execute(pipe: Any) -> list[Any] | None:
-    """EXEC; None if its reply was lost or it was not carried out because the slot or the node moved."""
+    """Sends EXEC; None if its reply was lost, or if it was not executed because the slot or the node moved."""
     try:
         answers: list[Any] = pipe.execute(raise_on_error=False)
     except (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError) as error:

@@ -1,6 +1,6 @@
-"""Many small commands about different shards at once, by one pipeline a node.
+"""Sends many small commands about different shards at once, in one pipeline per node.
 
-Not by a cluster's own pipeline: that one fails for all nodes at once, and asks again by itself.
+It does not use a cluster's own pipeline, because that fails for all nodes at once and repeats by itself.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from reconciler.shards.access import RedisClient
 
 T = TypeVar("T")
 
-#: Other clients of the server wait for so many: some 15 ms for scripts, less than one for HGET.
+#: Other clients of the server wait for so many commands: some 15 ms for scripts, less than one for HGET.
 PIPELINE_COMMANDS_MAX = 1_000
 
-#: The key that says which node, and the command with all its arguments.
+#: The key that decides the node, and the command with all its arguments.
 KeyedCommand = tuple[str, Sequence[Any]]
 
 
 def by_node(client: RedisClient, items: Iterable[T], key_of: Callable[[T], str]) -> Iterable[tuple[Redis, list[T]]]:
-    """A client of each node, with the items whose keys it serves; those that nobody serves are left out."""
+    """Returns a client of each node, with the items whose keys it serves; items without a node are left out."""
     if not isinstance(client, RedisCluster):
         return [(client, list(items))]
     nodes: dict[str, tuple[Redis, list[T]]] = {}
     for item in items:
-        with suppress(RedisClusterException):  # nobody serves its slot
+        with suppress(RedisClusterException):  # no node serves its slot
             node: Any = client.get_node_from_key(key_of(item))  # type: ignore[no-untyped-call]  # redis-py has no annotation
             _, of_node = nodes.setdefault(node.name, (client.get_redis_connection(node), []))
             of_node.append(item)
@@ -38,7 +38,7 @@ def by_node(client: RedisClient, items: Iterable[T], key_of: Callable[[T], str])
 
 
 def answers_of(client: RedisClient, commands: Sequence[KeyedCommand]) -> list[Any]:
-    """The answer to each command, or the exception that it came to: a node that is away leaves those of the others."""
+    """Returns the answer to each command, or its exception: if a node is away, the answers of others are kept."""
     answers: list[Any] = [RedisClusterException("nobody serves its slot")] * len(commands)
     for node, numbers in by_node(client, range(len(commands)), lambda number: commands[number][0]):
         for first in range(0, len(numbers), PIPELINE_COMMANDS_MAX):
@@ -48,7 +48,7 @@ def answers_of(client: RedisClient, commands: Sequence[KeyedCommand]) -> list[An
                     for number in some:
                         pipeline.execute_command(*commands[number][1])  # type: ignore[no-untyped-call]  # redis-py has no annotation
                     found = pipeline.execute(raise_on_error=False)
-            except (RedisError, OSError) as error:  # the rest would wait for it as long, page by page
+            except (RedisError, OSError) as error:  # otherwise each further page would wait as long
                 for number in numbers[first:]:
                     answers[number] = error
                 break

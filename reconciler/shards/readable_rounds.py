@@ -1,4 +1,4 @@
-"""Which rounds of a shard a capture has still to read, and which ones it can never read. Pure."""
+"""Decides which rounds of a shard a capture still has to read, and which it can never read. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.policy.ports.history import RoundMark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenRound:
-    """What a round wrote down about the sets that it kept."""
+    """What a round noted about the sets that it kept."""
 
     at_ms: int
     announced: int
@@ -21,7 +21,7 @@ class TakenRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableRounds:
-    """Generations first_readable to the newest are to be read; first_new to first_readable - 1 are gone."""
+    """Generations first_readable up to the newest are to be read; first_new up to first_readable - 1 are gone."""
 
     first_new: int
     first_readable: int
@@ -32,7 +32,7 @@ class ReadableRounds:
 def readable_rounds(
     after: RoundMark | None, *, epoch: str | None, generation: int, taken: Mapping[int, TakenRound]
 ) -> ReadableRounds:
-    """`taken`: K:taken of rounds up to `generation`. A round that is not in it has kept no sets."""
+    """`taken`: the entries of K:taken for rounds up to `generation`. A round without an entry has kept no sets."""
     if epoch is None:
         return ReadableRounds(first_new=1, first_readable=generation + 1, new_memory=after is not None)
     oldest = generation + 1
@@ -44,6 +44,6 @@ def readable_rounds(
     if not again and generation >= after.generation:
         first_new = after.generation + 1
         return ReadableRounds(first_new=first_new, first_readable=max(first_new, oldest))
-    # Redis fell back: rounds whose time is later than that of `after` ran since.
+    # Redis fell back: rounds with a later time than that of `after` have run since.
     first_new = min(again, default=generation + 1)
     return ReadableRounds(first_new=first_new, first_readable=max(first_new, oldest), fell_back=True)

@@ -1,10 +1,10 @@
-"""Reads back what the last rounds of a shard moved (ports.RoundCapture over Redis).
+"""Reads back which keys the last rounds of a shard moved (ports.RoundCapture over Redis).
 
-The script of the round (round.lua) keeps the sets of the last rounds under numbered names and writes down how
-many members each has. Kept sets never change, they only move to the next number with every round. So a page is read
-together with the generation in one MULTI: when it has moved, the names move with it and the scan goes on where it was
-(RENAME keeps a set as it is). Every set is counted against what the round wrote down, so a set that rotated away, that
-another release did not keep, or whose cursor a restart of Redis made worthless is never taken for a smaller one.
+The script of the round (round.lua) keeps the sets of the last rounds under numbered names and notes the number of their
+members. Kept sets never change; with every round they move to the next number. So a page is read together with the
+generation in one MULTI: if the generation has moved, so have the names, and the scan continues under the new names
+(RENAME keeps a set as it is). The size of every set is compared with the noted number. So a set that was deleted, that
+another release did not keep, or whose cursor became invalid at a restart of Redis, is never taken for a smaller one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reconciler.shards.readable_rounds import TakenRound, readable_rounds
 from reconciler.shards.script import script_text
 from reconciler.shards.values import epoch_of, generation_of, pairs_of, text_of, time_ms_of
 
-#: Members a page: a longer one would stall other clients.
+#: Members of one page: longer pages would delay other clients.
 MEMBERS_A_PAGE = 1_000
-#: A set whose members do not add up is read this often before the round counts as missed.
+#: A set whose members do not match the noted number is read this often before the round counts as missed.
 READINGS_MAX = 3
-#: A shard whose memory changes while it is read is looked at this often before Redis counts as away.
+#: A shard whose memory changes during the reading is read this often before Redis counts as away.
 VIEWS_MAX = 5
 
 _SNAPSHOT_HEADER = script_text("reconciler.shards", "snapshot_header.lua")
@@ -43,7 +43,7 @@ class _View:
 
 @dataclass(slots=True)
 class _Scan:
-    """One kept set that is being read."""
+    """A kept set while it is read."""
 
     expected: int
     members: set[bytes] = field(default_factory=set)
@@ -52,17 +52,18 @@ class _Scan:
 
 
 class _Moved(Exception):
-    """Redis lost its memory or fell back while it was read."""
+    """Redis lost its memory or fell back during the reading."""
 
 
 class RedisRoundCapture:
-    """Captures of shards in Redis. Shared by threads: every call takes connections of its own from the pool."""
+    """Captures of the rounds in Redis. Shared by threads, because every call takes its own connections from the
+    pool."""
 
     def __init__(self, redis: RoundRedis) -> None:
         self._client = redis.client
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
-        """Reads the rounds oldest first, because that is the one which rotates away next."""
+        """Reads the oldest rounds first, because their sets are deleted next."""
         for _ in range(VIEWS_MAX):
             view = self._view(shard)
             plan = readable_rounds(after, epoch=view.epoch, generation=view.generation, taken=view.taken)
@@ -86,7 +87,7 @@ class RedisRoundCapture:
         raise RedisAway(f"{shard}: Redis' memory changed {VIEWS_MAX} times while rounds were read back")
 
     def snapshot(self, shard: Shard) -> PendingSnapshot:
-        """Pages by first seen and key."""
+        """Pages by first_seen_ms and key."""
         keys = ShardKeys(shard)
         with translated_errors():
             answer: Any = self._client.execute_command("EVAL", _SNAPSHOT_HEADER, 2, keys.epoch, keys.generation)  # type: ignore[no-untyped-call]  # redis-py has no annotation
@@ -127,7 +128,7 @@ class RedisRoundCapture:
         )
 
     def _rounds(self, shard: Shard, view: _View, first: int) -> list[CapturedRound]:
-        """Rounds from `first` to the view's generation; those up to one that can no longer be read are left out."""
+        """Returns rounds from `first` to the view's generation, without those up to one that can no longer be read."""
         rounds: list[CapturedRound] = []
         for generation in range(first, view.generation + 1):
             found = None
@@ -139,7 +140,7 @@ class RedisRoundCapture:
         return rounds
 
     def _round(self, shard: Shard, view: _View, generation: int) -> CapturedRound | None:
-        """None: a set has not the members that the round wrote down."""
+        """None: a set does not have as many members as the round noted."""
         taken, newest = view.taken[generation], view.generation
         scans = [_Scan(taken.announced), _Scan(taken.consumed), _Scan(taken.matched)]
         while not all(scan.is_over for scan in scans):
@@ -150,7 +151,7 @@ class RedisRoundCapture:
             if answers[0] != view.epoch or answers[1] < newest:
                 raise _Moved
             if answers[1] > newest:
-                newest = answers[1]  # another round ran: the sets have other names now
+                newest = answers[1]  # another round ran, so the sets have other names now
                 continue
             for scan, (cursor, members) in zip([s for s in scans if not s.is_over], answers[2], strict=True):
                 scan.members.update(members)
@@ -171,7 +172,7 @@ class RedisRoundCapture:
     def _page(
         self, shard: Shard, number: int, scans: Sequence[_Scan]
     ) -> tuple[str | None, int, list[tuple[int, list[bytes]]]]:
-        """Epoch, generation, and a page of every set that is not over, in one step."""
+        """Returns epoch, generation, and a page of every set that is not read to its end, in one step."""
         keys = ShardKeys(shard)
         half, consumed, matched = scans
         commands: list[tuple[Any, ...]] = [("GET", keys.epoch), ("GET", keys.generation)]
@@ -186,7 +187,7 @@ class RedisRoundCapture:
                 pipe.execute_command(*command)
             epoch, generation, *pages = pipe.execute()
         if not matched.is_over:
-            # By rank: its cursor is the number of members read, 0 again behind the last page.
+            # Read by rank: its cursor is the number of members read, and 0 after the last page.
             pages[-1] = (0 if len(pages[-1]) < MEMBERS_A_PAGE else matched.cursor + MEMBERS_A_PAGE, pages[-1])
         found = [(int(cursor), list(members)) for cursor, members in pages]
         return epoch_of(shard, epoch), generation_of(shard, generation), found

@@ -1,16 +1,16 @@
-"""A round as a command, and what its answer means (memory.py sends it).
+"""The command that runs a round, and the meaning of its answer (memory.py sends it).
 
-The round is one script, round.lua, which says beside each step why that step is right. A round that is taken alone
-carries the script's text, so no Redis has to know it beforehand; from then on Redis knows it by its hash, by which
-small rounds are sent together. It is a script rather than plain commands because (1) an error stops it before anything
-is deleted, where MULTI would go on; (2) it compares epoch and generation, so that a client which sends it again by
-itself moves nothing twice; (3) pending is changed key by key instead of being rewritten, so the cost grows with what
-was announced and consumed since the last round and not with what is pending.
+A round is one script, round.lua, which explains each of its steps. A round that is run alone carries the script's text,
+so Redis need not know the script before. From then on Redis knows it by its hash, by which small rounds are sent
+together. It is a script instead of plain commands because (1) an error stops it before anything is deleted, where MULTI
+would continue; (2) it compares epoch and generation, so that a client that repeats it moves nothing twice; (3) it
+changes pending key by key, so its cost depends on the keys that were announced and consumed since the last round, and
+not on the pending ones.
 
 Times of rounds never run backwards, but Redis' clock may: it was set back, or a node that is behind took over. Keys of
-such rounds are dated by the clock, or they would not age until the clock has caught up; so are keys that were dated by
-a clock that was ahead. A key's time is only lowered, which the floor allows: it asks that no key is dated later than
-its round.
+such rounds get the clock's time, because they would otherwise not age until the clock has caught up. The same is done
+for keys that were dated by a clock that was ahead. A key's time is only lowered, which the floor allows: it requires
+that no key is dated later than its round.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reconciler.shards.access import translate
 from reconciler.shards.script import script_text
 from reconciler.shards.values import damaged_key, is_number, offsets_of, seen_ms_of, text_of
 
-#: Members a command: a longer one would need more of Lua's stack than there is (8 000 slots).
+#: Members of one command: more would need more of Lua's stack than there is (8 000 slots).
 MEMBERS_A_COMMAND = 1_000
 
 ROUND_SCRIPT = script_text("reconciler.shards", "round.lua")
@@ -50,7 +50,7 @@ def round_command(
     history_generations: int,
     reads_proofs: bool = True,
 ) -> tuple[Any, ...]:
-    """EVAL, the text of the script, and what it is given."""
+    """Returns EVAL, the text of the script, and its arguments."""
     kept = range(1, HISTORY_GENERATIONS_MAX + 1)
     names = [
         *(keys.epoch, keys.generation, keys.pending, keys.new, keys.taken, keys.offsets, keys.covered),
@@ -65,15 +65,15 @@ def round_command(
 
 
 def by_hash(command: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same for a Redis that knows the script."""
+    """Returns the same command for a Redis that knows the script."""
     return ("EVALSHA", ROUND_SHA, *command[2:])
 
 
 def round_done(shard: Shard, *, epoch: str, generation: int, answer: Any) -> RoundDone | None:
-    """The round that the answer tells of; None: another one had run, so this one did nothing.
+    """Returns the round that the answer reports; None: another round had run, so this one did nothing.
 
-    Raises InvariantViolation for a key of a wrong type, RedisAway for what passes (no memory, no permission): the
-    script had stopped before it deleted anything, and the next round does all of it.
+    Raises InvariantViolation for a key of a wrong type, RedisAway for an error that passes (no memory, no permission):
+    the script had stopped before it deleted anything, and the next round does all of it.
     """
     if isinstance(answer, Exception):
         error = translate(answer)
@@ -121,7 +121,7 @@ def _floor_of(lines: str) -> dict[str, int]:
     words = lines.split("\n") if lines else []
     queues, offsets = words[::2], words[1::2]
     if len(queues) != len(offsets) or not all(map(is_number, offsets)):
-        return {}  # not as rounds write it
+        return {}  # not in the form that rounds write
     return {queue: int(offset) for queue, offset in zip(queues, offsets, strict=True)}
 
 

@@ -1,6 +1,7 @@
-"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims decide.
+"""A *lease* (K:round_lease) gives the rounds of a shard to one process. It only saves work, because fence and claims
+decide.
 
-A *look* (look.lua) asks together what a shard has and who holds its lease, at all shards in pipelines.
+A *look* (look.lua) reads at once what a shard contains and who holds its lease, for all shards in pipelines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class RedisRoundLeases:
-    """Leases in Redis. Shared by threads: every call takes a connection of its own from the pool."""
+    """The leases of rounds in Redis. Shared by threads, because every call takes its own connection from the pool."""
 
     def __init__(
         self,
@@ -38,15 +39,15 @@ class RedisRoundLeases:
         clock: Clock | None = None,
         commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
     ) -> None:
-        """`commit_generations`: older commit sets that rounds keep."""
+        """`commit_generations`: how many older commit sets rounds keep."""
         self._client = client
         self._commit_generations = commit_generations
         self._values = LeaseValues(clock)
-        #: Servers that have the script of a look, as far as is known.
+        #: Servers that are known to have the script of a look.
         self._know_look: set[Redis] = set()
 
     def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
-        """Takes or renews; False if another token holds it."""
+        """Takes or renews the lease; False if another token holds it."""
         key, milliseconds = ShardKeys(shard).round_lease, max(1, round(lease_seconds * 1000))
         value = self._values.renewed(token)
 
@@ -60,19 +61,19 @@ class RedisRoundLeases:
             return self._if(is_free, key, ("SET", key, value, "PX", milliseconds))
 
     def release(self, shard: Shard, *, token: str) -> None:
-        """Gives up if the token holds it."""
+        """Gives the lease back if the token holds it."""
         key = ShardKeys(shard).round_lease
         with translated_errors():
             self._if(lambda held: is_held_by(token, held), key, ("UNLINK", key))
 
     def holder(self, shard: Shard) -> str:
-        """The token that holds it; empty: none does."""
+        """Returns the token that holds the lease; empty: no token does."""
         with translated_errors():
             held = self._client.get(ShardKeys(shard).round_lease) or b""
         return (held if isinstance(held, str) else held.decode(errors="replace")).partition(" ")[0]
 
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
-        """One connection a node. A node that is away takes no look at the shards of the others."""
+        """Uses one connection per node. If a node is away, the shards of the other nodes are still looked at."""
         found: dict[Shard, ShardLook] = {}
         for client, of_node in by_node(self._client, shards, lambda shard: ShardKeys(shard).root):
             for start in range(0, len(of_node), PIPELINE_COMMANDS_MAX):
@@ -100,7 +101,8 @@ class RedisRoundLeases:
         looks = {}
         for shard, answer in zip(page, answers, strict=True):
             if isinstance(answer, NoScriptError):
-                self._know_look.discard(client)  # it began anew, or a replica took over: the next look loads it
+                # the server was restarted, or a replica took over: the next look loads the script
+                self._know_look.discard(client)
             elif not isinstance(answer, Exception):
                 with suppress(ReconcilerError):
                     looks[shard] = self._seen(shard, answer, token, lease_seconds)
@@ -129,7 +131,7 @@ class RedisRoundLeases:
         return None if not held or self._values.is_over(key, held, lease_seconds=lease_seconds) else False
 
     def _if(self, holds: Callable[[bytes | None], bool], key: str, command: tuple[Any, ...]) -> bool:
-        """Runs the command if that is true of the lease; WATCH, so that it never hits a successor's lease."""
+        """Runs the command if the condition on the lease holds; WATCH protects a successor's lease."""
         try:
             with self._client.pipeline(transaction=True) as pipe:
                 pipe.watch(key)

@@ -1,4 +1,4 @@
-"""Lua scripts from the .lua files of a package, by their text (in a MULTI) or by their hash."""
+"""Lua scripts from a package's .lua files, run by their text (in a MULTI) or by their hash."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from reconciler.shards.access import RedisClient
 
 
 def script_text(package: str, file: str) -> str:
-    """The script that lies beside the modules of a package."""
+    """Returns the text of a script that lies beside the modules of a package."""
     return files(package).joinpath(file).read_text("utf-8")
 
 
 class RedisScript:
-    """One script, run by EVALSHA, never by EVAL: the ACL users of this project may not. Immutable, shared by threads.
+    """One script, run by EVALSHA and never by EVAL, because this project's ACL users may not use EVAL. Immutable,
+    shared by threads.
 
-    redis-py's own Script does the same, but belongs to one client and does not try SCRIPT LOAD again, which the demo
-    needs: fakeredis' server closes the connection after an error answer, NOSCRIPT among them.
+    redis-py's own Script does the same, but belongs to one client and does not repeat SCRIPT LOAD. The demo needs that,
+    because fakeredis' server closes the connection after an error reply such as NOSCRIPT.
     """
 
     def __init__(self, package: str, file: str) -> None:
@@ -29,7 +30,8 @@ class RedisScript:
         self.sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     def run(self, client: RedisClient, keys: Sequence[str], arguments: Sequence[str | int | bytes]) -> Any:
-        """Runs it; all keys share a slot. NOSCRIPT means that it did not run: it is loaded, and run once more."""
+        """Runs the script; all keys share a slot. NOSCRIPT means that it did not run: then it is loaded and run
+        again."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
         except exceptions.NoScriptError:
@@ -37,7 +39,7 @@ class RedisScript:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
 
     def load(self, client: RedisClient) -> None:
-        """Loads it; twice changes nothing."""
+        """Loads the script; loading it twice changes nothing."""
         try:
             client.script_load(self._text)
         except exceptions.ConnectionError:

@@ -1,7 +1,7 @@
-"""Half sets and commit sets in Redis: adapters of ports.HalfSets and ports.CommitSets.
+"""Half sets and commit sets in Redis; the adapters of ports.HalfSets and ports.CommitSets.
 
-The offset of the announcement consumer lies beside the keys it brought and moves in the same atomic step, so a
-Redis that loses its last writes, or everything, loses both together and the consumer rewinds by itself.
+The announcement consumer's offset is stored beside its keys and moves in the same atomic step. So a Redis that loses
+its last or all writes loses both together, and the consumer goes back by itself.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from reconciler.shards.values import text_of
 
 _log = logging.getLogger(__name__)
 
-#: Members of one SADD: bounds how long one command holds up Redis' other users (about 1 ms).
+#: Members of one SADD, which limits how long one command delays Redis' other users (about 1 ms).
 MEMBERS_MAX = 2_000
 
-#: Members that a command of a big batch aims at, and keys that are made into commands before these are sent.
+#: The intended number of members in one command of a big batch, and of keys that are made into commands before these
+#: are sent.
 STREAM_MEMBERS = 1_000
 STREAM_KEYS_MAX = 8_192
 #: Bytes of the classic unique key; gRPC clients and IPv6 hosts make longer ones.
 MEMBER_BYTES = 16
 
 _NONE = b"none"
-#: Of a node, and of a cluster that lacks one.
+#: Errors for a silent node, and for a cluster that lacks a node.
 _NO_ANSWER = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.RedisClusterException, OSError)
 _REFUSALS = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 
@@ -52,31 +53,32 @@ _RELEASE_LEASE = RedisScript("reconciler.shards", "release_lease.lua")
 
 
 class RedisHalfSets:
-    """Announced keys and offsets. Shared by threads: it keeps the client, and which of K:apart and K:proofs this login
-    may not touch.
+    """Announced keys and offsets in Redis. Shared by threads: it keeps the client, and knows which of K:apart and
+    K:proofs this login may not use.
 
-    Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
+    It uses the commands EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; and HGET and
+    SCARD.
     """
 
     def __init__(self, client: RedisClient, *, clock: Clock | None = None) -> None:
         self._client = client
         self._leases = LeaseValues(clock)
-        #: "apart", "proofs": a login of an older release has no right to them.
+        #: "apart", "proofs": kinds of keys to which a login of an older release has no right.
         self._forbidden: frozenset[str] = frozenset()
 
     @property
     def is_spread(self) -> bool:
-        """True of a cluster."""
+        """True for a cluster."""
         return isinstance(self._client, RedisCluster)
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
-        """The stored next offset; None: there is none."""
+        """Returns the stored next offset; None: no offset is stored."""
         with translated_errors():
             stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
         return _offset(stored)
 
     def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
-        """One HGET each, by pipelines."""
+        """Sends one HGET for each, in pipelines."""
         commands = [
             (name, ("HGET", name, offsets_field(queue.broker, queue.queue_id)))
             for name, queue in ((ShardKeys(shard).offsets, queue) for shard, queue in places)
@@ -89,7 +91,7 @@ class RedisHalfSets:
         return found
 
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
-        """Two HGET; a damaged value is none."""
+        """Sends two HGET; a damaged value counts as none."""
         if "proofs" in self._forbidden:
             return KnownRecords()
         keys = ShardKeys(shard)
@@ -114,10 +116,10 @@ class RedisHalfSets:
         record: QueueRecord | None = None,
         trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
-        """One script: compare the offset, add the keys, keep the proof, move the offset.
+        """Runs one script: compares the offset, adds the keys, stores the proof, moves the offset.
 
-        A login of an older release may not touch K:apart: its keys go the longer way, one verdict each. Nor K:proofs:
-        then only this process knows what it has seen.
+        A login of an older release may not use K:apart: then each of these keys gets an ordinary verdict. It may not
+        use K:proofs either: then only this process knows what it has seen.
         """
         keys = ShardKeys(shard)
         members: list[bytes] = [
@@ -147,7 +149,7 @@ class RedisHalfSets:
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
 
     def _as_permitted(self, run: Callable[[frozenset[str]], Any], wanted: frozenset[str], keys: ShardKeys) -> Any:
-        """Runs the script with as many of the wanted keys as this login may touch; nothing runs with one too many."""
+        """Runs the script with those of the wanted keys that this login may use; with a forbidden key, nothing runs."""
         for more in (wanted, *(wanted - {one} for one in sorted(wanted, reverse=True))):
             if not more:
                 break
@@ -167,7 +169,7 @@ class RedisHalfSets:
             _log.warning("right_missing: this login may not touch %s: see docs/reference/rights.md", getattr(keys, one))
 
     def size(self, shard: Shard) -> int:
-        """SCARD of the half set."""
+        """Sends SCARD for the half set."""
         with translated_errors():
             size: Any = self._client.scard(ShardKeys(shard).half)
         return int(size)
@@ -183,7 +185,7 @@ class RedisHalfSets:
             return bool(holder == 1)
 
     def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
-        """The script of `take_lease` each, by pipelines. Where it is not loaded, nothing is known."""
+        """Runs the script of `take_lease` for each, in pipelines. If the script is not loaded, nothing is known."""
         milliseconds = int(lease_seconds * 1000)
         commands = [
             (key, ("EVALSHA", _TAKE_LEASE.sha, 1, key, token, milliseconds, self._leases.renewed(token), ""))
@@ -193,20 +195,22 @@ class RedisHalfSets:
         return {place for place, holder in zip(places, holders, strict=True) if holder == 1}
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
-        """Gives the lease up if the token holds it."""
+        """Gives the lease back if the token holds it."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
         with translated_errors():
             _RELEASE_LEASE.run(self._client, [key], [token])
 
 
 class RedisCommitSets:
-    """Consumed keys. Shared by threads. Uses SADD only (never MULTI), and HGET on the meta hash where permitted."""
+    """Consumed keys in Redis. Shared by threads. It uses SADD only (never MULTI), and HGET on the meta hash if
+    permitted."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
-        """One SADD a shard and MEMBERS_MAX keys, sent together; the first refusal is raised after all were tried."""
+        """Sends one SADD for each shard and MEMBERS_MAX keys, all together; the first refusal is raised after all were
+        tried."""
         names = [ShardKeys(Shard(subscription=subscription, number=number)).commit for number in range(shards)]
         with translated_errors():
             if isinstance(self._client, redis.Redis):
@@ -240,7 +244,7 @@ class RedisCommitSets:
                 except exceptions.ResponseError as error:
                     refused = refused or error
         except BaseException:
-            connection.disconnect()  # answers may still be on their way: no other command may read them
+            connection.disconnect()  # answers may still arrive, and no other command may read them
             raise
         finally:
             client.connection_pool.release(connection)
@@ -248,8 +252,8 @@ class RedisCommitSets:
             raise refused
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """Number of shards that `reconciler run` wrote down; None: not written, no number (of another program: `run`
-        tells it), or this login may not read it."""
+        """Returns the number of shards that `reconciler run` stored; None: none is stored, it is no number (another
+        program wrote it, and `run` reports that), or this login may not read it."""
         with translated_errors():
             try:
                 stored: Any = self._client.hget(meta_key(subscription), "shards")
@@ -269,11 +273,11 @@ def _add_in_cluster(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]) 
 
 
 def _add_node_by_node(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]) -> None:
-    """redis-py sends nothing to any node while it gets no connection to one of them. Refusals are left to the caller,
-    who has the first one."""
+    """Sends the commands of each node by itself, because redis-py sends nothing to any node if it gets no connection to
+    one of them. The caller handles refusals, because it keeps the first one."""
     of_node: dict[str, list[tuple[str, Sequence[bytes]]]] = {}
     for name, members in added:
-        with suppress(*_REFUSALS):  # no node has the slot
+        with suppress(*_REFUSALS):  # no node serves the slot
             of_node.setdefault(cluster.get_node_from_key(name).name, []).append((name, members))
     for its in of_node.values():
         with suppress(*_REFUSALS):
@@ -281,7 +285,7 @@ def _add_node_by_node(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]
 
 
 def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple[int, list[bytes]]]:
-    # contract.unique_key.shard_of, inlined: this runs once for every consumed message.
+    # contract.unique_key.shard_of, inlined because this runs once for every consumed message.
     buckets: list[list[bytes]] = [[] for _ in range(shards)]
     for key in unique_keys:
         buckets[crc32(key.encode("ascii")) % shards].append(member_of(key))
@@ -291,7 +295,7 @@ def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple
 
 
 def _pack_sadd(name: str, members: Sequence[bytes]) -> bytes:
-    """The command as Redis' protocol spells it; join() is four times as fast as packing argument by argument."""
+    """Returns the command as Redis' protocol spells it; join() is four times as fast as packing each argument."""
     key = name.encode()
     head = b"*%d\r\n$4\r\nSADD\r\n$%d\r\n%s\r\n" % (2 + len(members), len(key), key)
     if all(len(member) == MEMBER_BYTES for member in members):

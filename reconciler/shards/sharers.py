@@ -1,4 +1,4 @@
-"""The sharers of an environment in Redis (ports.Sharers): one hash, whose entries end like leases."""
+"""The sharers of an environment in Redis (ports.Sharers): one hash whose entries end like leases."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _SHARERS = RedisScript("reconciler.shards", "sharers.lua")
 
 
 class RedisSharers:
-    """Sharers in Redis. Shared by threads."""
+    """The sharers in Redis. Shared by threads."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
-        """One script."""
+        """Runs one script."""
         milliseconds = max(1, round(seconds * 1000))
         with translated_errors():
             answer = _SHARERS.run(self._client, [sharers_key(environment)], [token, milliseconds, digest])
@@ -27,6 +27,6 @@ class RedisSharers:
         return {sharer for sharer, shared in zip(found[::2], found[1::2], strict=True) if shared == digest}
 
     def leave(self, environment: str, *, token: str) -> None:
-        """One HDEL."""
+        """Sends one HDEL."""
         with translated_errors():
             self._client.hdel(sharers_key(environment), token)

@@ -1,4 +1,4 @@
-"""Values of the small keys of a shard, from Redis' answers."""
+"""Reads the values of a shard's small keys from Redis' answers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.rounds import ShardState
 from reconciler.shards.access import RedisClient
 
-#: No shard has more rounds; one step further and INCRBY would refuse in the middle of a round.
+#: No shard has more rounds: one step further, INCRBY would refuse in the middle of a round.
 GENERATION_MAX = 2**62
 
 
 def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
-    """Redis TIME of the node that holds the shard; a cluster's pipeline refuses TIME, which has no key."""
+    """Returns Redis TIME of the node with the shard; a cluster's pipeline refuses TIME, because it has no key."""
     if isinstance(client, RedisCluster):
         node = client.get_node_from_key(keys.pending)  # type: ignore[no-untyped-call]  # redis-py has no annotation
         answer: Any = client.time(target_nodes=node)
@@ -30,8 +30,8 @@ def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
 
 
 def state_of_script(shard: Shard, answer: Sequence[Any]) -> ShardState:
-    """Epoch, number and time of the last round, then seconds and microseconds of TIME, as scripts answer them: '' where
-    there is none. Raises InvariantViolation."""
+    """Reads a script's answer: epoch, number and time of the last round, then seconds and microseconds of TIME; ''
+    where a value is missing. Raises InvariantViolation."""
     epoch, number, last, seconds, microseconds = answer
     generation = generation_of(shard, number or None)
     return ShardState(
@@ -43,7 +43,7 @@ def state_of_script(shard: Shard, answer: Sequence[Any]) -> ShardState:
 
 
 def epoch_of(shard: Shard, answer: Any) -> str | None:
-    """The marker; None: there is none. Raises InvariantViolation for the marker of another environment."""
+    """Returns the marker; None: there is no marker. Raises InvariantViolation for the marker of another environment."""
     if answer is None:
         return None
     epoch, environment = text_of(answer), shard.subscription.environment
@@ -56,9 +56,9 @@ def epoch_of(shard: Shard, answer: Any) -> str | None:
 
 
 def generation_of(shard: Shard, answer: Any) -> int:
-    """The fence, 0 before the first round. Raises InvariantViolation for a text that is no number."""
+    """Returns the fence, 0 before the first round. Raises InvariantViolation for a text that is no number."""
     text = text_of(answer if answer is not None else 0)
-    # Just as INCRBY writes it: the round compares the text.
+    # Exactly as INCRBY writes it, because the round compares the text.
     if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
         raise damaged_key(
             shard, ShardKeys(shard).generation, f"is {answer!r:.40}, which is no number", cause="no-number"
@@ -67,43 +67,45 @@ def generation_of(shard: Shard, answer: Any) -> int:
 
 
 def damaged_key(shard: Shard, key: str, found: str, *, cause: str) -> InvariantViolation:
-    """Of a key that another program has written. Without it and the epoch the next round finds its memory lost, so that
-    what the key held is announced again."""
+    """Returns the error for a key that another program has written. After this key and the epoch were deleted, the next
+    round finds the memory lost, so that the key's content is announced again."""
     names = " ".join(dict.fromkeys((key, ShardKeys(shard).epoch)))
     remedy = f"end the program that wrote it, then DEL {names}: the next round reads the announcements again"
     return InvariantViolation(f"{shard}: {key} {found}; rounds stop: {remedy}", cause=cause)
 
 
 def round_time_of(answer: Any, *, generation: int) -> int | None:
-    """Time in ms of the round with that number. None: the last round has another number, or Redis lost it."""
+    """Returns the time in ms of the round with that number. None: the last round has another number, or Redis lost
+    it."""
     number, _, at_ms = text_of(answer or "").partition(" ")
     return int(at_ms) if number == str(generation) and at_ms.isascii() and at_ms.isdigit() else None
 
 
 def seen_ms_of(score: float) -> int:
-    """First seen, from a score; 0 for a score that is no time: the next round dates the key again."""
+    """Returns first_seen_ms from a score; 0 for a score that is no time: the next round dates the key again."""
     return int(score) if math.isfinite(score) else 0
 
 
 def text_of(answer: Any) -> str:
-    """Redis answers bytes."""
+    """Returns the text of Redis' bytes."""
     return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
 
 
 def pairs_of(answer: Any) -> list[tuple[Any, Any]]:
-    """Fields and values of a hash."""
-    # A mapping where redis-py knows the command's answer, else Redis' flat list.
+    """Returns fields and values of a hash."""
+    # redis-py returns a mapping if it knows the command's answer, otherwise Redis' flat list.
     if isinstance(answer, Mapping):
         return list(answer.items())
     return list(zip(answer[::2], answer[1::2], strict=True))
 
 
 def offsets_of(answer: Any) -> dict[str, int]:
-    """Queue -> next offset, of the hash of offsets. What no announcement consumer writes there is left out."""
+    """Returns queue -> next offset from the hash of offsets. Fields that no announcement consumer writes are left
+    out."""
     texts = ((text_of(field), text_of(offset)) for field, offset in pairs_of(answer))
     return {field: int(offset) for field, offset in texts if is_number(offset)}
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a whole number, as Redis and scripts write one."""
+    """Returns True for a whole number in the form that Redis and scripts write."""
     return text.isascii() and text.isdigit()

@@ -1,8 +1,9 @@
-"""An asynchronous connection of the caller, for the synchronous statements of CallersConnection.
+"""An asynchronous connection of the caller, for CallersConnection's synchronous statements.
 
-SQLAlchemy's asyncio runs synchronous code in a greenlet, which gives control to the loop where the driver waits. The
-same is done here for the drivers' own connections, so that each procedure is written once. Nothing here begins, commits
-or rolls back. PostgreSQL's asyncpg has no autocommit to ask for: whatever is outside a transaction is.
+SQLAlchemy's asyncio runs synchronous code in a greenlet, which returns control to the loop while the driver waits. Here
+the drivers' own connections are used in the same way, so that each procedure is written once. This module never begins,
+commits or rolls back. PostgreSQL's asyncpg has no autocommit mode to ask for: every statement outside of a transaction
+commits.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Package of an asynchronous driver -> the one whose connections show the same.
+#: Package of an asynchronous driver -> the driver whose connections have the same attributes.
 _ALIKE = {"asyncpg": "asyncpg", "psycopg": "psycopg", "aiosqlite": "sqlite3", "asyncmy": "pymysql"}
-#: Drivers that are taken by themselves, without SQLAlchemy.
+#: Drivers that are used directly, without SQLAlchemy.
 _BARE = ("asyncpg", "psycopg")
 
 
 async def on_connection(connection: object, procedure: Callable[[Any], T]) -> T:
     """Runs a synchronous procedure on an AsyncSession or AsyncConnection of SQLAlchemy, or on a connection of asyncpg
-    or psycopg; the loop goes on meanwhile. It makes an AwaitedConnection of what it is given, and its errors pass."""
+    or psycopg, without blocking the loop. The procedure makes an AwaitedConnection of its argument, and its errors pass
+    through."""
     given: Any = connection() if _is_of_asyncio(connection, "async_scoped_session") else connection  # type: ignore[operator]
     if _is_of_asyncio(given, "AsyncSession") or _is_of_asyncio(given, "AsyncConnection"):
         return await given.run_sync(procedure)  # type: ignore[no-any-return]
@@ -39,24 +41,24 @@ async def on_connection(connection: object, procedure: Callable[[Any], T]) -> T:
 
 
 def wait_for(step: Awaitable[T]) -> T:
-    """Waits inside a procedure of on_connection()."""
+    """Waits for a step inside a procedure of on_connection()."""
     return await_only(step)
 
 
 def is_async_engine(given: object) -> bool:
-    """Whether it is an AsyncEngine of SQLAlchemy."""
+    """Returns True for an AsyncEngine of SQLAlchemy."""
     return _is_of_asyncio(given, "AsyncEngine")
 
 
 def engine_of(database: object) -> Any:
-    """The AsyncEngine that it is, or that an async_sessionmaker has; else None."""
+    """Returns the AsyncEngine itself, or that of an async_sessionmaker; otherwise None."""
     engine = database if is_async_engine(database) else getattr(database, "kw", {}).get("bind")
     return engine if is_async_engine(engine) else None
 
 
 def connections_max(database: object) -> int | None:
-    """How many connections the pool of an AsyncEngine, or of an async_sessionmaker's, gives at a time. None: it has no
-    bound, or there is no pool."""
+    """Returns how many connections the pool of an AsyncEngine, or of an async_sessionmaker's engine, gives at a time.
+    None: there is no limit, or no pool."""
     engine = engine_of(database)
     pool: Any = None if engine is None else engine.sync_engine.pool
     size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
@@ -64,8 +66,8 @@ def connections_max(database: object) -> int | None:
 
 
 async def connect_ahead(engine: AsyncEngine) -> None:
-    """Has a connection in the engine's pool, if none is idle there and another may be opened without waiting for one
-    that is out. One that cannot be opened is left to whoever needs it. Pools that keep none are left alone."""
+    """Opens a connection in the engine's pool if none is idle there and another one is allowed now. If it cannot be
+    opened, the code that needs it gets the error. Pools that keep no connections are not used."""
     pool: Any = engine.sync_engine.pool
     if not hasattr(pool, "size") or pool.checkedin():
         return
@@ -82,16 +84,16 @@ def _is_of_asyncio(given: object, name: str) -> bool:
 
 
 class AwaitedConnection(CallersConnection):
-    """A connection in a transaction, for a procedure of on_connection(). Confined to the loop that owns it."""
+    """A connection in a transaction, for a procedure of on_connection(). Used by the loop that owns it only."""
 
     def _driver_of(self, raw: Any, given: object) -> tuple[str, Any]:
-        self._adapter: Any = getattr(raw, "dbapi_connection", None)  # SQLAlchemy's; None: a driver's own connection
+        self._adapter: Any = getattr(raw, "dbapi_connection", None)  # SQLAlchemy's connection; None: a driver's own
         raw = getattr(raw, "driver_connection", None) or raw
         for kind in type(raw).__mro__:
             package = package_of(kind)
             is_known = package in (_BARE if self._adapter is None else _ALIKE)
             if is_known and (package != "psycopg" or kind.__name__.startswith("Async")):
-                # The connection inside shows more than aiosqlite's: its autocommit.
+                # The inner connection shows more than aiosqlite's, such as autocommit.
                 return _ALIKE[package], getattr(raw, "_conn") if package == "aiosqlite" else raw  # noqa: B009
         raise UnsafeConnection(
             f"{type(given).__module__}.{type(given).__qualname__} is no asynchronous connection that is known here: "
@@ -100,7 +102,7 @@ class AwaitedConnection(CallersConnection):
         )
 
     def execute(self, sql: str, parameters: Parameters) -> int:
-        """As the synchronous one."""
+        """Does what the synchronous one does."""
         if self._package == "asyncpg":
             sql, parameters = _numbered(sql, parameters)
         if not self.is_of_driver:
@@ -111,7 +113,7 @@ class AwaitedConnection(CallersConnection):
         return int(wait_for(self._raw.execute(sql, parameters)).rowcount)
 
     def select_one(self, sql: str, parameters: Parameters) -> Sequence[Any] | None:
-        """As the synchronous one."""
+        """Does what the synchronous one does."""
         if self._package == "asyncpg":
             sql, parameters = _numbered(sql, parameters)
         if not self.is_of_driver:
@@ -119,19 +121,20 @@ class AwaitedConnection(CallersConnection):
         if self._package == "asyncpg":
             row = wait_for(self._raw.fetchrow(sql, *parameters))
             return None if row is None else tuple(row)
-        from psycopg.rows import tuple_row  # the driver is an extra
+        from psycopg.rows import tuple_row  # the driver is optional
 
-        cursor = self._raw.cursor(row_factory=tuple_row)  # the service's may make objects of rows
+        cursor = self._raw.cursor(row_factory=tuple_row)  # the service's row factory may make other objects
         return wait_for(_first(cursor, sql, parameters))
 
     def is_sound(self) -> bool:
-        """As the synchronous one, but that asyncpg tells no failed transaction: there the next statement does."""
+        """Does what the synchronous one does; but asyncpg shows a failed transaction only at the next statement."""
         if self._package == "asyncpg":
             return self._is_the_same() and self._is_in_transaction()
         return super().is_sound()
 
     def is_autocommitting(self) -> bool:
-        """As the synchronous one; asyncpg's own connection always is, outside a transaction."""
+        """Does what the synchronous one does; asyncpg's own connection always commits each statement outside a
+        transaction."""
         if self._package != "asyncpg":
             return super().is_autocommitting()
         return self._adapter is None or bool(self._adapter.autocommit)
@@ -143,7 +146,7 @@ class AwaitedConnection(CallersConnection):
             except Exception as error:
                 if type(error).__name__ != "InterfaceError":
                     raise
-                return False  # it was given back to asyncpg's pool
+                return False  # it was returned to asyncpg's pool
         if self._package == "pymysql":
             return bool(self._raw.connected and self._raw.get_transaction_status())
         return super()._is_in_transaction()
@@ -156,14 +159,14 @@ async def _first(cursor: Any, sql: str, parameters: Parameters) -> Sequence[Any]
 
 
 def _numbered(sql: str, parameters: Parameters) -> tuple[str, tuple[object, ...]]:
-    """As asyncpg takes the values: $1, $2, ..."""
+    """Returns statement and values as asyncpg takes them: $1, $2, ..."""
     text, names = _with_numbers(sql)
     return text, tuple(parameters[name] for name in names) if isinstance(parameters, Mapping) else parameters
 
 
 @cache
 def _with_numbers(sql: str) -> tuple[str, tuple[str, ...]]:
-    """The statement, and the name of each value; without names it is in the order of the values."""
+    """Returns the statement, and the name of each value; without names, values keep their order."""
     places: dict[str, int] = {}
 
     def numbered(found: re.Match[str]) -> str:

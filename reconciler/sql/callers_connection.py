@@ -1,11 +1,11 @@
-"""A connection of the caller: its driver, its transaction, and our few statements in that transaction.
+"""A connection of the caller: its driver, its transaction, and our few statements within that transaction.
 
-Outbox row and business, or inbox row and effect, are one transaction of the service's own connection: a SQLAlchemy
-Session or Connection, or a connection of sqlite3, psycopg, psycopg2 or PyMySQL. Nothing here commits or rolls back. A
-transaction is begun only for SQLAlchemy, as its first statement would begin it.
+Outbox row and business, or inbox row and effect, are one transaction on the service's own connection: a SQLAlchemy
+Session or Connection, or a connection of sqlite3, psycopg, psycopg2 or PyMySQL. This module never commits or rolls
+back. It begins a transaction only for SQLAlchemy, as SQLAlchemy's first statement would.
 
-Autocommit and "in a transaction" are the driver's own notions: sqlite3's isolation_level (3.12: autocommit) and
-in_transaction, psycopg's autocommit and libpq's transaction status, PyMySQL's status flags of the server's last packet.
+Autocommit and "in a transaction" are defined by the driver: sqlite3's isolation_level (3.12: autocommit) and
+in_transaction, psycopg's autocommit and libpq's transaction status, PyMySQL's status flags in the server's last packet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reconciler.sql.single_statements import MARKERS
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-#: Package of the DB-API connection's class, or of a class that it extends -> dialect.
+#: Package of the DB-API connection's class, or of a base class -> dialect.
 _DIALECTS = {
     "sqlite3": "sqlite",
     "psycopg": "postgresql",
@@ -33,29 +33,29 @@ _DIALECTS = {
     "pymysql": "mysql",
 }
 
-#: libpq's PGTransactionStatusType. 1 is a statement that still runs, 3 a transaction that failed.
+#: libpq's PGTransactionStatusType. 1 is a running statement, 3 a failed transaction.
 _POSTGRES_IDLE = 0
 _POSTGRES_IN_TRANSACTION = 2
 _POSTGRES_UNKNOWN = 4
 _MYSQL_IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
 _MYSQL_AUTOCOMMIT = 2  # SERVER_STATUS_AUTOCOMMIT
 
-#: Values by position, or by name.
+#: Values by position or by name.
 Parameters: TypeAlias = tuple[object, ...] | Mapping[str, object]
 
 
 def _is_of_orm(given: object, name: str) -> bool:
-    """Whether it is one of these of sqlalchemy.orm, which is loaded where there is one: a service that does without it
-    has no use for it."""
+    """Returns True for this class of sqlalchemy.orm, without loading that package: a service that does not use it has
+    no such object."""
     return isinstance(given, getattr(sys.modules.get("sqlalchemy.orm"), name, ()))
 
 
 class UnsafeConnection(UsageError):
-    """The connection was refused: in autocommit, of an unknown driver, or of another database."""
+    """The connection was refused, because it is in autocommit, of an unknown driver, or of another database."""
 
 
 class CallersConnection:
-    """A connection in a transaction. Confined to the thread that owns the connection."""
+    """A connection in a transaction. Used by the thread that owns the connection only."""
 
     def __init__(self, connection: object) -> None:
         """Raises UnsafeConnection for an unknown kind, or for autocommit outside an explicit transaction."""
@@ -72,7 +72,7 @@ class CallersConnection:
             raw = self._alchemy.connection
         self._package, self._raw = self._driver_of(raw, given)
         self.dialect = _DIALECTS[self._package]
-        #: The text for a parameter in a statement: "%s" or "?".
+        #: The text of a parameter in a statement: "%s" or "?".
         self.marker = MARKERS[self.dialect]
         if self.is_autocommitting() and not self._is_in_transaction():
             raise UnsafeConnection(
@@ -82,30 +82,31 @@ class CallersConnection:
         self._transaction = None if self._owner is None else self._owner.get_transaction()
 
     def _driver_of(self, raw: Any, given: object) -> tuple[str, Any]:
-        """Package and connection of the driver. Raises UnsafeConnection for an unknown one."""
-        raw = getattr(raw, "dbapi_connection", None) or raw  # a SQLAlchemy pool's proxy wraps it
+        """Returns the driver's package and connection. Raises UnsafeConnection for an unknown one."""
+        raw = getattr(raw, "dbapi_connection", None) or raw  # the proxy of a SQLAlchemy pool wraps it
         return _package_of(raw, given), raw
 
     @property
     def is_of_driver(self) -> bool:
-        """True for a driver's own connection; False where SQLAlchemy keeps the transaction."""
+        """True for a driver's own connection; False if SQLAlchemy keeps the transaction."""
         return self._owner is None
 
     @property
     def engine(self) -> sa.Engine | None:
-        """SQLAlchemy's engine of the connection; None: a driver's own."""
+        """The connection's SQLAlchemy engine; None: a driver's own connection."""
         return None if self._alchemy is None else self._alchemy.engine
 
     @property
     def is_pipelined(self) -> bool:
-        """True in psycopg's pipeline mode, where no statement tells whether a row was written."""
+        """True in psycopg's pipeline mode, where no statement shows whether a row was written."""
         return self._package == "psycopg" and bool(int(self._raw.info.pipeline_status))
 
     def execute(self, sql: str, parameters: Parameters) -> int:
-        """Runs one statement; returns the number of rows that it wrote. The driver's errors pass, SQLAlchemy's too.
+        """Runs one statement; returns the number of rows that it wrote. Errors of the driver, and of SQLAlchemy, pass
+        through.
 
-        SQLAlchemy must see the statement, or it would not notice that the connection is broken. It passes the text on:
-        a text() of its own costs three times as much.
+        SQLAlchemy must see the statement, because otherwise it would not notice a broken connection. It passes the text
+        on, because a text() of its own costs three times as much.
         """
         if self._alchemy is not None:
             return int(self._alchemy.exec_driver_sql(sql, parameters).rowcount)
@@ -114,32 +115,33 @@ class CallersConnection:
             return int(cursor.rowcount)
 
     def select_one(self, sql: str, parameters: Parameters) -> Sequence[Any] | None:
-        """The first row, or None. Errors as with execute()."""
+        """Returns the first row, or None. Raises what execute() raises."""
         if self._alchemy is not None:
             row = self._alchemy.exec_driver_sql(sql, parameters).first()
             return None if row is None else tuple(row)
         with closing(self._raw.cursor()) as cursor:
             if self._package == "psycopg":
-                from psycopg.rows import tuple_row  # the driver is an extra
+                from psycopg.rows import tuple_row  # the driver is optional
 
-                cursor.row_factory = tuple_row  # the service's may make objects of rows
+                cursor.row_factory = tuple_row  # the service's row factory may make other objects
             cursor.execute(sql, parameters)
             found = cursor.fetchone()
-        if isinstance(found, Mapping):  # DictCursor
+        if isinstance(found, Mapping):  # from a DictCursor
             return tuple(found.values())
         return None if found is None else tuple(found)
 
     def is_open(self) -> bool:
-        """True while the transaction, or a later one of the same connection, is not ended."""
+        """Returns True while this transaction, or a later one of the same connection, has not ended."""
         if self._alchemy is not None:
-            # A connection that went back to its pool may be in another caller's transaction already.
+            # A connection that was returned to its pool may be in another caller's transaction already.
             return not self._alchemy.closed and self._alchemy.in_transaction()
         return self._is_in_transaction()
 
     def is_sound(self) -> bool:
-        """True while the same transaction is open and can be committed, as far as the client knows. Asks no server.
+        """Returns True while the same transaction is open and can be committed, as far as the client knows. It asks no
+        server.
 
-        False for a failed transaction of PostgreSQL: its COMMIT is a rollback.
+        False for a failed transaction of PostgreSQL, because its COMMIT is a rollback.
         """
         if not self._is_the_same():
             return False
@@ -148,9 +150,9 @@ class CallersConnection:
         return self._is_in_transaction()
 
     def is_autocommitting(self) -> bool:
-        """True where the driver commits each statement outside an explicit transaction."""
+        """Returns True if the driver commits each statement outside an explicit transaction."""
         if self._package == "sqlite3":
-            # Python 3.12 has the attribute autocommit; -1 is the older control by isolation_level.
+            # Python 3.12 has the attribute autocommit; -1 means the older control by isolation_level.
             mode = getattr(self._raw, "autocommit", -1)
             return self._raw.isolation_level is None if mode == -1 else mode is True
         if self._package == "pymysql":
@@ -165,7 +167,7 @@ class CallersConnection:
             try:
                 return bool(self._raw.in_transaction)
             except sqlite3.ProgrammingError as error:
-                # Closed means rolled back; another thread's connection cannot be asked.
+                # A closed connection was rolled back; another thread's connection cannot be asked.
                 return "closed" not in str(error)
         if self._package == "pymysql":
             return bool(self._raw.open and self._raw.server_status & _MYSQL_IN_TRANSACTION)
@@ -173,7 +175,7 @@ class CallersConnection:
 
 
 def package_of(kind: type) -> str:
-    """Where a class comes from."""
+    """Returns the package of a class."""
     return kind.__module__.partition(".")[0]
 
 

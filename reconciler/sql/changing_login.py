@@ -1,6 +1,6 @@
-"""Logins that change while the process runs: each new connection takes user and password as they are then.
+"""Logins that change while the process runs: each new connection uses the present user and password.
 
-Connections that are open stay: no server closes them because a password was changed.
+Open connections stay, because no server closes them after a change of the password.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from reconciler.contract.secret import SecretText
 from reconciler.contract.urls import read_database_url, shown_url
 from reconciler.errors import ConfigurationError
 
-#: What PostgreSQL, pgbouncer, MySQL and MariaDB say about a wrong user or password.
+#: Texts by which PostgreSQL, pgbouncer, MySQL and MariaDB refuse a user or password.
 _REFUSED = re.compile(r"authentication failed|no such user|role \S+ does not exist|\(1045,", re.IGNORECASE)
 _SECRET = "reconciler_secret"  # noqa: S105 - a name
-#: Names under which psycopg and PyMySQL take user and password.
+#: The parameters of psycopg and PyMySQL for user and password.
 _LOGIN = ("user", "password")
 
 
 def take_login_of(secret: SecretText, engine: sa.Engine) -> None:
-    """From now on the engine connects with the login that the secret's URL has at that time.
+    """Makes the engine connect with the login that the secret's URL has at that time.
 
-    A server that refuses the login makes the secret be read again, once. A URL of another place raises
-    ConfigurationError: rows of two databases must not be mixed. One that cannot be read leaves the login as it was.
+    If a server refuses the login, the secret is read again, once. A URL of another place raises ConfigurationError,
+    because rows of two databases must not be mixed. If the URL cannot be read, the login stays.
     """
     engine.update_execution_options(**{_SECRET: secret})
     place = _place(secret.reveal())
@@ -47,7 +47,7 @@ def take_login_of(secret: SecretText, engine: sa.Engine) -> None:
 
 
 def secret_of(engine: sa.Engine) -> SecretText | None:
-    """The secret that an engine takes its login from; None: the login is in its URL, for good."""
+    """Returns the secret of an engine's login; None: the login is in its URL and never changes."""
     found = engine.get_execution_options().get(_SECRET)
     return found if isinstance(found, SecretText) else None
 
@@ -61,7 +61,7 @@ def _write_login(parameters: dict[str, Any], text: str, place: tuple[object, ...
     try:
         read_database_url(text)
     except ValueError:
-        return  # half written: the login of before is used
+        return  # half written, so the former login is used
     if _place(text) != place:
         raise ConfigurationError(
             f"the secret of a database names {shown_url(text)} now, which is another place or has other parameters: "

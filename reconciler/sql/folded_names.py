@@ -1,7 +1,7 @@
-"""Names and keys that a database takes for one another: its collation folds case, accents or more.
+"""Names and keys that a database treats as equal, because a collation ignores case, accents or more.
 
-Tables of this project compare bytes. A conversion of a whole database, or tables that users make by migrations of
-their own, may change that: two groups then share the rows of one unique index.
+Tables of this project compare bytes. A conversion of a whole database, or tables that users make by their own
+migrations, may change that: then two groups share the rows of one unique index.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ FOLDED_REMEDY = (
     "deterministic one)"
 )
 _TREES = {"outbox": OUTBOX_TABLES, "inbox": INBOX_TABLES, "ledger": LEDGER_TABLES}
-#: Rows are found by these, beside primary keys and unique columns.
+#: Columns by which rows are found, besides primary keys and unique columns.
 _NAMES = frozenset({"topic", "producer_group", "consumer_group"})
 _TEXTS = frozenset({"key", "name", "short"})
 
-#: Column and what compares its texts, of columns that do not compare bytes. MySQL's _cs collations tell all
-#: characters of names apart.
+#: Column, and what compares its texts, for columns that do not compare bytes. MySQL's _cs collations distinguish all
+#: characters of names.
 _FOLDING = {
     "postgresql": (
         "SELECT a.attname, COALESCE(l.collname, t.typname) FROM pg_catalog.pg_class AS c "
         "JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
         "JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid "
-        # Through JSON: before PostgreSQL 12 there was no such column.
+        # Through JSON, because before PostgreSQL 12 this column did not exist.
         "LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation "
         "AND to_jsonb(l) ->> 'collisdeterministic' = 'false' "
         "WHERE c.oid = to_regclass(:name)::oid AND (l.oid IS NOT NULL OR t.typname = 'citext')"
@@ -49,8 +49,8 @@ _FOLDING = {
 
 
 def folded_columns(engine: sa.Engine, tree: str, columns: Sequence[str] = ()) -> list[str]:
-    """Columns of keys and names that do not compare bytes, as "table.column (collation)"; of `columns`, if some are
-    named. None of a table that is not there, and none where the catalogue does not tell. Raises DatabaseAway."""
+    """Returns columns of keys and names that do not compare bytes, as "table.column (collation)"; only those in
+    `columns`, if given. A missing table, or a catalogue that does not show it, gives none. Raises DatabaseAway."""
     found: set[str] = set()
     for table in _TREES[tree]:
         wanted = frozenset(columns) or _names_of(table)
@@ -59,7 +59,7 @@ def folded_columns(engine: sa.Engine, tree: str, columns: Sequence[str] = ()) ->
 
 
 def is_exactly(column: sa.ColumnElement[str], text: str, dialect: str) -> sa.ColumnElement[bool]:
-    """Whether a text is this one byte for byte, whatever the collation of its column takes for the same."""
+    """Returns a condition: the text equals this one byte for byte, whatever the column's collation ignores."""
     match dialect:
         case "postgresql":
             return sa.collate(column, "C") == text
@@ -80,6 +80,6 @@ def _folding(engine: sa.Engine, table: Table) -> list[tuple[str, str]]:
     try:
         with reading(engine) as connection:
             rows = connection.execute(sa.text(_FOLDING[dialect]), {"name": table.name}).all()
-    except DBAPIError:  # a product that speaks the protocol, and has another catalogue
+    except DBAPIError:  # a product with this protocol but another catalogue
         return []
     return [(str(column), str(how)) for column, how in rows]

@@ -1,7 +1,7 @@
-"""The row that names a producer's database, so that record() notices a connection to another one, and the row beside
-it that carries the sign of life.
+"""The row that identifies a producer's database, so that record() notices a connection to another one; and the row
+beside it for the sign of life.
 
-A copy of a database (dump and restore) has the same name: give a staging copy another one by deleting the rows and
+A copy of a database (dump and restore) has the same identity: give a staging copy another one by deleting the rows and
 calling ensure_identity.
 """
 
@@ -13,7 +13,7 @@ from reconciler.errors import ConfigurationError, warn_of_former_paths
 from reconciler.sql.engines import reading, shown, writing
 from reconciler.sql.tables import outbox_identity
 
-#: The row that names the database.
+#: The row that identifies the database.
 IDENTITY_ID = 1
 #: The row whose swept_at_ms every sweep writes. In MySQL and MariaDB each open transaction that has recorded locks row
 #: 1 (InnoDB, INSERT ... SELECT): a sweep that wrote there would wait for all of them, and others for it.
@@ -28,12 +28,12 @@ _RANDOM_TEXT = {
 
 
 def identity_sql(dialect: str) -> str:
-    """The statement that inserts the row unless there is one; also part of migration and printed DDL."""
+    """Returns the statement that inserts the row unless it exists; also used by the migration and the printed DDL."""
     return _row_sql(dialect, IDENTITY_ID, _RANDOM_TEXT[dialect])
 
 
 def sign_of_life_sql(dialect: str) -> str:
-    """The statement that inserts the row of the sign of life unless there is one; also part of the migration."""
+    """Returns the statement that inserts the row of the sign of life unless it exists; also used by the migration."""
     return _row_sql(dialect, SIGN_OF_LIFE_ID, "'sign of life'")
 
 
@@ -47,7 +47,7 @@ def _row_sql(dialect: str, number: int, text: str) -> str:
 
 
 def ensure_identity(engine: sa.Engine) -> str:
-    """Inserts the rows unless they are there, and returns the identity: for tables made by metadata.create_all.
+    """Inserts the rows unless they exist, and returns the identity; for tables that metadata.create_all made.
 
     Raises DatabaseAway, or ConfigurationError where the table is missing.
     """
@@ -61,7 +61,7 @@ def ensure_identity(engine: sa.Engine) -> str:
 
 
 def read_identity(engine: sa.Engine) -> str:
-    """The identity. Raises ConfigurationError where table or row are missing, DatabaseAway."""
+    """Returns the identity. Raises ConfigurationError if table or row is missing, DatabaseAway."""
     find = sa.select(outbox_identity.c.identity).where(outbox_identity.c.id == IDENTITY_ID)
     with reading(engine) as connection:
         found = connection.execute(find).scalar()

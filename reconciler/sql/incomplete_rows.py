@@ -1,6 +1,8 @@
-"""Inbox rows whose effect may be half, found and ended by hand: accepted as complete, or deleted to run again.
+"""Finds inbox rows whose effect may be half done; a person ends them by accepting them as complete, or by deleting them
+so that the handler runs again.
 
-Every act is one conditional statement with the mark that was seen: what has changed meanwhile is left, and told.
+Every act is one conditional statement with the mark that the person saw: a row that has changed since is not changed,
+and is reported.
 """
 
 from __future__ import annotations
@@ -19,24 +21,24 @@ from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
 from reconciler.sql.timely_pages import TimelyPages
 
-#: A handler that has committed halfway may still be at work: RocketMQ gives it 15 minutes (consumeTimeout).
+#: A handler that committed halfway may still be running: RocketMQ gives it 15 minutes (consumeTimeout).
 YOUNG_SECONDS = 900.0
-#: The two rows of one effect are written together: their times bound the search, since no index has `duplicate_of`.
+#: The two rows of one effect are written together: their times limit the search, because no index has `duplicate_of`.
 FORMER_NAME_WITHIN_MS = 60_000
-#: Rows of one statement that reads named keys, and of one transaction that acts.
+#: Most rows of one statement that reads named keys, and of one transaction that acts.
 ROWS_AT_ONCE = 500
-#: Rows of one statement that reads all of a group.
+#: Most rows of one statement that reads all rows of a group.
 ROWS_READ = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncompleteRow:
-    """A row as a person sees it."""
+    """An incomplete row as a person sees it."""
 
     unique_key: str
     mark: str
     written_at_ms: int
-    #: Its handler may still be at work.
+    #: True if its handler may still be running.
     is_young: bool
 
 
@@ -61,7 +63,7 @@ class IncompleteRows:
         )
 
     def of_keys(self, unique_keys: Sequence[str]) -> list[IncompleteRow]:
-        """The incomplete ones among them, by key."""
+        """Returns those of the keys that are incomplete, by key."""
         query = self._query()
         with reading(self._engine) as connection:
             now_ms = database_now_ms(connection)
@@ -73,8 +75,8 @@ class IncompleteRows:
         return sorted(found, key=lambda row: row.unique_key)
 
     def all(self, *, limit: int) -> list[IncompleteRow]:
-        """The oldest of the group. No index has them: all rows of the group are read, in pieces that the database reads
-        in the time that a statement has."""
+        """Returns the group's oldest incomplete rows. No index has them, so all rows of the group are read, in pieces
+        small enough for a statement's deadline."""
         c = inbox.c
         columns: list[sa.Column[Any]] = [c.unique_key, c.applied_at_ms, c.incomplete, c.topic, c.consumer_group]
         query = sa.select(*columns).where(c.consumer_group == self._group).order_by(c.applied_at_ms, c.unique_key)
@@ -100,12 +102,12 @@ class IncompleteRows:
             after = _place(page[-1])
 
     def _is_ours(self, row: sa.Row[Any]) -> bool:
-        """False for rows of names that the collation takes for ours, too."""
+        """Returns False for rows of other names that the collation treats as equal to ours."""
         return (row.consumer_group, row.topic) == (self._group, self._topic)
 
     def end(self, rows: Sequence[IncompleteRow], ending: Ending) -> set[str]:
-        """Ends each as it was seen, in one transaction. Returns the keys of those that were ended; the others had
-        changed. Callers keep to ROWS_AT_ONCE."""
+        """Ends each row if it has not changed, in one transaction. Returns the keys of rows that were ended; the others
+        had changed. Callers pass at most ROWS_AT_ONCE rows."""
         ended: set[str] = set()
         with writing(self._engine) as connection:
             for row in rows:
@@ -122,7 +124,8 @@ class IncompleteRows:
         return ended
 
     def _without_former_name(self, row: IncompleteRow) -> sa.Delete:
-        """The effect's row for releases up to 0.2.0, of the same transaction: it would make the key a duplicate."""
+        """Deletes the effect's row for releases up to 0.2.0, in the same transaction, because it would make the key a
+        duplicate."""
         at_ms = inbox.c.applied_at_ms
         return sa.delete(inbox).where(
             inbox.c.consumer_group == self._group,

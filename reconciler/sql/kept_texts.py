@@ -1,8 +1,8 @@
-"""Whether a database keeps texts as they were sent. Some change what they cannot store, and say nothing.
+"""Checks whether a database stores texts as they were sent. Some databases silently change what they cannot store.
 
-MySQL and MariaDB do so without a STRICT mode: what is too long is cut, and what the character set of a column lacks
-becomes question marks. A tag that was changed is another tag, and no group may take it. SQLite keeps every text, and
-PostgreSQL refuses what it cannot keep.
+MySQL and MariaDB do so without a STRICT mode: texts that are too long are cut, and characters that a column's character
+set lacks become question marks. A changed tag is another tag, which perhaps no group takes. SQLite keeps every text,
+and PostgreSQL refuses what it cannot keep.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _SHOWN_CHARACTERS = 80
 
 
 def texts_in_doubt(dialect: str, table: Table, values: Mapping[str, object]) -> Mapping[str, str]:
-    """Columns and texts that the database may change: those that are not plain ASCII, or longer than their column."""
+    """Returns columns and texts that the database may change: those that are not plain ASCII, or longer than their
+    column."""
     if dialect != "mysql":
         return {}
     texts = ((column, values.get(column.name)) for column in table.columns)
@@ -36,15 +37,15 @@ def texts_in_doubt(dialect: str, table: Table, values: Mapping[str, object]) -> 
 
 
 def require_kept(connection: CallersConnection, table: Table, key: Mapping[str, str], sent: Mapping[str, str]) -> None:
-    """Reads the texts of one row back, in the transaction that wrote it. For MySQL and MariaDB.
+    """Reads the texts of one row back, in the transaction that wrote it. Needed for MySQL and MariaDB.
 
-    Raises InvalidValue for a text that the row holds otherwise. A login that may not SELECT there is told once, and
-    nothing is compared. Other errors of the driver pass.
+    Raises InvalidValue for a text that the row holds in another form. If the login may not SELECT there, that is logged
+    once, and nothing is compared. Other errors of the driver pass through.
     """
-    # As bytes of one encoding: a connection whose server takes it for another one would show its own mistake as right.
+    # As bytes of one encoding, because a connection with a wrong encoding would show its own mistake as correct.
     columns = ", ".join(f"HEX(CONVERT({name} USING utf8mb4))" for name in sent)
     conditions = " AND ".join(f"{name} = {connection.marker}" for name in key)
-    # A locking read: a plain one would take the snapshot of the caller's transaction.
+    # A locking read, because a plain one would fix the snapshot of the caller's transaction.
     sql = f"SELECT {columns} FROM {table.name} WHERE {conditions} LOCK IN SHARE MODE"  # noqa: S608  # names of ours
     try:
         row = connection.select_one(sql, tuple(key.values()))

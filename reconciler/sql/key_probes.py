@@ -1,4 +1,6 @@
-"""Rows of many keys at once by one index probe a key, at any statistics of the planner; and which text is a key."""
+"""Reads rows of many keys at once by one index probe per key, whatever the planner's statistics; and decides which text
+is a key.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, UNIQUE_KEY_CHARACTERS_MIN
 
-#: A character that no key has, the same for regular expressions and for GLOB.
+#: A character that no key has; the same for regular expressions and for GLOB.
 _NO_CHARACTER_OF_KEYS = "[^0-9A-Za-z_-]"
 
 
@@ -21,17 +23,17 @@ def probe(
     *,
     always: sa.Subquery | None = None,
 ) -> sa.CursorResult[Any]:
-    """Executes the query for those of its rows whose column is one of the keys, in no order. Columns keep their names.
+    """Executes the query for rows whose column is one of the keys, in no order. Columns keep their names.
 
-    `always`: a query of one row. Its columns come first in every row; if no key is found there is one row, with NULLs
-    behind those columns.
+    `always`: a query of one row. Its columns come first in every row; if no key is found, there is one row with NULLs
+    after these columns.
 
-    PostgreSQL answers `IN (500 keys)` by reading all rows of a subscription while its statistics are missing or old,
-    and on a table that has just grown they are; its driver needs 7 ms for 500 parameters, besides. A LATERAL subquery
-    with OFFSET is planned by itself, for one key. Other databases probe the index for a list.
+    PostgreSQL answers `IN (500 keys)` by reading all rows of a subscription while its statistics are missing or old, as
+    on a table that has just grown. Its driver also needs 7 ms for 500 parameters. A LATERAL subquery with OFFSET is
+    planned by itself, for one key. Other databases probe the index for a list.
     """
     if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # two dozen modules, which services on other databases do without
+        from sqlalchemy.dialects import postgresql  # two dozen modules that services on other databases do not need
 
         array = sa.bindparam("asked_keys", list(keys), type_=postgresql.ARRAY(sa.Text()))
         asked = sa.func.unnest(array).table_valued("key", name="asked").render_derived()
@@ -48,10 +50,11 @@ def probe(
 
 
 def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[bool]:
-    """False for a text that is no unique key: no witness can be asked about such a row, so it takes no place in a page.
+    """Returns a condition that is false for a text that is no unique key: no witness can be asked about such a row, so
+    it is left out of pages.
 
-    COALESCE keeps PostgreSQL from guessing how few rows match the expression: all do. It has no regular expressions
-    under a collation that takes texts for one another.
+    COALESCE keeps PostgreSQL from estimating that few rows match the expression, because all do. PostgreSQL has no
+    regular expressions under a collation that treats different texts as equal.
     """
     is_long = sa.func.length(column).between(UNIQUE_KEY_CHARACTERS_MIN, UNIQUE_KEY_CHARACTERS_MAX)
     if dialect != "sqlite":

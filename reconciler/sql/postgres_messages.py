@@ -1,8 +1,8 @@
-"""PostgreSQL, asked in messages of several statements: one round trip, and one transaction.
+"""PostgreSQL with messages of several statements: one round trip and one transaction.
 
-Between client and server may be a pooler that gives every transaction another session. So nothing is left to a session:
-what a transaction needs is said in the message that begins it, and no statement is prepared under a name, which in
-another session is another client's statement. Needs psycopg, and is loaded only where that is installed.
+A pooler between client and server may give every transaction another session. So nothing is stored in a session: the
+message that begins a transaction contains all that it needs. No statement is prepared under a name, because in another
+session that name is another client's statement. Needs psycopg, and is loaded only where that is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.sql.silence import IDLE_DEADLINES, SERVER_SHARE
 logger = logging.getLogger(__name__)
 
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
-#: How a server refuses a setting: it does not know it, or the value, or this login may not change it.
+#: How a server refuses a setting: it does not know the setting or the value, or this login may not change it.
 _REFUSALS = (
     psycopg.ProgrammingError,
     psycopg.NotSupportedError,
@@ -36,22 +36,22 @@ _REFUSALS = (
 
 
 class _UncheckedText(Loader):
-    """Reads the texts of a database that knows no encoding."""
+    """Reads texts of a database without a known encoding."""
 
     def load(self, data: Buffer) -> str | bytes:
-        """UTF-8, as every client of ours writes it; else bytes."""
+        """Returns UTF-8 text, which all our clients write; otherwise bytes."""
         return text_or_bytes(bytes(data))
 
 
 def read_text(connection: Any, _record: object) -> None:
-    """At the event `connect`. To a client in SQL_ASCII the driver gives bytes for every text, keys and names too."""
+    """Called at the event `connect`. For SQL_ASCII the driver returns bytes for every text, also for keys and names."""
     if connection.info.encoding == "ascii":
         for kind in ("text", "varchar", "bpchar", "name"):
             connection.adapters.register_loader(kind, _UncheckedText)
 
 
 def time_outs_sql(lock_timeout_seconds: float, statement_seconds: float | None) -> str:
-    """Gives the transaction around it the server's time-outs. COMMIT has none there."""
+    """Returns SQL that gives the surrounding transaction the server's time-outs. COMMIT has no time-out there."""
     seconds = {"lock_timeout": lock_timeout_seconds}
     if statement_seconds is not None:
         seconds["statement_timeout"] = statement_seconds * SERVER_SHARE
@@ -60,17 +60,17 @@ def time_outs_sql(lock_timeout_seconds: float, statement_seconds: float | None) 
 
 
 class _TimeOuts:
-    """The settings of a transaction. A server, or what stands before it, may refuse those that end statements: they are
-    left out from then on, and this side's deadline is what is left."""
+    """The settings of a transaction. A server, or a proxy before it, may refuse those that end statements: then they
+    are left out, and only this side's deadline remains."""
 
     def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None) -> None:
         self.sql = time_outs_sql(lock_timeout_seconds, statement_seconds)
         self._least = time_outs_sql(lock_timeout_seconds, None)
 
     def without_refused(self, connection: Any, refused: psycopg.Error) -> bool:
-        """Whether there are fewer settings from now on. Ends the transaction in which one was refused.
+        """Returns True if there are fewer settings from now on. It ends the transaction in which a setting was refused.
 
-        A statement may have been refused, and no setting: so they are tried alone.
+        A statement may have been refused instead, so the settings are tried alone.
         """
         if self.sql == self._least or not isinstance(refused, _REFUSALS):
             return False
@@ -96,9 +96,9 @@ def _end(connection: Any) -> None:
 
 
 def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = None) -> Callable[[sa.Connection], None]:
-    """What an engine does at the event `begin`, instead of its driver: BEGIN with all settings.
+    """Returns what an engine does at the event `begin` instead of its driver: BEGIN with all settings.
 
-    It finds connections that were lost in the pool, as a ping would, which were one more round trip: they are replaced.
+    It finds lost connections in the pool without the extra round trip of a ping, and replaces them.
     """
     settings = _TimeOuts(lock_timeout_seconds, statement_seconds)
 
@@ -124,8 +124,8 @@ def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = No
                     replace_pool(connection.engine)
                 _begin(connection, message())
         except psycopg.Error as error:
-            # SQLAlchemy wraps errors of its own statements only, and this BEGIN is not one of them. Poolers refuse it
-            # with any state.
+            # SQLAlchemy wraps only errors of its own statements, and this BEGIN is none. Poolers refuse it with any
+            # state.
             connection.invalidate(error)
             raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
@@ -139,7 +139,7 @@ def _begin(connection: sa.Connection, message: bytes) -> None:
 
 
 class SingleAnswer:
-    """The answer to one statement, as far as a cursor is needed."""
+    """The answer to one statement, with what is needed of a cursor."""
 
     def __init__(self, transformer: Any, answer: PGresult) -> None:
         self._transformer = transformer
@@ -147,11 +147,11 @@ class SingleAnswer:
 
     @property
     def rowcount(self) -> int:
-        """Rows that the statement touched."""
+        """Number of rows that the statement touched."""
         return self._answer.command_tuples or 0
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row, or None."""
+        """Returns the first row, or None."""
         if self._answer.ntuples == 0:
             return None
         self._transformer.set_pgresult(self._answer)
@@ -160,13 +160,14 @@ class SingleAnswer:
 
 
 class SingleTransaction:
-    """Runs statements that are a transaction of their own, with its settings, on connections in autocommit."""
+    """Runs statements as transactions of their own, with their settings, on connections in autocommit."""
 
     def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None = None) -> None:
         self._settings = _TimeOuts(lock_timeout_seconds, statement_seconds)
 
     def execute(self, connection: Any, sql: str, parameters: Sequence[object]) -> SingleAnswer:
-        """Parameters go as literals: a message with parameters of its own is one statement. Raises psycopg.Error."""
+        """Parameters are sent as literals, because a message with parameters can have only one statement. Raises
+        psycopg.Error."""
         transformer = Transformer(connection)
         statement = sql.encode() % tuple(transformer.as_literal(value) for value in parameters)
 
@@ -176,14 +177,14 @@ class SingleTransaction:
 
         try:
             return ask()
-        except _REFUSALS as refused:  # the whole message is undone
+        except _REFUSALS as refused:  # the whole message was undone
             if not self._settings.without_refused(connection, refused):
                 raise
             return ask()
 
 
 def _ask(connection: Any, message: bytes) -> PGresult:
-    """The answer to the last statement. Through the driver's cursors it costs twice as much."""
+    """Returns the answer to the last statement. The driver's cursors would cost twice as much."""
     connection.pgconn.send_query(message)
     answer: PGresult = connection.wait(generators.execute(connection.pgconn))[-1]
     if answer.status in _DONE:
@@ -193,5 +194,5 @@ def _ask(connection: Any, message: bytes) -> PGresult:
     try:
         kind: type[psycopg.Error] = errors.lookup(state)
     except KeyError:
-        kind = psycopg.OperationalError  # a pooler's own
+        kind = psycopg.OperationalError  # a pooler's own error
     raise kind(said)

@@ -1,5 +1,6 @@
-"""Which product answers in the place of PostgreSQL, MySQL or MariaDB: others speak their protocols, and mean something
-else by a primary."""
+"""Which product answers instead of PostgreSQL, MySQL or MariaDB: others use their protocols, but define a primary
+differently.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from reconciler.sql.engines import translated_errors
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Empty: the very server of the protocol."""
+    """A product; an empty one is the protocol's own server."""
 
     name: str = ""
-    #: Whether an absence was tried on it (docs/reference/set-ups.md).
+    #: True if proofs of absence were tried on it (docs/reference/set-ups.md).
     is_tried: bool = True
 
 
-#: That of the protocol.
+#: The protocol's own server.
 THE_SERVER = Product()
 
-#: What they say of themselves, in lower case.
+#: What products say about themselves, in lower case.
 _SAID = {
     "tidb": "TiDB",
     "oceanbase": "OceanBase",
@@ -36,7 +37,7 @@ _SAID = {
 }
 _GALERA = "Galera"
 _GROUP = "MySQL group replication"
-#: What is only there, or only filled, on one of them.
+#: What exists, or is filled, only on one of them.
 _ONLY_THERE = {
     "postgresql": {
         "Aurora": "(SELECT 1 FROM pg_catalog.pg_proc WHERE proname = 'aurora_version' LIMIT 1)",
@@ -70,7 +71,7 @@ def product_of(engine: sa.Engine) -> Product:
 
 
 def _value(connection: sa.Connection, sql: str) -> str:
-    """Empty: there is none, or it may not be read."""
+    """Returns the value; empty: it does not exist, or may not be read."""
     try:
         with connection.begin():
             value = connection.execute(sa.select(sa.literal_column(sql))).scalar()

@@ -1,7 +1,7 @@
-"""Inbox rows of a group that gets another name: what had its effect under the old name has it under the new one.
+"""Copies inbox rows when a group gets another name, so that effects under the old name count under the new one.
 
-Rows are added and never changed: a copy that ends halfway is begun again, and adds what is still missing. Incomplete
-rows are left out: whoever ends one ends it under the old name, by which alone its message comes again.
+Rows are added and never changed: after an interruption, the copying is started again, and adds what is missing.
+Incomplete rows are left out: a person ends them under the old name, under which their message is delivered again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from reconciler.sql.tables import column_names, inbox
 from reconciler.sql.timely_pages import TimelyPages
 from reconciler.sql.witness_database import BEHIND, WitnessDatabase
 
-#: Rows of one transaction.
+#: Most rows of one transaction.
 PAGE_ROWS = 500
-#: Rows of one statement that counts.
+#: Most rows of one statement that counts.
 COUNTED_ROWS = 5_000
-#: Transactions that have written are waited for, and looked for again.
+#: How long it waits for writing transactions before it looks for them again.
 WAIT_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 0.5
-#: Each transaction that has written to the table, also of other groups, and has not ended. Everybody may read it.
+#: Every transaction that has written to the table, also for other groups, and has not ended. Every login may read it.
 _LOCKS_SQL = sa.text(
     "SELECT 'transaction ' || virtualtransaction || coalesce(' of process ' || pid, ', prepared') FROM pg_locks "
     "WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = to_regclass(:inbox) "
@@ -42,9 +42,9 @@ class RowsToCopy:
     """Rows of the old name in one database."""
 
     rows: int
-    #: Of those, complete and without a row under the new name.
+    #: Those that are complete and have no row under the new name.
     missing: int
-    #: Of the rows, incomplete.
+    #: Those that are incomplete.
     incomplete: int = 0
 
 
@@ -64,8 +64,8 @@ class RenamedRows:
         self._pages = TimelyPages()
 
     def count(self) -> RowsToCopy:
-        """What is to be done. All rows of the old name are read. Raises ConfigurationError where the database takes
-        groups or keys for one another: their rows could neither be told apart nor lie side by side."""
+        """Counts what is to be copied. All rows of the old name are read. Raises ConfigurationError if the database
+        treats groups or keys as equal: their rows could neither be told apart nor stored side by side."""
         folded = folded_columns(self._engine, "inbox", ("consumer_group", "unique_key"))
         if folded:
             raise ConfigurationError(
@@ -79,9 +79,9 @@ class RenamedRows:
         return RowsToCopy(rows=rows, missing=missing, incomplete=incomplete)
 
     def extent(self, *, committed: bool = True) -> tuple[int, str, str]:
-        """How many rows the old name has, and its lowest and highest key: a database is told by them from others.
+        """Returns how many rows the old name has, and its lowest and highest key, by which databases are told apart.
 
-        `committed`: False, on MySQL and MariaDB: also rows of transactions that have not ended.
+        `committed`: False on MySQL and MariaDB: includes rows of transactions that have not ended.
         """
         rows, first, last = 0, "", ""
         for row in self._all(committed=committed):
@@ -89,7 +89,7 @@ class RenamedRows:
         return rows, first, last
 
     def _all(self, *, committed: bool = True) -> Iterator[sa.Row[Any]]:
-        """The rows of the old name by key, in pieces that the database reads in the time that a statement has."""
+        """Yields the old name's rows by key, in pieces small enough for a statement's deadline."""
         theirs = inbox.alias()
         is_there = sa.exists().where(theirs.c.consumer_group == self._new, theirs.c.unique_key == inbox.c.unique_key)
 
@@ -112,10 +112,10 @@ class RenamedRows:
             after = page[-1].unique_key
 
     def writers(self) -> str:
-        """Who has written rows and has not committed them, for people; empty: nobody. They are in no copy, and a member
-        whose process stands still is connected to no broker any more.
+        """Returns who has written rows without a commit, for people; empty: no transaction. Such rows are in no copy,
+        and a member whose process has stopped is connected to no broker any more.
 
-        Those that are there at first may end, for WAIT_SECONDS. Needs no right but SELECT.
+        Transactions that are open at first may end, within WAIT_SECONDS. Needs only the right to SELECT.
         """
         until = self._clock.monotonic_seconds() + WAIT_SECONDS
         at_first = self._writers()
@@ -129,7 +129,7 @@ class RenamedRows:
         dialect = self._engine.dialect.name
         if dialect == "sqlite":
             try:
-                with writing(self._engine):  # it takes the lock of the one writer
+                with writing(self._engine):  # takes the lock of the only writer
                     return frozenset()
             except DatabaseAway as error:
                 return frozenset({str(error)})
@@ -140,16 +140,18 @@ class RenamedRows:
         return frozenset() if is_same else frozenset({f"rows of {self._old}"})
 
     def copy(self, seen: Callable[[int], None]) -> int:
-        """Writes each complete row of the old name under the new one unless that has the key. Returns how many.
+        """Writes each complete row of the old name under the new one, unless that has the key. Returns how many it
+        wrote.
 
-        One transaction a page: a crash leaves whole pages. `seen` is told the rows of each.
+        Each page is one transaction: a crash leaves whole pages. `seen` is called with the number of rows of each page.
         """
         copied, after = 0, ""
         self._require_all_rows()
         while True:
             try:
                 page, written = self._copy_page(after)
-            except IntegrityError:  # rows came after they were read, of a write that was given up: they are read again
+            # after the reading, rows came from a write that was given up: the page is read again
+            except IntegrityError:
                 page, written = self._copy_page(after)
             copied += written
             seen(len(page))
@@ -158,7 +160,7 @@ class RenamedRows:
             after = page[-1]["unique_key"]
 
     def _copy_page(self, after: str) -> tuple[Sequence[Mapping[Any, Any]], int]:
-        """The rows of the old name behind a key, and how many were written."""
+        """Returns the old name's rows after a key, and how many were written."""
         with writing(self._engine) as connection:
             columns = self._columns(connection)
             read = connection.execute(
@@ -174,7 +176,7 @@ class RenamedRows:
         return page, len(rows)
 
     def _require_all_rows(self) -> None:
-        """What is asked of the same node afterwards has all that its cluster has committed by now."""
+        """Makes sure that later questions to the same node see everything that its cluster has committed by now."""
         if self._engine.dialect.name in ("mysql", "mariadb"):
             role = WitnessDatabase(self._engine, inbox).role()
             if role.is_node and role.is_primary is False:
@@ -182,7 +184,7 @@ class RenamedRows:
 
     @staticmethod
     def _columns(connection: sa.Connection) -> Sequence[sa.Column[Any]]:
-        """An inbox that was not upgraded has fewer."""
+        """Returns the columns; an inbox without the upgrade has fewer."""
         there = column_names(connection, inbox.name)
         return [column for column in inbox.c if column.name in there or not there]
 
@@ -191,7 +193,8 @@ class RenamedRows:
         return inbox.c.incomplete.is_(None) if inbox.c.incomplete in set(columns) else sa.true()
 
     def _renamed(self, connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-        """Those that are missing under the new name, which holds a business id once: a second key is its duplicate."""
+        """Returns the rows that the new name lacks. It may hold a business id only once: a second key is its
+        duplicate."""
         if not rows:
             return []
         of_new = inbox.c.consumer_group == self._new

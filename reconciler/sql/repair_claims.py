@@ -1,11 +1,11 @@
 """Rows of reconciler_repair and the claims on them: for the daemon's ledger, and for the replay worker of a group.
 
 A *claim* is the right to repair one key: one conditional UPDATE in database time. Every later write names the claim's
-token; if it matches no row, the claim is lost and the caller stops. A paused owner's request to a broker cannot be
-fenced: it costs a second copy, which the inbox absorbs.
+token; if it matches no row, the claim is lost and its owner stops. A request that a paused owner has sent to a broker
+cannot be stopped: it costs a second copy, which the inbox ignores.
 
-A claim that ends later than a lease is long was dated before the database's clock was set back. It is free once a
-process has seen it unchanged for the length of a lease, by the monotonic clock of that process.
+A claim that ends later than the length of a lease was dated before the database's clock was set back. It is free once a
+process has seen it unchanged for the length of a lease, by its own monotonic clock.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import repair as repair_table
 
-#: All columns but the message, since a body is read for the one row that is handed over, and what a ledger of an older
-#: release lacks.
+#: All columns except those that a ledger of an older release lacks, and the message, because a body is read only for
+#: the row that is handed over.
 REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name not in ("message", "answer_fact"))
 
 _NAMES = tuple(column.name for column in REPAIR_COLUMNS)
 _ROWS = RowReader(REPAIR, _NAMES, otherwise={"state": RepairState.FAILED, "rung": Rung.END})
 
 _PLACE_COLUMNS = (repair_table.c.environment, repair_table.c.topic, repair_table.c.scope, repair_table.c.unique_key)
-#: The row of _parameters_of_place(), and the token given to it.
+#: The row of _parameters_of_place(), with the given token.
 _THIS_ROW = sa.and_(*(column == sa.bindparam(f"p_{column.name}") for column in _PLACE_COLUMNS))
 _TOKEN: sa.BindParameter[str] = sa.bindparam("p_token", type_=sa.String())
-#: A claim that is over although it ends in the future; NULL: the row has no such claim.
+#: A claim that counts as ended although its end lies ahead; NULL: the row has no such claim.
 _SEEN = ("p_seen_token", "p_seen_until_ms")
 _SEEN_TOKEN: sa.BindParameter[str | None] = sa.bindparam(_SEEN[0], type_=sa.String())
 _SEEN_UNTIL_MS: sa.BindParameter[int | None] = sa.bindparam(_SEEN[1], type_=sa.BigInteger())
 
 _Place: TypeAlias = tuple[str, str, str, str]
 
-#: Keys a statement: SQLite allows 32 766 parameters.
+#: Most keys of one statement, because SQLite allows 32 766 parameters.
 KEYS_A_STATEMENT = 500
 
-#: Pages of due rows that one call reads, as long as they have none that can be claimed.
+#: Most pages of due rows that one call reads, as long as none of them can be claimed.
 _PAGES_MAX = 20
 
-#: Named one by one: with "not DONE" a database would read all repairs of the past for the few that are due.
+#: Listed one by one, because with "not DONE" a database would read all repairs of the past for the few that are due.
 _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISHED_REPAIRS)
 
 
@@ -74,10 +74,10 @@ class RepairClaims:
         lease_seconds: float = CLAIM_LEASE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """The ledger's database, whose engine the caller disposes of; `now` makes its time as an SQL expression.
+        """`engine`: the ledger's, which the caller disposes; `now` makes its database time as an SQL expression.
 
         `signature_secret`: messages of hand-overs are signed with it, and refused without their signature.
-        `lease_seconds`: how long a claim is; `clock` is the host's.
+        `lease_seconds`: the length of a claim; `clock` is the host's.
         """
         self._engine = engine
         self._signature_secret = signature_secret
@@ -86,7 +86,8 @@ class RepairClaims:
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due rows without a living claim. The longest due come first, so that rows which stay due starve no other."""
+        """Returns due rows without a living claim. The longest due come first, so that rows that stay due delay no
+        others."""
         now = asked_once(self._now(), self._engine.dialect.name)
         is_stranded = self._is_stranded(now)
         rows = (
@@ -100,7 +101,7 @@ class RepairClaims:
             )
             .order_by(repair_table.c.next_at_ms, repair_table.c.created_at_ms, repair_table.c.unique_key)
         )
-        # Two ranges of the index: as one condition a database would read all that wait between them.
+        # Two ranges of the index, because for one combined condition a database would read all waiting rows in between.
         has_come, is_too_far = self._due(now)
         with reading(self._engine) as connection:
             rows = rows.add_columns(*self._columns(connection))
@@ -109,7 +110,7 @@ class RepairClaims:
             return found + self._page(connection, put_off, limit=limit - len(found)) if len(found) < limit else found
 
     def due_topics(self, environment: str) -> Collection[str]:
-        """One range a state of the index that ends with the time."""
+        """Reads one range for each state in the index that ends with the time."""
         c = repair_table.c
         now = asked_once(self._now(), self._engine.dialect.name)
         is_due = (c.environment == environment) & c.state.in_(_UNFINISHED) & (c.next_at_ms <= now)
@@ -118,8 +119,8 @@ class RepairClaims:
             return frozenset(topic for topic in topics if isinstance(topic, str))
 
     def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
-        """Damaged rows stay due, and those of a claim that is not over yet stay where they are: the others must not
-        starve behind them."""
+        """Returns a page without damaged rows, which stay due, and without rows of a living claim: neither must delay
+        the others."""
         found: list[Repair] = []
         looked_at, size = 0, limit
         for _ in range(_PAGES_MAX):
@@ -132,18 +133,18 @@ class RepairClaims:
         return found[:limit]
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """One conditional UPDATE: of several claimants exactly one changes the row."""
+        """Claims by one conditional UPDATE: if several processes try, only one of them changes the row."""
         return self.claim_all([(repair, token)], lease_seconds=lease_seconds)[0]
 
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
-        """One conditional UPDATE a row, all in one transaction."""
+        """Claims each row by one conditional UPDATE, all in one transaction."""
         until = self._now() + wait_ms(lease_seconds)
-        # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
+        # Not IN, because SQLAlchemy expands IN at execution, which executemany does not allow.
         is_unfinished = sa.or_(*(repair_table.c.state == state for state in _UNFINISHED))
         is_due = is_unfinished & sa.or_(*self._due(self._now())) & self._may_be_claimed()
         is_free, is_stranded = self._has_no_claim(self._now()), self._is_stranded(self._now())
         looked_at = (repair_table.c.token, repair_table.c.lease_until_ms, is_stranded.label("is_stranded"))
-        # As it was seen: an owner that lives has renewed it since, and its token stays the owner's.
+        # Only if it is unchanged: a living owner has renewed it since, and its token stays the owner's.
         as_seen = (repair_table.c.token == _SEEN_TOKEN) & (repair_table.c.lease_until_ms == _SEEN_UNTIL_MS)
         claim = (
             sa.update(repair_table)
@@ -172,11 +173,11 @@ class RepairClaims:
         return self._update(repair, repair_table.c.token == token, {"lease_until_ms": lease_until})
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Writes under the token; None: the token is no longer the owner."""
+        """Writes under the token; None: the token does not own the row any more."""
         return self.change_all([(repair, change, token)])[0]
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
-        """One UPDATE a row under its token, all in one transaction."""
+        """Writes each row by one UPDATE under its token, all in one transaction."""
         now = self._now()
         with writing(self._engine) as connection:
             locked = self._rows_of(connection, [r for r, _, _ in changes], repair_table.c.token, locks=True)
@@ -197,7 +198,7 @@ class RepairClaims:
         ]
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message of a hand-over; None once it was emptied.
+        """Returns the message of a hand-over; None after it was emptied.
 
         Raises MalformedInput for a text that is no message, that was changed, or that lacks a signature although there
         is a secret.
@@ -211,48 +212,48 @@ class RepairClaims:
         return StoredMessage(**fields, transaction_state=TransactionState.NONE)
 
     def signer_of(self, environment: str, group: str) -> HandOverSigner | None:
-        """The signer of the hand-over rows of a group; None without a signature secret."""
+        """Returns the signer of a group's hand-over rows; None without a signature secret."""
         if self._signature_secret is None:
             return None
         return HandOverSigner(secret=self._signature_secret, environment=environment, group=group)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
-        """A hand-over is DONE and its message emptied, under the token."""
+        """Makes a hand-over DONE and empties its message, under the token."""
         done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=answer)
         return self.change(repair, done, token=token)
 
     def _due(self, now: sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
-        """row_rules.is_repair_due in two conditions: its time has come, or lies too far ahead."""
+        """Returns row_rules.is_repair_due as two conditions: its time has come, or lies too far ahead."""
         return repair_table.c.next_at_ms <= now, repair_table.c.next_at_ms > now + REPAIR_WAIT_MS_MAX
 
     def _has_no_claim(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        """Without a living claim."""
+        """Returns a condition: no living claim."""
         return repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
 
     def _is_stranded(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        """Its claim ends later than any claim of now: the clock was set back."""
+        """Returns a condition: its claim ends later than any present claim could, because the clock was set back."""
         return repair_table.c.token.is_not(None) & self._stranded.among(now, lease_seconds=self._lease_seconds)
 
     def _is_over(self, row: sa.Row[Any]) -> bool:
-        """A stranded claim that has not changed for as long as a claim lasts."""
+        """Returns True for such a claim that has not changed for the length of a claim."""
         return self._stranded.is_over(_place_of_row(row), row, lease_seconds=self._lease_seconds)
 
     def _with_a_claim(self) -> Mapping[str, Any]:
-        """What a claim changes besides."""
+        """Returns further changes of a claim."""
         return {}
 
     def _may_be_claimed(self) -> sa.ColumnElement[bool]:
-        """Rows that these owners work on."""
+        """Returns a condition for rows that these owners work on."""
         return sa.true()
 
     def _columns(self, connection: sa.Connection) -> Sequence[sa.ColumnElement[Any]]:
-        """What a row is read by. A worker decides by no answer."""
+        """Returns the columns of a row. A worker decides nothing by an answer."""
         del connection
         return REPAIR_COLUMNS
 
     def _answered(self, connection: sa.Connection, answer: Fact | str) -> Mapping[str, str | None]:
-        """Column -> value of an answer, which is a worker's own words: its login may know a ledger of an older release,
-        and the fact of another text counts for nothing. Raises InvariantViolation for a fact."""
+        """Returns column -> value of an answer, which is a worker's own text: its login may know only an older
+        release's ledger, and a fact of another text does not count. Raises InvariantViolation for a fact."""
         del connection
         if isinstance(answer, Fact):
             raise InvariantViolation(f"{answer.code.name}: the claims of a replay worker keep no facts")
@@ -274,7 +275,7 @@ class RepairClaims:
             return self._read_again(connection, [repair])[_place(repair)]
 
     def _read_again(self, connection: sa.Connection, repairs: Sequence[Repair]) -> dict[_Place, Repair]:
-        """The rows, read in the transaction that has just written them."""
+        """Returns the rows as read in the transaction that has just written them."""
         besides = [column for column in self._columns(connection) if column not in set(_PLACE_COLUMNS)]
         rows = self._rows_of(connection, repairs, *besides)
         return {_place_of_row(row): repair_of(row) for row in rows}
@@ -287,10 +288,10 @@ class RepairClaims:
         where: sa.ColumnElement[bool] | None = None,
         locks: bool = False,
     ) -> list[sa.Row[Any]]:
-        """Each row's place and the given columns; `where`: of those rows only.
+        """Returns each row's place and the given columns; `where`: only of these rows.
 
-        `locks` locks the rows against other writers (SQLite: every writing transaction does), always in one order, or
-        two owners could wait for each other.
+        `locks` locks the rows against other writers (on SQLite, every writing transaction does), always in the same
+        order, so that two owners never wait for each other.
         """
         keys: dict[tuple[str, str, str], set[str]] = {}
         for repair in repairs:
@@ -319,10 +320,11 @@ def _if_owned(row: Repair | None, token: str) -> Repair | None:
 
 
 def repair_of(row: sa.Row[Any]) -> Repair:
-    """The value of a row of reconciler_repair, of REPAIR_COLUMNS in any order, and of answer_fact where it was read.
+    """Returns the repair of a row of reconciler_repair, with REPAIR_COLUMNS in any order, and answer_fact if it was
+    read.
 
-    A row with a damaged value is FAILED, and its answer names the damage: what was sent before is unknown, so nothing
-    is sent, and a person must look.
+    A row with a damaged value is FAILED, and its answer names the damage: earlier sends are unknown, so nothing is
+    sent, and a person must look.
     """
     read = _ROWS.parse([getattr(row, name) for name in _NAMES])
     values = read.values | {"state": RepairState(read.values["state"]), "rung": Rung(read.values["rung"])}
@@ -343,7 +345,7 @@ def _place_of_row(row: sa.Row[Any]) -> _Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ChangeShape:
-    """Which columns a change writes: changes of one shape are one statement."""
+    """The columns that a change writes: changes with the same columns are one statement."""
 
     counts_as_attempt: bool
     takes_back_attempt: bool
@@ -355,7 +357,7 @@ class _ChangeShape:
 
     @classmethod
     def of(cls, change: RepairChange, answer: Mapping[str, str | None]) -> _ChangeShape:
-        """The shape of a change that has these columns of an answer."""
+        """Returns the shape of a change that has these columns of an answer."""
         return cls(
             counts_as_attempt=change.counts_as_attempt,
             takes_back_attempt=change.takes_back_attempt,
@@ -366,11 +368,11 @@ class _ChangeShape:
         )
 
     def update(self, now: sa.ColumnElement[int]) -> sa.Update:
-        """The statement; its parameters are those of _parameters_of_place() and _parameters_of_change()."""
+        """Returns the statement; its parameters are those of _parameters_of_place() and _parameters_of_change()."""
         columns = repair_table.c
         values: dict[str, Any] = {}
         if self.counts_as_attempt:
-            # In this order: MySQL reads columns as the assignments before have left them.
+            # The order matters, because MySQL reads columns as earlier assignments have left them.
             values["first_sent_at_ms"] = sa.case((columns.sent_at_ms.is_(None), now), else_=columns.first_sent_at_ms)
             values |= {"sent_at_ms": now, "attempts": columns.attempts + 1}
         elif self.takes_back_attempt:
@@ -391,7 +393,7 @@ class _ChangeShape:
 
 
 def _parameters_of_change(change: RepairChange, answer: Mapping[str, str | None]) -> dict[str, Any]:
-    """Parameters of a change, whose answer has these columns."""
+    """Returns the parameters of a change whose answer has these columns."""
     values: dict[str, Any] = {
         "p_state": change.state.value,
         "p_rung": change.rung.value,
@@ -403,7 +405,7 @@ def _parameters_of_change(change: RepairChange, answer: Mapping[str, str | None]
 
 
 def _parameters_of_place(repair: Repair, token: str | None) -> dict[str, Any]:
-    """Parameters of _THIS_ROW, and of _TOKEN unless it is None."""
+    """Returns the parameters of _THIS_ROW, and of _TOKEN unless it is None."""
     place = {
         "p_environment": repair.environment,
         "p_topic": repair.topic,

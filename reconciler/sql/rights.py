@@ -1,4 +1,4 @@
-"""What a login may not do to tables, found out without changing a row."""
+"""Finds out without changing a row which rights to tables a login lacks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Right:
 
     verb: Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
     table: sa.Table
-    #: What an UPDATE writes, for logins that have it by column; empty: any column.
+    #: The columns that an UPDATE writes, for logins with rights by column; empty: any column.
     columns: tuple[str, ...] = ()
-    #: What is not done without it; None: it is needed.
+    #: What is left undone without it; None: the right is needed.
     without_it: Fact | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -33,7 +33,8 @@ class Right:
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """True if the database refused a statement for want of a right; the driver's error may be wrapped."""
+    """Returns True if the database refused a statement because of a missing right; the driver's error may be
+    wrapped."""
     original = getattr(error, "orig", None) or error
     number = next(iter(getattr(original, "args", ())), None)
     is_of_postgres = "InsufficientPrivilege" in class_names(original) or sqlstate_of(original) == "42501"
@@ -41,14 +42,14 @@ def is_refused(error: BaseException | None) -> bool:
 
 
 def lacks_right(error: ReconcilerError) -> bool:
-    """True if a database that counts as away answered, and refused the login a right."""
+    """Returns True if a database that counts as away has answered, and refused the login a right."""
     return is_refused(error.__cause__)
 
 
 def refused_rights(engine: sa.Engine, rights: Iterable[Right]) -> Mapping[Right, str]:
-    """What the database refuses, with its words. A table or column that is not there is no missing right.
+    """Returns the rights that the database refuses, with its texts. A missing table or column is not a missing right.
 
-    Statements that touch no row are enough: rights are looked at before rows are. Raises DatabaseAway, also for a
+    Statements that touch no row are enough, because rights are checked before rows. Raises DatabaseAway, also for a
     SQLite file that another process is writing.
     """
     refused: dict[Right, str] = {}

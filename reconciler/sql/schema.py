@@ -1,7 +1,7 @@
 """Brings a database's tables up to date, and prints their DDL. Needs alembic (extra `daemon`), loaded on first use.
 
-Three trees (outbox, inbox, ledger) with a version table each, so they may share one database. The DDL that is
-printed is the migrations' own and stamps the version table: a database made by it can be upgraded later.
+The three trees (outbox, inbox, ledger) have a version table each, so they may share one database. The printed DDL is
+the migrations' own and writes the version table: a database made by it can be upgraded later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
-#: An index of a large table takes long to build, and MySQL sends nothing meanwhile.
+#: Building the index of a large table takes long, and MySQL sends nothing meanwhile.
 BUILD_SECONDS = 86_400
 _EVIDENCE = {"outbox": OUTBOX, "inbox": INBOX}
 
-#: What a database says of a table, column or index that is there already; the last: of two CREATE TABLE at once.
+#: Errors of a database for a table, column or index that exists already; the last one: two CREATE TABLE at once.
 _MADE_BY_ANOTHER = ("already exists", "duplicate column name", "pg_type_typname_nsp_index")
 
 _OWNER_REMEDY = (
@@ -45,11 +45,12 @@ _FOLDER = Path(__file__).parent / "migrations"
 
 
 def upgrade(url: Secret, tree: str) -> str:
-    """Runs the tree's missing migrations, creating tables and the outbox's identity; returns the revision reached.
+    """Runs the tree's missing migrations, which create tables and the outbox's identity; returns the resulting
+    revision.
 
-    One transaction a migration on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing
-    is missing, and goes on where it was interrupted. Raises DatabaseAway, or ConfigurationError where tables exist that
-    no migration made, or that are older than the first one.
+    On SQLite and PostgreSQL each migration is one transaction; MySQL commits every statement. Harmless if nothing is
+    missing; continues after an interruption. Raises DatabaseAway. Raises ConfigurationError if tables exist that no
+    migration made, or that are older than the first one.
     """
     config = _config(tree)
     engine = open_engine(url, silence_seconds=BUILD_SECONDS)
@@ -68,9 +69,10 @@ def upgrade(url: Secret, tree: str) -> str:
 
 
 def _run_until_head(config: Config, engine: sa.Engine, tree: str) -> None:
-    """PostgreSQL: of several upgrades at once each migration succeeds in one; the others go on from its revision.
+    """Runs the migrations. On PostgreSQL, if several upgrades run at once, one of them succeeds with each migration,
+    and the others continue from its revision.
 
-    No lock of a session keeps them apart: a pooler gives every transaction another session.
+    No lock of a session separates them, because a pooler gives every transaction another session.
     """
     while True:
         before = _position(engine, tree)
@@ -89,7 +91,7 @@ def _run_until_head(config: Config, engine: sa.Engine, tree: str) -> None:
 
 
 def _position(engine: sa.Engine, tree: str) -> tuple[bool, str | None]:
-    """Whether the version table is there, and the revision in it."""
+    """Returns whether the version table exists, and its revision."""
     from alembic.runtime.migration import MigrationContext
 
     with reading(engine) as connection:
@@ -98,11 +100,11 @@ def _position(engine: sa.Engine, tree: str) -> tuple[bool, str | None]:
 
 
 def _wait_for_other_upgrades(connection: sa.Connection) -> None:
-    """MySQL and MariaDB: until this connection ends, others of this database wait here."""
+    """Makes other upgrades of this database wait until this connection ends (MySQL and MariaDB)."""
     if connection.dialect.name in ("mysql", "mariadb"):
         name = "CONCAT('reconciler upgrade ', MD5(DATABASE()))"
         connection.exec_driver_sql(f"SELECT GET_LOCK({name}, {BUILD_SECONDS})")
-        connection.commit()  # alembic begins a transaction of its own
+        connection.commit()  # alembic begins its own transaction
 
 
 def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
@@ -114,7 +116,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
         command.upgrade(config, "head")
     except CommandError as error:
         raise ConfigurationError(f"{shown(connection.engine)}: {error}; a newer release made this {tree}?") from error
-    except sa.exc.PendingRollbackError as error:  # alembic commits what it has begun, also on a connection that is lost
+    except sa.exc.PendingRollbackError as error:  # alembic commits what it has begun, even on a lost connection
         raise error.__context__ or error from None
     except sa.exc.DBAPIError as error:
         if not any(word in str(error.orig) for word in _MADE_BY_ANOTHER):
@@ -126,19 +128,19 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
 
 
 def current(database: Secret | sa.Engine, tree: str) -> str | None:
-    """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
+    """Returns the revision of the database's tables; None: no migration of this tree ran. Raises DatabaseAway."""
     _config(tree)
     with _read(database) as engine:
         return _position(engine, tree)[1]
 
 
 def head(tree: str) -> str:
-    """The newest revision that this release knows."""
+    """Returns the newest revision that this release knows."""
     return _known(tree, _scripts(tree).get_current_head())
 
 
 def base(tree: str) -> str:
-    """The oldest revision that this release upgrades: that of 0.2.0."""
+    """Returns the oldest revision that this release upgrades, which is 0.2.0's."""
     return _known(tree, _scripts(tree).get_base())
 
 
@@ -156,9 +158,9 @@ def _known(tree: str, revision: str | None) -> str:
 
 
 def ddl(tree: str, dialect: str, *, in_transaction: bool = False) -> str:
-    """The SQL of all migrations of a tree for one dialect, with version table and identity row.
+    """Returns the SQL of all migrations of a tree for one dialect, with version table and identity row.
 
-    `in_transaction`: for a transaction of the caller's; nothing in it begins or commits one, or needs to be outside.
+    `in_transaction`: for the caller's transaction: no statement in it begins or commits one, or must run outside.
     """
     config = _config(tree)
     from alembic import command
@@ -174,11 +176,11 @@ def ddl(tree: str, dialect: str, *, in_transaction: bool = False) -> str:
 
 
 def has_tables(database: Secret | sa.Engine, tree: str) -> bool:
-    """True if all tables of the tree exist, made by migrations or by hand; what releases after 0.2.0 added may lack.
-    Raises DatabaseAway.
+    """Returns True if all tables of the tree exist, made by migrations or by hand; tables of releases after 0.2.0 may
+    be missing. Raises DatabaseAway.
 
-    MySQL and MariaDB list no table on which the login has no right: one that refuses to be read counts as there. Where
-    the outbox or the inbox is a view, nothing else is expected.
+    MySQL and MariaDB do not list tables without rights for the login: a table that refuses to be read counts as
+    existing. If the outbox or the inbox is a view, no other table is expected.
     """
     from reconciler.sql import tables
 
@@ -199,7 +201,7 @@ def has_tables(database: Secret | sa.Engine, tree: str) -> bool:
 
 @contextmanager
 def _read(database: Secret | sa.Engine) -> Iterator[sa.Engine]:
-    """The engine that is given, else one for the block."""
+    """Returns the given engine, or opens one for the block."""
     if isinstance(database, sa.Engine):
         yield database
         return
@@ -218,7 +220,7 @@ def _config(tree: str) -> Config:
     except ModuleNotFoundError as error:
         raise MissingDependency(f"migrations need alembic: {install('daemon')}") from error
     config = Config()
-    # Alembic reads % as interpolation, and paths may hold one.
+    # Alembic treats % as interpolation, and paths may contain one.
     config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

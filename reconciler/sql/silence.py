@@ -12,23 +12,23 @@ from reconciler.clock import Backoff
 from reconciler.errors import StatementTooSlow
 from reconciler.silence import PAUSES, Silence
 
-#: Execution option of an engine whose statements have a deadline: its number of seconds.
+#: Execution option of an engine whose statements have a deadline: its seconds.
 STATEMENT_SECONDS_OPTION = "reconciler_statement_seconds"
-#: Execution option of such an engine: the pauses of its silence.
+#: Execution option of such an engine: the pauses after its silence.
 PAUSES_OPTION = "reconciler_silence_pauses"
-#: Part of a statement's deadline after which the server ends it by itself: so what was given up here ends there, and a
-#: server that is slow tells itself apart from one that stands still.
+#: The share of a statement's deadline after which the server ends it: so a statement that was given up here also ends
+#: there, and a slow server can be told from a silent one.
 SERVER_SHARE = 0.8
-#: Deadlines after which a server ends a transaction that asks nothing more.
+#: After so many deadlines a server ends a transaction without further statements.
 IDLE_DEADLINES = 3
 
 _lock = threading.Lock()
-#: Place of a database -> its silence: one for all engines of the process. With a table: of its look-ups alone.
+#: Place of a database -> its silence, one for all engines of the process. With a table: only for its look-ups.
 _silences: dict[tuple[str, str], Silence] = {}
 
 
 def silence_of(engine: sa.Engine) -> Silence | None:
-    """That of the engine's database; None: its statements have no deadline."""
+    """Returns the silence of the engine's database; None: its statements have no deadline."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
     with _lock:
@@ -36,8 +36,8 @@ def silence_of(engine: sa.Engine) -> Silence | None:
 
 
 def slowness_of(engine: sa.Engine, table: str) -> Silence | None:
-    """That of the look-ups in one table of the engine's database: it answers, but too slowly to be of use for them, and
-    nobody else is kept from it. None: its statements have no deadline."""
+    """Returns the silence of look-ups in one table of the engine's database: it answers too slowly to be useful for
+    them, and other statements are still sent. None: its statements have no deadline."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
     with _lock:
@@ -56,7 +56,7 @@ def _place(engine: sa.Engine) -> str:
 
 @contextmanager
 def asking(engine: sa.Engine) -> Iterator[None]:
-    """Silence.asking() of the engine's database."""
+    """Does Silence.asking() for the engine's database."""
     silence = silence_of(engine)
     if silence is None:
         yield

@@ -1,11 +1,11 @@
-"""Statements that are a transaction of their own, one round trip each: for what is asked for every message.
+"""Statements that are transactions of their own, one round trip each, for questions about every message.
 
 SQLAlchemy's way costs several times as much: BEGIN, COMMIT and the test of a pooled connection are round trips, and a
-statement is put together for every call. Here the text is written once, and a connection that was lost while it lay in
-the pool is found by the statement that fails on it, which is then run once more on a new one. So a statement may be
-executed twice: only SELECTs and idempotent UPDATEs belong here.
+statement is built for every call. Here the text is written once. If a connection was lost in the pool, the statement
+fails on it and runs once more on a new connection. So a statement may be executed twice: only SELECTs and idempotent
+UPDATEs belong here.
 
-PostgreSQL gets each with the settings of its transaction in one message: see postgres_messages.py.
+PostgreSQL gets each statement together with the settings of its transaction in one message: see postgres_messages.py.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ MARKERS = {"sqlite": "?", "postgresql": "%s", "mysql": "%s", "mariadb": "%s"}
 
 
 class SingleStatements:
-    """Runs them on connections of its own, `pool_size` at most. Thread-safe; made after a fork, closed by the caller.
+    """Runs such statements on its own connections, at most `pool_size`. Thread-safe; created after a fork, closed by
+    the caller.
 
-    Statements see what was committed before they began.
+    A statement sees everything that was committed before it began.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class SingleStatements:
         pool_size: int = 5,
         statement_seconds: float | None = None,
     ) -> None:
-        """Arguments and errors are those of open_engine(); connects on first use only."""
+        """Takes the arguments of open_engine() and raises its errors; connects at the first use."""
         self._engine = open_engine(
             url,
             lock_timeout_seconds=lock_timeout_seconds,
@@ -67,11 +68,12 @@ class SingleStatements:
             self._in_a_message = SingleTransaction(lock_timeout_seconds, statement_seconds)
 
     def select_one(self, sql: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
-        """The only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's errors."""
+        """Returns the only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's
+        errors."""
         return self._run(sql, parameters, _first_row)
 
     def update(self, sql: str, parameters: Sequence[object]) -> int:
-        """How many rows the statement matched. Raises as select_one()."""
+        """Returns how many rows the statement matched. Raises what select_one() raises."""
         return self._run(sql, parameters, _row_count)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Leases that end later than any lease of now: they were dated before the database's clock was set back.
+"""Leases that end later than any present lease could: they were dated before the database's clock was set back.
 
-Such a lease is over once a process has seen it unchanged for the length of a lease, by its own monotonic clock: an
-owner that lives would have renewed it.
+Such a lease counts as ended once a process has seen it unchanged for the length of a lease, by its own monotonic clock,
+because a living owner would have renewed it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.contract.row_rules import wait_ms
 
 
 class StrandedLeases:
-    """Those of one table, which has the columns token and lease_until_ms. Shared by threads."""
+    """Such leases of one table with the columns token and lease_until_ms. Shared by threads."""
 
     def __init__(self, table: sa.Table, clock: Clock | None = None) -> None:
         """`clock` is the host's."""
@@ -24,13 +24,14 @@ class StrandedLeases:
         self._standstill = Standstill(clock)
 
     def among(self, now: sa.ColumnElement[int], *, lease_seconds: float) -> sa.ColumnElement[bool]:
-        """True of rows whose lease is one of them; NULL of rows without a time."""
+        """Returns a condition for rows with such a lease; it is NULL for rows without a time."""
         return self._until_ms > now + wait_ms(lease_seconds)
 
     def is_over(self, thing: Hashable, row: sa.Row[*tuple[Any, ...]], *, lease_seconds: float) -> bool:
-        """True if the lease of that thing looked as in the row for as long as a lease lasts; asked at each look."""
+        """Returns True if the lease of that thing has looked as in the row for the length of a lease; call it at each
+        look."""
         return self._standstill.seconds(thing, (row.token, row.lease_until_ms)) >= lease_seconds
 
     def as_seen(self, row: sa.Row[*tuple[Any, ...]]) -> sa.ColumnElement[bool]:
-        """The lease is still the one in the row."""
+        """Returns a condition: the lease is still the one in the row."""
         return sa.and_(self._token == row.token, self._until_ms == row.lease_until_ms)

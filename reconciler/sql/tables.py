@@ -1,4 +1,4 @@
-"""SQLAlchemy tables made from the plain data of contract/tables.py, for our queries and for users' migrations."""
+"""SQLAlchemy tables made from the definitions in contract/tables.py, for our queries and for users' migrations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 
 
 def _key(length: int) -> sa.types.TypeEngine[Any]:
-    # Keys compare byte by byte: MySQL's default collation folds case.
+    # Keys compare byte by byte, because MySQL's default collation ignores case.
     return sa.String(length).with_variant(mysql.VARCHAR(length, **_ASCII), "mysql", "mariadb")
 
 
@@ -34,7 +34,7 @@ def _bytes() -> sa.types.TypeEngine[Any]:
 
 
 def column_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
-    """The SQL type of a kind; names stay short enough for MySQL's 3072-byte index limit."""
+    """Returns the SQL type of a kind; names stay short enough for MySQL's limit of 3072 bytes per index."""
     match kind:
         case "key":
             return _key(64)
@@ -59,7 +59,7 @@ def _has_partial_indexes(*_: object, dialect: sa.Dialect, **_others: object) -> 
 
 
 def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
-    """One SQLAlchemy table in the given metadata, with its indexes and unique constraints."""
+    """Makes one SQLAlchemy table in the given metadata, with its indexes and unique constraints."""
     columns = [
         sa.Column(
             c.name,
@@ -127,7 +127,8 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
 
 
 def has_any_value(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """True of each row of PostgreSQL. It takes an index of such rows for a statement that says so, and for no other."""
+    """Returns a condition that is true for each row of PostgreSQL. PostgreSQL uses an index with this condition only
+    for a statement that states it, too."""
     return column >= sa.literal_column("'-9223372036854775808'::bigint")
 
 
@@ -157,14 +158,15 @@ notice = build_table(contract.NOTICE, ledger_metadata)
 
 
 def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
-    """Columns that a table has in the database, which may be of another release; none where there is no such table."""
+    """Returns the columns of a table in the database, which may be of another release; empty if the table does not
+    exist."""
     try:
         return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
     except sa.exc.NoSuchTableError:
         return frozenset()
 
 
-#: Whether a name stands for a table that keeps rows of its own. MariaDB's versioned tables do.
+#: Asks whether a name belongs to a table with its own rows. MariaDB's versioned tables count.
 _IS_TABLE = {
     "postgresql": "SELECT relkind IN ('r', 'p') FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)",
     "mysql": "SELECT TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') FROM information_schema.TABLES "
@@ -174,8 +176,8 @@ _IS_TABLE = {
 
 
 def is_view(connection: sa.Connection, table: str) -> bool:
-    """Whether the name stands for a view, a foreign table, or anything else that shows rows of other tables. False,
-    too, where the catalogue shows nothing of that name. Raises the driver's errors."""
+    """Returns True if the name belongs to a view, a foreign table, or anything else that shows rows of other tables.
+    False also if the catalogue does not show the name. Raises the driver's errors."""
     dialect = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
     is_table = connection.scalar(sa.text(_IS_TABLE[dialect]), {"name": table})
     return is_table is not None and not is_table

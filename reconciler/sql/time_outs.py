@@ -1,7 +1,8 @@
-"""Whether a server ends our statements by itself: what is given up on this side goes on there otherwise.
+"""Checks whether a server ends our statements by itself, because a statement that is given up on this side otherwise
+continues there.
 
-A server, or a proxy before it, may refuse the setting, or lose it between the statement that sets it and the next one.
-So it is asked what is in force, on a connection like every other.
+A server, or a proxy before it, may refuse the setting, or lose it before the next statement. So the value in force is
+read, on a connection like every other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _UNKNOWN_VARIABLE = 1193
 
 
 def missing_time_out(engine: sa.Engine) -> str | None:
-    """The setting that is not in force; None: the server ends statements for their time, or need not (SQLite, and an
+    """Returns the setting that is not in force; None: the server ends statements in time, or need not (SQLite, and an
     engine without a deadline). Raises DatabaseAway."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
@@ -45,5 +46,5 @@ def _question(dialect: sa.Dialect) -> tuple[str, str]:
 
 
 def _is_time(value: object) -> bool:
-    """PostgreSQL writes it with its unit, "8s"; all write 0 for none."""
+    """Returns True for a time: PostgreSQL writes it with its unit, "8s"; all servers write 0 for none."""
     return str(value).strip("0.") not in ("", "None")

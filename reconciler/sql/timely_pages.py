@@ -1,4 +1,4 @@
-"""Pages of a walk over many rows, in pieces that a database reads in the time that a statement has."""
+"""Reads pages of a walk over many rows in pieces small enough for a statement's deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from reconciler.errors import StatementTooSlow
 
-#: How often a piece is halved that the database ended for its time, until the page is given up.
+#: A piece that the database ended because of its time is halved so often before the page is given up.
 HALVINGS_MAX = 4
 
 Row = TypeVar("Row")
@@ -15,13 +15,13 @@ Place = TypeVar("Place")
 
 
 class TimelyPages:
-    """How many rows one database reads in time. Shared by threads: beside that number it keeps nothing.
+    """Knows how many rows one database reads in time. Shared by threads, because that number is all that it keeps.
 
-    A page that was too slow is read in halves; later pages begin with as few rows, then with twice as many each time.
+    After a piece was too slow it is read in halves; later pages begin with as few rows and double them each time.
     """
 
     def __init__(self) -> None:
-        #: Rows of a statement; None: no statement was too slow.
+        #: Rows of one statement; None: no statement was too slow.
         self._rows_max: int | None = None
 
     def read(
@@ -32,10 +32,10 @@ class TimelyPages:
         *,
         place_of: Callable[[Row], Place],
     ) -> list[Row]:
-        """The next rows behind a place, fewer than `limit` only where there are no more.
+        """Returns the next rows after a place; fewer than `limit` only if there are no more.
 
-        `read`: that many rows behind a place, in order. Raises what it raises; StatementTooSlow only for a piece that
-        was halved HALVINGS_MAX times, or for a single row.
+        `read`: returns so many rows after a place, in order. Raises what `read` raises; StatementTooSlow only for a
+        piece that was halved HALVINGS_MAX times, or for a single row.
         """
         found: list[Row] = []
         halvings = 0

@@ -1,8 +1,9 @@
-"""Databases as witnesses: rows of keys and, in the same statement, the database's own word on what it could have shown.
+"""Databases as witnesses: one statement reads rows of keys, and the database's own answer about what it could have
+shown.
 
-An absence proves something only from the database that commits, or from a copy of it that has come far enough, to a
+An absence proves something only in the database that commits, or in a replica that has come far enough, and only to a
 login that sees every row. A proxy may send each statement to another server, and a fail-over may come between two: so
-the proof is part of the statement that it is for, also when no row matches.
+the proof is a part of the same statement, and is returned even if no row matches.
 """
 
 from __future__ import annotations
@@ -50,11 +51,12 @@ T = TypeVar("T")
 FORGET_REPLICATION = Code("sql.forget-replication")
 LET_IT_APPLY = Code("sql.let-it-apply")
 
-#: A table that lacks a newer column is asked for it again after this.
+#: For so long a table without a newer column is not asked for it again.
 UPGRADE_SECONDS = 60.0
-#: How often the keys of a statement are halved that the database ended for its time, until the database is called away.
+#: The keys of a statement that the database ended because of its time are halved so often, before the database counts
+#: as away.
 HALVINGS_MAX = 2
-#: What is said of a node of a cluster that may lack what others have committed.
+#: The text for a cluster's node that may lack what others have committed.
 BEHIND = "a node of a cluster that has not shown that it is up to date"
 
 
@@ -62,35 +64,36 @@ BEHIND = "a node of a cluster that has not shown that it is up to date"
 class DatabaseRole:
     """What a database answered about its role."""
 
-    #: None: it could not be asked (a missing right, another kind of server); an absence counts then, and is doubted
-    #: by `doctor` and `status`.
+    #: None: it could not be asked (a missing right, another kind of server); then an absence counts, and `doctor` and
+    #: `status` report the doubt.
     is_primary: bool | None
-    #: Outbox: when the last sweep ran whose sign of life is here, by the primary's clock. None: there is none, or it
-    #: may not be read.
+    #: Outbox: when the last sweep ran whose sign of life is here, by the primary's clock. None: there is no sign of
+    #: life, or it may not be read.
     swept_at_ms: int | None = None
-    #: That time lies ahead of the clocks of those who ask, by more than clocks may differ: nobody knows how old it is.
+    #: True if that time lies ahead of our clocks by more than clocks may differ: its age is unknown.
     is_life_ahead: bool = False
     #: PostgreSQL: row security is in force for this login, and no policy shows it every row.
     hides_rows: bool = False
-    #: Outbox: the name of the database that the statement ran in (`reconciler_outbox_identity`), which halves carry as
-    #: their mark. None: it may not be read, or lies in another schema than the rows.
+    #: Outbox: the identity of the database in which the statement ran (`reconciler_outbox_identity`), which halves
+    #: carry as their mark. None: it may not be read, or is in another schema than the rows.
     identity: str | None = None
-    #: A node of a Galera cluster. `is_primary` is True of one that has waited, in the same statement, for all that the
-    #: cluster had committed before.
+    #: True for a node of a Galera cluster. Then `is_primary` is True if the node has waited, in the same statement, for
+    #: everything that the cluster had committed before.
     is_node: bool = False
 
     @property
     def kind(self) -> Fact:
-        """What a server is that is no primary."""
+        """The kind of a server that is not a primary."""
         return NODE() if self.is_node else REPLICA()
 
     def proves_absence(self, not_before_ms: int | None = None) -> bool:
-        """True if every row that was committed before the time is here; None: of an inbox, which needs a primary only.
+        """Returns True if every row that was committed before the time is here; None: for an inbox, which only needs a
+        primary.
 
-        A replica commits in the order of its primary: what was there before the sign of life has come before it. A
-        server that calls itself a primary may have been one: where sweeps show life, it must be later, too. Where none
-        is on record, or the time is WHENEVER_COMMITTED_MS, its word counts. A sign of life of the future proves nothing
-        of a replica: by how much it lags is unknown.
+        A replica commits in its primary's order: rows from before the sign of life have arrived before it. A server
+        that calls itself a primary may be a former one: if sweeps write signs of life, theirs must be later than the
+        time, too. If no sign of life is stored, or the time is WHENEVER_COMMITTED_MS, its role alone counts. A sign of
+        life in the future proves nothing for a replica, because its lag is unknown.
         """
         if not_before_ms is None:
             return self.is_primary is not False
@@ -105,7 +108,7 @@ class DatabaseRole:
 
 
 def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) -> WitnessAnswer:
-    """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
+    """Returns the answer of a database without a row of the key: ABSENT if it proves that, otherwise UNKNOWN."""
     if role.proves_absence(not_before_ms):
         return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=NO_ROW(), identity=role.identity)
     doubted = no_row_doubted(_doubt(role, not_before_ms))
@@ -113,12 +116,12 @@ def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) 
 
 
 def no_row_doubted(doubt: Fact) -> Fact:
-    """That a database shows no row, which proves nothing."""
+    """Returns a fact that says that a database shows no row, which proves nothing."""
     return NO_ROW_DOUBTED(doubt=doubt)
 
 
 def rows_hidden() -> Fact:
-    """That the login may not see every row."""
+    """Returns a fact that says that the login may not see every row."""
     return ROWS_HIDDEN()
 
 
@@ -143,22 +146,22 @@ class _Word:
     """A condition that is true on a primary."""
 
     sql: str
-    #: What lets a login read it.
+    #: What allows a login to read it.
     mend: str
-    #: What makes it true of a primary of which it is false.
+    #: What makes it true on a primary where it is false.
     remedy: Code | None = None
 
 
 _ANY_LOGIN = "every login of a real server may: is a proxy or another product in between?"
 _POSTGRESQL = (
     _Word("NOT pg_is_in_recovery()", f"EXECUTE on pg_is_in_recovery(); {_ANY_LOGIN}"),
-    # A subscriber of logical replication is in no recovery, and a copy all the same.
+    # A subscriber of logical replication is not in recovery, but is a copy nevertheless.
     _Word(
         "NOT EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel WHERE srrelid = to_regclass('{table}'))",
         f"SELECT on pg_subscription_rel; {_ANY_LOGIN}",
     ),
 )
-# PostgreSQL. False: the login sees every row of it. A policy FOR SELECT USING (true) shows them as BYPASSRLS does.
+# For PostgreSQL. False: the login sees every row. A policy FOR SELECT USING (true) shows them as BYPASSRLS does.
 HIDES_ROWS = (
     "row_security_active({oid}) AND (NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy "
     "WHERE polrelid = {oid} AND polpermissive AND polcmd IN ('r', '*') "
@@ -172,11 +175,11 @@ _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
     _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),
 )
-# A replica may well have read_only = 0. MariaDB shows every login the heartbeat of the replication without a name,
-# running or stopped, how many replications run, and how far any has come. RESET SLAVE ALL leaves the heartbeat until
-# the next start, so one whose newest transactions are its own was promoted: those of all domains, since a write by hand
-# on a replica with a domain of its own stays the newest there. Without a binary log own transactions have no number:
-# a replication under a name that was stopped, and one that has ended, look the same there.
+# A replica may have read_only = 0. MariaDB shows every login the heartbeat of the replication without a name (running
+# or stopped), how many replications run, and how far any has come. RESET SLAVE ALL keeps the heartbeat until the next
+# start, so a server whose newest transactions are its own was promoted: the newest of all domains, because a write by
+# hand on a replica with its own domain stays the newest in that domain. Without a binary log, own transactions have no
+# number: then a named replication that was stopped, and one that has ended, look the same.
 _MARIADB = (
     _Word(
         "(NOT EXISTS (SELECT 1 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_VALUE > 0 "
@@ -191,9 +194,9 @@ _MARIADB = (
         remedy=FORGET_REPLICATION,
     ),
 )
-# Every node of Galera calls itself a primary, and applies what others have committed a moment, or much, later. It waits
-# for it before the first statement of a transaction; later in one it ignores the setting without a word. A read that is
-# allowed to be a dirty one waits for nothing.
+# Every node of Galera calls itself a primary, and applies other nodes' commits a moment or much later. It waits for
+# them before the first statement of a transaction; later in a transaction it silently ignores the setting. A read that
+# may be dirty does not wait.
 _CAUGHT_UP = _Word(
     "(@@wsrep_on = 0 OR ((@@session.wsrep_sync_wait & 1) = 1 AND @@session.wsrep_dirty_reads = 0))",
     "let the login, or the proxy in between, SET SESSION wsrep_sync_wait",
@@ -201,7 +204,7 @@ _CAUGHT_UP = _Word(
 )
 _WAIT = "SET SESSION wsrep_sync_wait = 1, wsrep_dirty_reads = 0"
 _WAIT_NO_MORE = "SET SESSION wsrep_sync_wait = DEFAULT, wsrep_dirty_reads = DEFAULT"
-#: How Galera says that a wait has had its time (repl.causal_read_timeout, 30 s).
+#: Galera's error after the longest wait (repl.causal_read_timeout, 30 s).
 _WAITED_TOO_LONG = 1205
 _MYSQL = (
     _Word(
@@ -212,39 +215,38 @@ _MYSQL = (
 )
 _SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
 _IDENTITY = f"(SELECT identity FROM {outbox_identity.name} WHERE id = {IDENTITY_ID})"  # noqa: S608  # our constants
-#: PostgreSQL takes each table from the first schema of the search path that has it: of two schemas the identity says
+#: PostgreSQL takes each table from the first schema of the search path that has it: an identity in another schema says
 #: nothing about the rows.
 _SCHEMA = "(SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = to_regclass('{table}'))"
-#: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
+#: MySQL and MariaDB: a database, table, column or variable that the login must not see, or that does not exist.
 _UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
-#: What servers and proxies that are no MariaDB answer to a variable of Galera, besides.
+#: Further errors of servers and proxies other than MariaDB for a variable of Galera.
 _NO_GALERA = _UNREADABLE | {1105, 1235, 1238}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """What a login may read of a database's role, as SQL expressions."""
+    """What a login may read about a database's role, as SQL expressions."""
 
     is_primary: str
     swept_at_ms: str = "NULL"
     hides_rows: str = "NULL"
     identity: str = "NULL"
-    #: Galera: whether the statement has all that the cluster had committed before.
+    #: Galera: whether the statement has everything that the cluster had committed before.
     caught_up: str = ""
     is_node: str = "0"
-    #: The login may let a statement wait for that.
+    #: True if the login may make a statement wait for that.
     can_wait: bool = False
-    #: The conditions of a primary that were read.
+    #: The conditions of a primary that can be read.
     conditions: tuple[_Word, ...] = ()
     unread: tuple[str, ...] = ()
     has_newer: bool = False
-    #: Monotonic second of the answer.
+    #: The monotonic second of the answer.
     read_at: float = 0.0
 
 
 class WitnessDatabase:
-    """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read, and for
-    how many keys and rows at once it answers in time."""
+    """One database that is asked for evidence. Thread-safe: it keeps what the login may read, and how much is in time."""
 
     def __init__(
         self,
@@ -256,32 +258,32 @@ class WitnessDatabase:
         clock: Clock | None = None,
         skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
     ) -> None:
-        """`table`: whose rows are asked for; `is_outbox`: it has an identity, and signs of life; `newer`: a column that
-        a table of an older release lacks; `skew_margin_seconds`: by which clocks may differ. The caller disposes of the
-        engine."""
+        """`table`: the table whose rows are read; `is_outbox`: it has an identity and signs of life; `newer`: a column
+        that older releases lack; `skew_margin_seconds`: by how much clocks may differ. The caller disposes the engine.
+        """
         self.engine = engine
-        #: For scans.
+        #: Pages for scans.
         self.pages = TimelyPages()
         self._table = table.name
         self._is_outbox = is_outbox
         self._newer = newer
         self._clock = clock or SystemClock()
         self._skew_margin_ms = round(skew_margin_seconds * 1000)
-        #: The sign of life that was seen last, and until when it proves that everything is here.
+        #: The last sign of life that was seen, and the time up to which it proves that everything is here.
         self._life: tuple[int, int] | None = None
         self._words: _Words | None = None
-        #: Keys of a statement; None: no statement was too slow.
+        #: Keys of one statement; None: no statement was too slow.
         self._keys_max: int | None = None
 
     def probe(
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str], *, now_ms: int | None = None
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
-        """The query's rows whose column is one of the keys, in no order, and the role that the same server had in the
-        same statement; of several statements the least that any of them proves.
+        """Returns the query's rows whose column is one of the keys, in no order, and the role that the same server had
+        in the same statement; for several statements, the weakest role.
 
-        A statement that the database ends for its time is halved; later ones have as few keys, then twice as many each
-        time. What is too slow all the same is not asked for a while. `now_ms`: another clock than this host's, if the
-        caller has one. Raises DatabaseAway, ConfigurationError.
+        A statement that the database ends because of its time is halved; later ones begin with as few keys and double
+        them each time. If it is still too slow, it is not asked for a while. `now_ms`: another clock than this host's,
+        if the caller has one. Raises DatabaseAway, ConfigurationError.
         """
         slowness = slowness_of(self.engine, self._table)
         with nullcontext() if slowness is None else slowness.asking():
@@ -289,16 +291,16 @@ class WitnessDatabase:
         return self._by_the_clocks(role, max(now_ms or 0, self._clock.now_ms())), rows
 
     def scan(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
-        """The rows of a query that asks for no keys. Raises DatabaseAway, ConfigurationError."""
+        """Returns the rows of a query without keys. Raises DatabaseAway, ConfigurationError."""
         with self._trusting_words(), reading(self.engine) as connection:
             return connection.execute(query).all()
 
     def ask(self, sql: str, keys: Sequence[Any], *, rows_max: int) -> tuple[DatabaseRole, list[tuple[Any, ...]]]:
-        """Rows of a query of somebody else, with the keys in the place of `:keys`, and the server's role in the same
-        statement. Raises DatabaseAway, ConfigurationError, SQLAlchemyError for what is wrong with it."""
+        """Runs a given query with the keys for `:keys`, and reads the server's role in the same statement. Raises
+        DatabaseAway, ConfigurationError, and SQLAlchemyError for an invalid query."""
         words = self._readable()
         role_sql = sa.select(*_role_columns(words))
-        # The line's end: the query's last line may be a comment.
+        # A new line, because the query's last line may be a comment.
         found_sql = f"SELECT 1 AS is_row, asked.* FROM ({sql}\n) AS asked LIMIT {rows_max}"  # noqa: S608  # keys are bound
         statement = f"SELECT role.*, found.* FROM ({role_sql}) AS role LEFT JOIN ({found_sql}) AS found ON 1 = 1"  # noqa: S608  # as above
 
@@ -338,8 +340,8 @@ class WitnessDatabase:
         return _least(roles), rows
 
     def _by_the_clocks(self, role: DatabaseRole, now_ms: int) -> DatabaseRole:
-        """A sign of life that was of the future when it was seen first was written by then, and proves no more, also
-        when the clocks have caught up with it."""
+        """Returns the role; a sign of life that lay in the future when it was first seen was written by then, and
+        proves no more even when the clocks have caught up."""
         if role.swept_at_ms is None:
             return role
         is_ahead = role.swept_at_ms > now_ms + self._skew_margin_ms
@@ -371,8 +373,8 @@ class WitnessDatabase:
         return words.can_wait and role.is_node and role.is_primary is False
 
     def _after_a_wait(self, ask: Callable[[sa.Connection], T]) -> T | None:
-        """What a node of a cluster answers once it has all that the cluster has committed. None: it has not come to it
-        in time; then it is not asked for that for a while, and whatever else is asked of it goes on."""
+        """Returns the answer of a cluster's node after it has everything that the cluster has committed. None: the node
+        did not reach that in time; then it is not asked to wait for a while, and other questions continue."""
         behind = slowness_of(self.engine, "wsrep_sync_wait")
         try:
             with nullcontext() if behind is None else behind.asking(), reading(self.engine) as connection:
@@ -386,7 +388,7 @@ class WitnessDatabase:
         try:
             return ask(connection)
         except DBAPIError as error:
-            # The server is waiting, and ends no statement meanwhile: this side's deadline says nothing of it.
+            # The server waits and ends no statement meanwhile, so a missed deadline on this side says nothing about it.
             if is_silent(error.orig) or _number(error) == _WAITED_TOO_LONG:
                 raise StatementTooSlow(f"{shown(self.engine)}: {BEHIND}: {error.orig}") from error
             raise
@@ -396,8 +398,8 @@ class WitnessDatabase:
 
     @contextmanager
     def _trusting_words(self) -> Iterator[None]:
-        """Around a statement made of them. After an error the next one probes the rights again: one may have been
-        revoked."""
+        """Surrounds a statement that uses the readable parts of the role. After an error, the next statement checks the
+        rights again, because one may have been revoked."""
         try:
             yield
         except ReconcilerError:
@@ -405,14 +407,13 @@ class WitnessDatabase:
             raise
 
     def newer(self) -> sa.ColumnElement[Any]:
-        """The newer column; NULL under its name where the table lacks it, or the login may not read it. A table that is
-        upgraded meanwhile is noticed. Raises DatabaseAway."""
+        """Returns the newer column; NULL under its name if the table lacks it, or the login may not read it. An upgrade
+        of the table meanwhile is noticed. Raises DatabaseAway."""
         assert self._newer is not None  # noqa: S101 - asked by those who have named one
         return self._newer if self._readable().has_newer else sa.null().label(self._newer.name)
 
     def role(self) -> DatabaseRole:
-        """The role alone, for people; what is asked of the same server afterwards has all that it has now. Raises
-        DatabaseAway."""
+        """Returns the role alone, for people; later questions see at least what the server has now. Raises DatabaseAway."""
         words = self._readable()
 
         def ask(connection: sa.Connection) -> DatabaseRole:
@@ -423,7 +424,7 @@ class WitnessDatabase:
         return (self._after_a_wait(ask) or role) if self._may_wait(words, role) else role
 
     def remedies(self, *, is_node: bool) -> tuple[Fact, ...]:
-        """What would make a primary of it, by the conditions that are false now. Raises DatabaseAway."""
+        """Returns what would make it a primary, by the conditions that are false now. Raises DatabaseAway."""
         words = [word for word in self._readable().conditions if word.remedy is not None]
         words += [_CAUGHT_UP] if is_node else []
         if not words:
@@ -433,11 +434,12 @@ class WitnessDatabase:
         return tuple(w.remedy() for w, is_true in zip(words, values, strict=True) if w.remedy and not is_true)
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
-        """Condition of a statement that must not run on a replica; true if the role is unknown. Raises DatabaseAway."""
+        """Returns a condition for a statement that must not run on a replica; true if the role is unknown. Raises
+        DatabaseAway."""
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:
-        """Proofs of being a primary that the login may not read, each with its remedy. Raises DatabaseAway."""
+        """Returns proofs of being a primary that the login may not read, each with its remedy. Raises DatabaseAway."""
         return self._readable().unread
 
     def _readable(self) -> _Words:
@@ -452,7 +454,7 @@ class WitnessDatabase:
         newer = self._newer
         if newer is None:
             return False
-        if connection.dialect.name == "sqlite":  # it has no rights
+        if connection.dialect.name == "sqlite":  # SQLite has no rights
             return newer.name in column_names(connection, self._table)
         return _refusal(connection, f"(SELECT MAX({newer.name}) FROM {self._table} WHERE 1 = 0)") is None  # noqa: S608  # our constants
 
@@ -478,11 +480,11 @@ class WitnessDatabase:
         refusal = _refusal_to_wait(connection) if is_clustered else None
         if refusal is not None:
             unread.append(f"{refusal}: {_CAUGHT_UP.mend}")
-        # Nothing would be repaired without an inbox; an outbox has its sign of life.
+        # Without an inbox nothing would be repaired; an outbox has its sign of life instead.
         counts = is_clustered and (refusal is None or self._is_outbox)
         life, identity = _SIGN_OF_LIFE, _IDENTITY
         if is_postgresql:
-            # A replica of the whole server commits in its primary's order; a logical subscription keeps no such order.
+            # A replica of the whole server commits in its primary's order; a logical subscription does not.
             life = f"CASE WHEN pg_is_in_recovery() OR ({is_primary}) IS NOT FALSE THEN {life} END"
             of_rows, of_name = (_SCHEMA.replace("{table}", name) for name in (self._table, outbox_identity.name))
             identity = f"CASE WHEN {of_rows} = {of_name} THEN {identity} END"
@@ -501,7 +503,7 @@ class WitnessDatabase:
         )
 
     def _own(self, connection: sa.Connection, sql: str) -> str:
-        """What only outboxes have; NULL where the login cannot read it."""
+        """Returns an expression that only outboxes have; NULL if the login cannot read it."""
         return sql if self._is_outbox and _refusal(connection, sql) is None else "NULL"
 
 
@@ -512,7 +514,7 @@ def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
 
 
 def _refusal(connection: sa.Connection, sql: str, *, refused: Set[object] = _UNREADABLE) -> str | None:
-    """Why the login cannot read it; None: it can. `refused`: MySQL's and MariaDB's numbers that say so."""
+    """Returns why the login cannot read it; None: it can. `refused`: the numbers of MySQL and MariaDB for that."""
     try:
         with connection.begin():
             connection.execute(sa.select(sa.literal_column(sql)))
@@ -527,12 +529,13 @@ def _refusal(connection: sa.Connection, sql: str, *, refused: Set[object] = _UNR
 
 
 def _number(error: DBAPIError) -> object:
-    """MySQL's and MariaDB's number of an error."""
+    """Returns MySQL's and MariaDB's number of an error."""
     return next(iter(getattr(error.orig, "args", ())), None)
 
 
 def _refusal_to_wait(connection: sa.Connection) -> str | None:
-    """Why no statement of this login can wait for the cluster; None: it can, or this is no node of one."""
+    """Returns why no statement of this login can wait for the cluster; None: it can, or the server is no node of a
+    cluster."""
     try:
         with connection.begin():
             connection.exec_driver_sql(_WAIT)
@@ -547,12 +550,13 @@ def _refusal_to_wait(connection: sa.Connection) -> str | None:
 
 
 def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
-    """What holds for every statement: between two of them a proxy may have changed the server."""
+    """Returns what is true for every statement, because a proxy may have changed the server between two of them."""
     if len(roles) == 1:
         return roles[0]
     primary = {role.is_primary for role in roles}
     is_primary = False if False in primary else None if None in primary else True
-    # No sign of life proves nothing of a replica; of a primary that has shown one it would prove too much.
+    # A missing sign of life proves nothing for a replica; for a primary that has shown one, ignoring it would prove too
+    # much.
     lives = [role.swept_at_ms for role in roles if role.swept_at_ms is not None]
     is_without = not lives or (is_primary is False and len(lives) < len(roles))
     names = {role.identity for role in roles}
@@ -566,7 +570,7 @@ def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
 
 
 def with_keys(sql: str, keys: Sequence[Any]) -> tuple[sa.TextClause, dict[str, Any]]:
-    """A text of SQL with `:keys`, and its parameters: keys are always bound."""
+    """Returns a text of SQL with `:keys`, and its parameters: keys are always bound."""
     return sa.text(sql).bindparams(sa.bindparam("keys", expanding=True)), {"keys": list(keys)}
 
 

@@ -1,1 +1,3 @@
-"""What people are told: until when all is accounted for, a message's life, notices. Decisions on values alone."""
+"""What people read: until when all commits are accounted for, a message's life, notices. All decisions are made on
+values alone.
+"""

@@ -1,4 +1,5 @@
-"""What is told, and when: pure. A conversation and what is there now go in, the conversation that is to be comes out.
+"""Decides what is reported to people and when; it is pure. It takes a conversation and the present troubles, and
+returns the conversation to write.
 
 - News is told after GATHER_SECONDS, and then at most once an interval, with the number of all that came since. An end
   is told at once, and only where the trouble was told. A trouble that goes on is told again after the reminder's time.
@@ -22,58 +23,59 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
-#: Between the first news and its message: what comes together is told together.
+#: Seconds between the first news and its message, so that troubles that come together are reported together.
 GATHER_SECONDS = 5.0
 #: A row that becomes visible later than this after its time may not be counted. The ledger's transactions last seconds.
 LATE_COMMIT_MS = 600_000
-#: Rows that are counted for one message. A larger number means: more than these.
+#: Most rows that are counted for one message. A larger number means "more than these".
 COUNTED_TROUBLES_MAX = 100_000
-#: Of what waits for a person. Again a larger number means: more than these.
+#: Most troubles that wait for a person and are counted. A larger number means "more than these".
 STANDING_TROUBLES_MAX = 10_000
-#: Kinds that come at a time, and are told although they have ended. All others stand until they end.
+#: Kinds that happen at a time and are reported even after they have ended. All other kinds last until they end.
 PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
-#: Kinds without an end: each is told once.
+#: Kinds without an end: each trouble is reported once.
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
-#: Kinds that pass by themselves as a rule, and need nobody then.
+#: Kinds that usually pass by themselves and then need no person.
 PASSING_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE, NoticeKind.BROKER_AWAY, NoticeKind.DATABASE_AWAY})
-#: So many within so long are told, however short each was.
+#: So many within an hour are reported, however short each was.
 EPISODES_TOLD = 3
 EPISODES_WITHIN_MS = 3_600_000
-#: A witness that is away for a moment proves nothing for a moment: told only once it stood for so long.
+#: A witness that is away for a moment proves nothing for a moment, so this kind is reported only after so long.
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
-#: What a try that failed waits for at most, whatever its receiver asks for.
+#: The longest wait after a failed try, whatever its receiver asks for.
 RETRY_SECONDS_MAX = 3_600.0
-#: A message whose sender was killed is sent by another process after this. Longer than any try takes.
+#: If a sender was killed, another process sends its message after this. Longer than any try takes.
 LEASE_SECONDS = 60.0
-#: A claim that ends later than this from now is of a clock that was set back since. Clocks of hosts differ a little.
+#: A claim that ends later than this from now was made before the clock was set back. Clocks of hosts differ a little.
 LEASE_SECONDS_MAX = 2 * LEASE_SECONDS
-#: Kinds of which nothing is counted.
+#: Kinds without a count.
 _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often one notifier tells of one trouble."""
+    """How often one notifier reports one trouble."""
 
     interval_seconds: float
     reminder_seconds: float
     gather_seconds: float = GATHER_SECONDS
-    #: How long one of PASSING_KINDS is waited for to pass.
+    #: How long a trouble of PASSING_KINDS may pass by itself before it is reported.
     patience_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """Since when a trouble is there, and how often it came within the last hour, as one process has seen it."""
+    """Since when a trouble exists, and how often it came within the last hour, as one process has seen it."""
 
-    #: None: it is not there.
+    #: None: it does not exist now.
     since_ms: int | None = None
     began_ms: tuple[int, ...] = ()
-    #: When the newest of what came at a time came, or ended.
+    #: When the newest trouble that happened at a time came or ended.
     newest_ms: int = 0
 
     def after(self, *, is_open: bool, since_ms: int, newest_ms: int = 0, now_ms: int) -> Episodes:
-        """`newest_ms`: of what came at a time, and was not told; a look later than the last one shows that it came."""
+        """`newest_ms`: of troubles that happened at a time and were not reported; a later value than at the last look
+        shows that one came."""
         recent = tuple(at_ms for at_ms in self.began_ms if abs(now_ms - at_ms) < EPISODES_WITHIN_MS)
         is_new = self.since_ms is None and (is_open or newest_ms > self.newest_ms)
         began_ms = (*recent, now_ms)[-EPISODES_TOLD:] if is_new else recent
@@ -83,7 +85,7 @@ class Episodes:
         return Episodes(since_ms=since, began_ms=began_ms, newest_ms=max(newest_ms, self.newest_ms))
 
     def are_told(self, pace: Pace, *, now_ms: int) -> bool:
-        """Whether people are told by a notifier that has not told of it yet."""
+        """Returns True if a notifier that has not reported it yet should do so now."""
         patience_ms = round(pace.patience_seconds * 1000)
         lasts = self.since_ms is not None and now_ms - self.since_ms >= patience_ms
         return not patience_ms or lasts or len(self.began_ms) >= EPISODES_TOLD
@@ -91,23 +93,23 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What is there now, beside what was told."""
+    """The present trouble, compared with what was reported."""
 
     is_open: bool
-    #: What was not told yet; 0: nothing.
+    #: The number of troubles that were not reported yet; 0: none.
     news: int
     count: int
     since_ms: int
     until_ms: int | None
     detail: str
-    #: What counts as told once this was told.
+    #: What counts as reported once this was sent.
     mark_ms: int
     mark_count: int
     cause: Fact | None = None
 
 
 def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: int) -> Conversation:
-    """One that has told nothing. `born_ms`: when the notifier began."""
+    """Makes a conversation that has reported nothing. `born_ms`: when the notifier began."""
     kind, topic, group = place
     return Conversation(
         environment=environment, notifier=notifier, kind=kind, topic=topic, group=group, version=0, mark_ms=born_ms
@@ -115,10 +117,10 @@ def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: 
 
 
 def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> Conversation:
-    """The same with nothing in the future, where the ledger's clock was set back.
+    """Returns the conversation without times in the future, after the ledger's clock was set back.
 
-    Else what comes now would count as told, for it is dated before the mark; and what waits would wait until the old
-    time is there again. Some of what was told is counted once more.
+    Otherwise new troubles would count as reported, because they are dated before the mark, and waiting messages would
+    wait until the old time comes again. Some reported troubles are counted once more.
     """
     longest = RETRY_SECONDS_MAX if conversation.attempts else _patience_seconds(conversation, pace)
     is_too_far = conversation.next_at_ms - now_ms > round(max(longest, pace.interval_seconds) * 1000)
@@ -134,9 +136,9 @@ def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> 
 
 
 def unheard(conversation: Conversation) -> Conversation:
-    """Of a kind that its notifier tells no more: nothing waits, and no end is owed.
+    """Returns a conversation of a kind that its notifier no longer reports: nothing waits, and no end is owed.
 
-    Else the end of an old trouble would be told as new once the kind is told again.
+    Otherwise the end of an old trouble would be reported as new when the kind is reported again.
     """
     return replace(conversation, is_open=False, waiting=None, attempts=0, error=None, is_refused=False)
 
@@ -153,7 +155,7 @@ def after_standing(
     now_ms: int,
     new_id: Callable[[], str],
 ) -> Conversation | None:
-    """The conversation to be written; None: it stays as it is. `trouble`: None, there is none now."""
+    """Returns the conversation to write; None: it stays as it is. `trouble` None: there is none now."""
     told_count = conversation.mark_count if conversation.is_open or conversation.kind in ENDLESS else 0
     if trouble is None:
         seen = _Seen(
@@ -181,12 +183,12 @@ def after_standing(
 def after_past(
     conversation: Conversation, past: PastTroubles, *, pace: Pace, now_ms: int, new_id: Callable[[], str]
 ) -> Conversation | None:
-    """The same for troubles that came at a time, counted after the conversation's mark."""
+    """Does the same for troubles that happened at a time, counted after the conversation's mark."""
     is_too_many = past.count > COUNTED_TROUBLES_MAX
     news = past.count - conversation.mark_count
     seen = _Seen(
         is_open=past.is_open,
-        # An outage that is open was not counted yet: it is by its end.
+        # An open outage was not counted yet, because outages are counted by their end.
         news=max(news, int(past.is_open and not conversation.is_open), 0),
         count=max(news, 0),
         since_ms=past.since_ms or now_ms,
@@ -205,14 +207,14 @@ def after_past(
 
 
 def after_patience(conversation: Conversation, past: PastTroubles, *, now_ms: int) -> Conversation | None:
-    """What passed an hour ago without a message is told no more. None: it stays as it is."""
+    """Drops a trouble that passed an hour ago without a message. None: it stays as it is."""
     if past.is_open or past.count <= conversation.mark_count or now_ms - past.until_ms < EPISODES_WITHIN_MS:
         return None
     return replace(conversation, mark_ms=past.recent_ms, mark_count=past.recent_count)
 
 
 def is_untold(conversation: Conversation) -> bool:
-    """Nothing waits, and the receiver knows of no trouble."""
+    """Returns True if nothing waits and the receiver knows of no trouble."""
     return _is_idle(conversation) and not conversation.is_open
 
 
@@ -265,20 +267,20 @@ def _refreshed(
     now_ms: int,
     new_id: Callable[[], str],
 ) -> Conversation | None:
-    """The message that waits, with what is there now."""
+    """Returns the waiting message with the present troubles."""
     old = waiting.notice
     if old.is_over and seen.is_open and not seen.news and conversation.attempts == 0:
-        return replace(conversation, waiting=None)  # the end of a trouble that is back: nobody heard of it
+        return replace(conversation, waiting=None)  # the end of a trouble that has come back was never sent
     is_unknown = conversation.attempts == 0 and not conversation.is_open
     if conversation.kind in PATIENCE_SECONDS and is_unknown and not seen.is_open:
         return replace(conversation, waiting=None)
     is_limited = waiting.is_limited
     due_ms = conversation.next_at_ms
-    if seen.is_open and not is_limited:  # it is back, and the receiver may have heard of its end
+    if seen.is_open and not is_limited:  # it has come back, and the receiver may know of its end
         is_limited, due_ms = True, max(due_ms, _due_ms(conversation, pace, now_ms))
     has_end = conversation.kind not in ENDLESS
     if not seen.is_open and has_end:
-        # A trouble that has ended before it was told, and an end that is told again, keep what they said.
+        # A trouble that ended before it was reported, and an end that is sent again, keep their text.
         until_ms = old.until_ms if old.is_over else seen.until_ms
         seen = replace(
             seen,
@@ -302,7 +304,7 @@ def _refreshed(
 
 
 def _substance(waiting: WaitingNotice) -> tuple[object, ...]:
-    """What makes it another message; times that move on by themselves do not."""
+    """Returns what makes it another message; times that move by themselves do not count."""
     notice = waiting.notice
     told = notice.is_over, notice.count, notice.until_ms if notice.is_over else None
     return told if notice.kind in PAST_KINDS else (*told, waiting.mark_ms, waiting.mark_count)
@@ -335,7 +337,7 @@ def _waiting(
 
 
 def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
-    """The conversation after its waiting message was sent."""
+    """Returns the conversation after its waiting message was sent."""
     waiting = conversation.waiting
     if waiting is None:
         return conversation
@@ -357,6 +359,6 @@ def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
 
 
 def oldest_untold_ms(conversations: Collection[Conversation], *, now_ms: int) -> int | None:
-    """Since when the message is due that has been due for longest and is not sent; None: none is due."""
+    """Returns since when the longest due message is unsent; None: no message is due."""
     due = (one.waiting.due_ms for one in conversations if one.waiting is not None)
     return min((due_ms for due_ms in due if due_ms <= now_ms), default=None)

@@ -1,7 +1,7 @@
-"""A group that has fallen behind: messages wait for it, and the first one has waited too long. Pure.
+"""Decides whether a group has fallen behind: messages wait for it, and the first one has waited too long. Pure.
 
-It is told by progress, not by members: a group without members to which nothing was sent is at rest, and one with
-members may stand still.
+It is decided by progress and not by members: a group without members and without messages is at rest, and one with
+members may have stopped.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ WAITING = Code("lag.waiting", **_LAG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """What waits for a group."""
+    """The messages that wait for a group."""
 
     subscription: Subscription
-    #: Messages in the queues of its topic and retry topics; its pending keys, where it has stored no offset.
+    #: How many messages its topic's and retry topics' queues have for it; its pending keys if it has stored no offset.
     waiting: int
-    #: Broker store time of the first of them; when the oldest key was first seen.
+    #: Broker store time of the first of them, or when the oldest key was first seen.
     since_ms: int
-    #: Every broker says that nobody is connected, and the group does not pop.
+    #: True if every broker says that no member is connected, and the group does not pop.
     is_deserted: bool = False
 
     @property
     def fact(self) -> Fact:
-        """What waits, and what to do."""
+        """What waits, and what to do, as a fact."""
         code = DESERTED if self.is_deserted else WAITING
         return code(number=self.waiting, subscription=str(self.subscription), at_ms=self.since_ms)
 
@@ -47,11 +47,12 @@ def lag_of(
     alarm_seconds: float,
     skew_margin_seconds: float,
 ) -> Lag | None:
-    """None: nothing waits, or not for that long, or it is not known. `alarm_seconds`: 0: never.
+    """Returns None if nothing waits, if it has not waited for that long, or if that is unknown. `alarm_seconds` 0:
+    never.
 
-    A group without an offset has had nothing, or keeps its offsets elsewhere: its pending keys wait if nobody is
-    connected, which the caller asks. The margin is added: `asked_ms` is the ledger's time, that of the first message
-    its broker's, that of the oldest key Redis'.
+    A group without an offset has had nothing, or stores its offsets elsewhere: its pending keys wait if no member is
+    connected, which the caller asks. The margin is added, because `asked_ms` is the ledger's time, the first message
+    has its broker's time, and the oldest key Redis'.
     """
     waiting, since_ms = watermark.waiting, watermark.waiting_since_ms
     if watermark.lacks_offset:

@@ -1,4 +1,6 @@
-"""A ledger that is away for long, told from memory: no row can be written, and nothing else would tell it. Pure."""
+"""Reports from memory a ledger that is away for long, because no row can be written and nothing else would report it.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +11,31 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.telling.ports.notices import Notice
 
-#: A ledger that is away for less is not told: an upgrade, a fail-over.
+#: A shorter absence of the ledger is not reported: an upgrade, a fail-over.
 SILENT_MS = 120_000
-#: Told again after this. Of several processes each tells it.
+#: After this, it is reported again. If several processes run, each of them reports it.
 AGAIN_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSilence:
-    """What one process knows of the ledger, and what it told one notifier. Times are the process' own."""
+    """What one process knows about the ledger, and what it reported to one notifier. Times are the process's own."""
 
     #: None: the ledger answers.
     since_ms: int | None = None
     why: str | Fact = ""
-    #: How often the receiver was told of this absence.
+    #: How often this absence was reported to the receiver.
     told_count: int = 0
-    #: When the receiver was last told that the ledger is away, of this absence or an earlier one.
+    #: When an absence of the ledger, this one or an earlier one, was last reported to the receiver.
     told_at_ms: int | None = None
-    #: Begin and end of the last absence that is over.
+    #: Begin and end of the last absence that has ended.
     last: tuple[int, int] | None = None
-    #: Whether the receiver was told of an absence and not of its end.
+    #: True if an absence was reported to the receiver but not its end.
     owes_end: bool = False
 
     def after_look(self, problem: str | Fact | None, *, asked_at_ms: int, now_ms: int) -> LedgerSilence:
-        """`problem`: why the ledger, asked at that time, has not answered until now; None: it has."""
-        if problem is not None:  # min: the clock may have been set back
+        """`problem`: why the ledger, asked at that time, has not answered so far; None: it has."""
+        if problem is not None:  # min, because the clock may have been set back
             since_ms = min(asked_at_ms if self.since_ms is None else self.since_ms, now_ms)
             told_at_ms = None if self.told_at_ms is None else min(self.told_at_ms, now_ms)
             return replace(self, since_ms=since_ms, told_at_ms=told_at_ms, why=problem)
@@ -48,7 +50,8 @@ class LedgerSilence:
         )
 
     def due(self, environment: str, *, interval_ms: int, now_ms: int) -> Notice | None:
-        """What is to be told now. `interval_ms`: between two absences that are told, as of all troubles."""
+        """Returns the notice that is due now. `interval_ms`: the time between two reported absences, as for all
+        troubles."""
         if self.since_ms is None:
             over = self.last if self.owes_end else None
             return None if over is None else _notice(environment, over[0], over[1], "", 0, now_ms)
@@ -60,7 +63,7 @@ class LedgerSilence:
         return _notice(environment, self.since_ms, None, self.why, self.told_count, now_ms)
 
     def once_told(self, notice: Notice, *, now_ms: int) -> LedgerSilence:
-        """After it was sent, during which the ledger may have come back, or gone again."""
+        """Returns the state after a sending, during which the ledger may have come back, or gone away again."""
         if notice.is_over:
             return self if self.last is None or self.last[0] != notice.since_ms else replace(self, owes_end=False)
         is_this = self.since_ms is not None and self.since_ms <= notice.since_ms
@@ -71,7 +74,7 @@ class LedgerSilence:
 def _notice(
     environment: str, since_ms: int, until_ms: int | None, why: str | Fact, told_count: int, now_ms: int
 ) -> Notice:
-    # Each try has the same id, and as a rule each process: they notice the same absence within seconds of each other.
+    # Each try has the same id, and usually each process, because they notice an absence within seconds of each other.
     of = f"{environment} {NoticeKind.LEDGER_AWAY} {since_ms // SILENT_MS} {told_count} {until_ms is not None}"
     return Notice(
         notice_id=hashlib.sha256(of.encode()).hexdigest()[:26].upper(),

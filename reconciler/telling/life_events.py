@@ -1,4 +1,4 @@
-"""What happened to one message: the events that each witness tells. Pure; life_story.py puts them in order."""
+"""What happened to one message: the events from each witness. It is pure; life_story.py puts the events in order."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ STILL_PENDING = Code("story.still-pending", subscription=Field.NAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeEvent:
-    """One thing that happened to the message."""
+    """One event in the life of the message."""
 
-    #: Milliseconds UTC by the clock of the witness; clocks of different witnesses may differ by the skew margin.
+    #: Milliseconds UTC by the witness's clock; clocks of different witnesses may differ by the skew margin.
     at_ms: int
     #: outbox, broker, inbox, ledger, history, operator.
     witness: str
     what: Fact
-    #: Numbers and names behind it, JSON-ready.
+    #: The numbers and names behind it, JSON-ready.
     evidence: Mapping[str, object]
 
 
 def outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
-    """Of the local transaction."""
+    """Yields events of the local transaction."""
     for row in rows:
         said = row.message
         about: dict[str, object] = {"topic": said.topic, "producer_group": said.producer_group, "tag": said.tag}
@@ -80,7 +80,7 @@ def outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
 
 
 def copy_events(name: str, copies: Iterable[StoredMessage], row: Recorded | None) -> Iterator[LifeEvent]:
-    """Of copies on brokers, named as in life_story_of. One that is not the row's message says so."""
+    """Yields events of copies on brokers, named as in life_story_of. A copy that is not the row's message says so."""
     kind = kind_of_copy(name)
     for copy in copies:
         what = _stored(kind, copy)
@@ -116,12 +116,12 @@ def _stored(kind: str, copy: StoredMessage) -> Fact:
 
 
 def kind_of_copy(name: str) -> str:
-    """The last word of a name: half, committed, parked, retry or dead-letter."""
+    """Returns the last word of a name: half, committed, parked, retry or dead-letter."""
     return name.rpartition(" ")[2]
 
 
 def inbox_events(inbox: Lookup[InboxRow], row: Recorded | None) -> Iterator[LifeEvent]:
-    """Of effects, of this message or of another one with its key."""
+    """Yields events of effects, of this message or of another one with its key."""
     for effect in inbox.records:
         evidence: dict[str, object] = {"group": effect.group, "source": effect.source}
         other = other_content(inbox, row)
@@ -136,7 +136,7 @@ def inbox_events(inbox: Lookup[InboxRow], row: Recorded | None) -> Iterator[Life
 
 
 def ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
-    """Of rounds, verdicts and repairs."""
+    """Yields events of rounds, verdicts and repairs."""
     for stored in ledger.rounds:
         done = stored.done
         yield _event(
@@ -164,7 +164,7 @@ def _reach(scope: str) -> Fact:
 
 
 def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
-    """The outcome, or the present state, is shown with the last event of the repair."""
+    """Yields a repair's events; the last one shows its outcome or present state."""
     reach = _reach(repair.scope)
     present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     if repair.answer_fact is not None:
@@ -183,7 +183,7 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
 
 
 def action_event(action: OperatorAction) -> LifeEvent:
-    """An action by hand. Without an end it is shown as under way or interrupted."""
+    """Returns the event of an act by hand. An act without an end is shown as under way or interrupted."""
     intent = action.intent
     what = BY_HAND_WITHOUT_END(command=intent.command)
     if action.ended_at_ms is not None:
@@ -193,9 +193,10 @@ def action_event(action: OperatorAction) -> LifeEvent:
 
 
 def history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
-    """What rounds did with the key, in the order in which one round does it; the ledger has only its present state.
+    """Returns what rounds did with the key, in the order of one round; the ledger has only the present state.
 
-    A verdict that rounds repeat for the same reason, with nothing else between, is shown once: how often, until when.
+    A verdict that rounds repeat for the same reason without another event between is shown once: how often, and until
+    when.
     """
     events: list[LifeEvent] = []
     last_verdict: dict[str, int] = {}  # subscription -> index of its last verdict in `events`

@@ -1,6 +1,6 @@
-"""Tells people: looks at the ledger for what there is to tell, and sends what is due of each notifier.
+"""Reports to people: looks at the ledger for news, and sends each notifier's due messages.
 
-What is left behind at any point is in the ledger, and the next process goes on with it.
+The ledger has everything that is unfinished, and the next process continues with it.
 """
 
 from __future__ import annotations
@@ -43,35 +43,35 @@ logger = logging.getLogger(__name__)
 
 LEDGER_SILENT = Code("wiring.ledger-silent")
 
-#: Messages that are sent at the same moment, of all notifiers. Each notifier sends one after the other.
+#: Most messages that are sent at the same moment, over all notifiers. Each notifier sends one after the other.
 SENT_AT_ONCE_MAX = 4
 BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
-#: A receiver that refuses is asked again at long intervals: a person has to mend something.
+#: A receiver that refuses is asked again only after long pauses, because a person has to correct something.
 REFUSED_SECONDS = 300.0
-#: What is read of the ledger itself; a process may know of more.
+#: Kinds that are read from the ledger itself; a process may know further ones.
 _OF_LEDGER = frozenset({NoticeKind.QUARANTINED, NoticeKind.REPAIR_FAILED, NoticeKind.BREAKER_OPEN})
 
-#: Kind -> the troubles that stand now. A kind that is not there could not be judged, and nothing is told of it.
+#: Kind -> the present troubles. A missing kind could not be judged, and nothing is reported about it.
 Watch = Callable[[LedgerReports, int], Mapping[NoticeKind, Sequence[StandingTrouble]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One notifier: what it is told, how often, and its channel."""
+    """One notifier: its kinds, its pace, and its channel."""
 
     name: str
     kinds: frozenset[NoticeKind]
     pace: Pace
     channel: NoticeChannel
-    #: Between two messages, of all processes together as a rule: more at once the receiver would refuse.
+    #: Seconds between two messages, usually for all processes together: the receiver would refuse more.
     gap_seconds: float = 0.0
-    #: Whether its messages have business ids.
+    #: True if its messages contain business ids.
     tells_business_ids: bool = True
 
 
 class NoticeService:
-    """Looks and sends. Each method is for one thread: look() for that of the looks, send() for that of a notifier,
-    tell_silence() for one that never asks the ledger."""
+    """Looks for news and sends messages. Each method is for one thread: look() for that of the looks, send() for a
+    notifier's, tell_silence() for one that never asks the ledger."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class NoticeService:
         lease_seconds: float = LEASE_SECONDS,
         name_of: Callable[[str], str] = lambda _key: "",
     ) -> None:
-        """`is_refusal`: True of an error by which the ledger has answered, and refused this login. `watches`: what the
-        process knows beside the ledger. `kinds`: what it decides about. `name_of`: business id of a unique key, as its
-        outbox tells it; it raises nothing."""
+        """`is_refusal`: returns True for an error by which the ledger has answered and refused this login. `watches`:
+        what the process knows besides the ledger. `kinds`: the kinds that it decides about. `name_of`: returns the
+        business id of a unique key from its outbox, and raises nothing."""
         self._notices = notices
         self._reports = reports
         self._environment = environment
@@ -107,21 +107,21 @@ class NoticeService:
         self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
         self._lock = threading.Lock()
         self._silences = dict.fromkeys(self._listeners, LedgerSilence())
-        #: Used by the thread of the looks alone.
+        #: Used by the thread of the looks only.
         self._episodes: dict[Place, Episodes] = {}
-        #: Monotonic time at which the look under way began; None: there is none.
+        #: The monotonic time at which the present look began; None: no look is under way.
         self._looking_since: float | None = None
         #: Notifier -> failures in a row, and the monotonic time before which nothing is sent.
         self._failures: Counter[str] = Counter()
         self._paused_until: dict[str, float] = {}
         #: (Notifier, outcome) -> messages: sent, failed, refused.
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        #: Notifier -> since when a message is due and not sent; None: none is due. By the ledger's clock.
+        #: Notifier -> since when a message is due and unsent; None: no message is due. By the ledger's clock.
         self.untold_since_ms: Mapping[str, int | None] = {}
         self.looked_at_ms: int | None = None
 
     def look(self) -> None:
-        """One look: decides what is to be told. Raises nothing."""
+        """Looks once: decides what is to be reported. Raises nothing."""
         problem: str | None = None
         asked_at_ms = self._clock.now_ms()
         with self._lock:
@@ -129,10 +129,10 @@ class NoticeService:
         try:
             self._look()
         except ReconcilerError as error:
-            # A ledger that refuses this login has answered: `doctor` names the right, and nobody is woken for it.
+            # A ledger that refuses this login has answered: `doctor` names the right, and no person is woken for it.
             problem = None if self._is_refusal(error) else str(error)
             logger.warning("notices_unread", extra={"error": str(error)})
-        except Exception:  # the next look comes; what it is about is in the ledger
+        except Exception:  # the next look follows, and the ledger has what this one missed
             logger.exception("notices_failed")
         with self._lock:
             self._looking_since = None
@@ -147,7 +147,7 @@ class NoticeService:
 
     def _look(self) -> None:
         known = self._conversations()
-        now_ms = self._notices.now_ms()  # after the rows: none of them is of a later time
+        now_ms = self._notices.now_ms()  # comes after the rows, so that none of them has a later time
         new = [name for name in self._listeners if name not in known]
         for name in new:
             self._notices.begin(self._environment, name)
@@ -156,7 +156,7 @@ class NoticeService:
             self._write(one)
         if new or stepped:
             known = self._conversations()
-        known = {name: known.get(name, {}) for name in self._listeners}  # damaged rows are in none
+        known = {name: known.get(name, {}) for name in self._listeners}  # damaged rows belong to no listener
         born_ms = {
             name: min([now_ms, *(one.created_at_ms for one in of_notifier.values())])
             for name, of_notifier in known.items()
@@ -197,7 +197,7 @@ class NoticeService:
         pasts = [found[one.place, one.mark_ms] for _, one in asked]
         for (_, one), past in zip(asked, pasts, strict=True):
             newest_ms = past.until_ms if past.count > one.mark_count else 0
-            # What was lost before, and passed, is untold as well: only a process that has just begun goes by it.
+            # Losses that passed earlier are unreported, too: only a process that has just begun uses their time.
             since_ms = now_ms if one.place in self._episodes else past.since_ms
             self._note_episode(one.place, is_open=past.is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
         for (listener, one), past in zip(asked, pasts, strict=True):
@@ -212,7 +212,7 @@ class NoticeService:
         self._episodes[place] = known.after(is_open=is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
 
     def _passes(self, listener: Listener, one: Conversation, now_ms: int) -> bool:
-        """Whether it is waited for to pass by itself."""
+        """Returns True if the trouble may still pass by itself."""
         if one.kind not in PASSING_KINDS or not is_untold(one):
             return False
         return not self._episodes.get(one.place, Episodes()).are_told(listener.pace, now_ms=now_ms)
@@ -241,7 +241,7 @@ class NoticeService:
                         self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
 
     def _is_judged(self, place: Place) -> bool:
-        """Whether it has ended where no trouble was found: watches know the subscriptions of the settings alone."""
+        """Returns True if a missing trouble has ended: watches know only the settings' subscriptions."""
         kind, topic, group = place
         return kind in _OF_LEDGER or group is None or (topic, group) in self._places
 
@@ -252,7 +252,7 @@ class NoticeService:
                 seen = watch(self._reports, now_ms)
             except ReconcilerError:
                 raise
-            except Exception:  # a bug of one must not keep the others silent
+            except Exception:  # a bug in one must not silence the others
                 logger.exception("notices_failed")
                 continue
             found |= {kind: troubles for kind, troubles in seen.items() if kind in self._kinds}
@@ -271,25 +271,25 @@ class NoticeService:
 
     def _write(self, decided: Conversation | None) -> None:
         if decided is not None:
-            self._notices.write(decided)  # where another process was faster, its decision stands
+            self._notices.write(decided)  # if another process was faster, its decision stays
 
     def send(self, name: str) -> None:
-        """Sends what is due of one notifier, one after the other, until one fails. Raises nothing."""
+        """Sends a notifier's due messages one after the other, until one fails. Raises nothing."""
         listener = self._listeners[name]
         try:
             if not self._is_paused(name):
                 self._send_due(listener)
-        except ReconcilerError as error:  # the ledger is away: tell_silence() says so
+        except ReconcilerError as error:  # the ledger is away, which tell_silence() reports
             logger.debug("notices_unsent: %s", error)
         except Exception:
             logger.exception("notices_failed")
 
     def _is_paused(self, name: str) -> bool:
-        """Whether its receiver failed just now, and is left alone."""
+        """Returns True if its receiver failed a moment ago and is not tried now."""
         return self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0)
 
     def tell_silence(self) -> None:
-        """Tells from memory that the ledger is away, or is back. Raises nothing, and never waits for the ledger."""
+        """Reports from memory that the ledger is away, or back. Raises nothing, and never waits for the ledger."""
         with self._lock:
             began = self._looking_since
             hangs_seconds = 0.0 if began is None else self._clock.monotonic_seconds() - began
@@ -320,7 +320,7 @@ class NoticeService:
                 return
 
     def _send_one(self, listener: Listener, one: Conversation) -> bool:
-        """False: its receiver is to be left alone. Another process may have been faster."""
+        """Returns False if its receiver should not be tried for now. Another process may have been faster."""
         with self._at_once:
             token = secrets.token_hex(16)
             mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
@@ -336,7 +336,7 @@ class NoticeService:
         return False
 
     def _try(self, listener: Listener, notice: Notice, *, tries: int) -> _Failure | None:
-        """One try; None: it was sent. A receiver that failed is left alone for a while."""
+        """Tries once; None: the message was sent. A receiver that failed is not tried for a while."""
         name = listener.name
         about = {"notifier": name, "kind": notice.kind.value, "topic": notice.topic, "notice_id": notice.notice_id}
         try:
@@ -349,7 +349,7 @@ class NoticeService:
             asked = error.retry_after_seconds if isinstance(error, ChannelAway) else None
             pause = BACKOFF.jittered_seconds(max(tries - 1, self._failures[name]), self._dice)
             failure = _Failure(str(error), max(pause, asked or 0.0))
-        except Exception as error:  # a bug of one channel must not end the thread that tells of other troubles
+        except Exception as error:  # a bug of one channel must not end the thread, which reports other troubles
             logger.exception("notice_failed", extra=about)
             failure = _Failure(f"a bug: {type(error).__name__}", BACKOFF.longest_seconds)
         else:
@@ -361,7 +361,7 @@ class NoticeService:
         is_first = self._failures[name] == 0
         self._failures[name] += 1
         self._paused_until[name] = self._clock.monotonic_seconds() + failure.wait_seconds
-        # Once, and not at each try: the metrics count them, and doctor shows the last one.
+        # Logged once and not at each try, because the metrics count tries, and doctor shows the last one.
         level = logging.DEBUG if not is_first else logging.ERROR if failure.is_refused else logging.WARNING
         logger.log(level, "notice_unsent", extra=about | {"error": failure.why})
         return failure

@@ -1,9 +1,12 @@
-"""Which UNKNOWN keys are no calm: those that a witness keeps undecided that should answer, and those it contradicts.
+"""Decides which UNKNOWN keys are an alarm: those that a witness which should answer keeps undecided, and those that
+witnesses contradict.
 
-What the configuration cannot decide is counted: it is known beforehand, and nobody can mend it tonight. What waits for
-a time that its verdict names is neither. Rows of a release that noted no cause count as they did: not at all here.
+Keys that the configuration cannot decide are only counted, because that is known beforehand and cannot be fixed at
+night. Keys that wait for a time that their verdict names are neither. Rows of a release that stored no cause are left
+out, as in that release.
 
-The ledger has the cause in a column. In one that was not upgraded it is read from the evidence of the oldest rows.
+The ledger stores the cause in a column. In a ledger without the upgrade, it is read from the evidence of the oldest
+rows.
 """
 
 from __future__ import annotations
@@ -26,9 +29,9 @@ _BEYOND: Mapping[str, Field] = {"subscription": Field.NAME, "number": Field.NUMB
 BEYOND_SET_UP = Code("undecided.beyond-set-up", **_BEYOND)
 BEYOND_SET_UP_AT_LEAST = Code("undecided.beyond-set-up-at-least", **_BEYOND)
 
-#: Pages of a subscription's UNKNOWN rows that are read, the oldest first, in a ledger that was not upgraded.
+#: Most pages of a subscription's UNKNOWN rows that are read, the oldest first, in a ledger without the upgrade.
 PAGES_MAX = 20
-#: Rows of one cause that are counted.
+#: Most rows of one cause that are counted.
 COUNTED_MAX = PAGES_MAX * PAGE_KEYS
 
 
@@ -37,20 +40,20 @@ class UndecidedKeys:
     """The UNKNOWN keys of one subscription without a proved loss, as far as they were counted."""
 
     subscription: Subscription
-    #: The oldest that holds the accounted-until time back, and how many do.
+    #: The oldest key that holds the accounted-until time back, and the number of such keys.
     held: Candidate | None
     held_count: int
-    #: Of those that the configuration cannot decide.
+    #: The number of keys that the configuration cannot decide.
     set_up_count: int
     set_up_oldest_ms: int | None
-    #: When the oldest of all others was first seen.
+    #: When the oldest of all other keys was first seen.
     other_oldest_ms: int | None
-    #: False: there are more of them than were counted.
+    #: False: there are more than were counted.
     is_complete: bool
 
 
 def none_undecided(subscription: Subscription) -> UndecidedKeys:
-    """Where no key is UNKNOWN."""
+    """Returns the value for a subscription without UNKNOWN keys."""
     return UndecidedKeys(
         subscription=subscription,
         held=None,
@@ -65,7 +68,7 @@ def none_undecided(subscription: Subscription) -> UndecidedKeys:
 def read_undecided(
     candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
 ) -> UndecidedKeys:
-    """A key that a witness has kept undecided for `within_ms` is held, a contradicted one at once.
+    """A key that a witness has kept undecided for `within_ms` is held; a contradicted key is held at once.
 
     Raises DatabaseAway.
     """
@@ -127,8 +130,8 @@ def _read_one_by_one(
 
 
 def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str, ...] = ()) -> Link:
-    """Decided is what was seen before the oldest key that is held. `witnesses`: who is asked about it, by the names
-    under which they are told to be away."""
+    """Returns the link: everything seen before the oldest held key is decided. `witnesses`: those that are asked about
+    it, by the names under which they are reported as away."""
     if found.held is None:
         return passed(asked_ms)
     row, others = found.held, found.held_count - 1
@@ -143,7 +146,7 @@ def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str,
 
 
 def beyond_set_up(found: UndecidedKeys) -> Fact | None:
-    """How many keys the configuration cannot decide; None: there are none."""
+    """Returns how many keys the configuration cannot decide; None: there are none."""
     if found.set_up_oldest_ms is None:
         return None
     code = BEYOND_SET_UP if found.is_complete else BEYOND_SET_UP_AT_LEAST

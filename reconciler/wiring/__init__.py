@@ -1,1 +1,1 @@
-"""Adapters are made here from the settings and handed to the policy."""
+"""Makes adapters from the settings and hands them to the policy."""

@@ -1,4 +1,4 @@
-"""Step 6: the announcement consumer of all subscriptions."""
+"""Step 6: makes the announcement consumer of all subscriptions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_store
 def build_announcement_consumer(
     connections: Connections, *, concerns: Callable[[Subscription], bool] = lambda _: True
 ) -> AnnouncementConsumer:
-    """One consumer for every subscription that concerns the process; not started. It pulls over connections of its
-    own: a pull that is not answered in time ends its connection, and a repair that waits on the same one would be in
+    """Makes one consumer for every subscription that concerns the process, without starting it. It has its own
+    connections: a pull without an answer in time ends its connection, and a repair on the same connection would be in
     doubt."""
     settings, evidence = connections.settings, commit_evidence(connections.settings)
     shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
@@ -75,7 +75,8 @@ def _half_source(connections: Connections, client: RemotingClient) -> HalfTopicS
 
 
 def stored_halves(connections: Connections) -> StoredHalves | None:
-    """What verdicts read of half topics, over connections of their own; None: no topic's halves are announcements."""
+    """Makes the reader of half topics for verdicts, with its own connections; None: no topic's halves are
+    announcements."""
     settings = connections.settings
     shards: dict[str, list[Shard]] = {}
     for configured in settings.subscriptions:
@@ -100,12 +101,12 @@ def _rules(
         topic=configured.topic,
         bare_keys=settings.unique_key_topic.bare_keys,
         signature_secret=settings.unique_key_topic.signature_key,
-        # Rows of an outbox hold the tag of each key.
+        # Only rows of an outbox prove the tag of each key.
         tags=configured.tag_set if evidence.has_outbox else None,
     )
 
 
 def require_stored_shards(connections: Connections) -> None:
-    """Raises ConfigurationError if `reconciler run` wrote down another number of shards for every subscription. One
-    that differs from the others is left alone."""
+    """Raises ConfigurationError if `reconciler run` stored another number of shards for every subscription. If only
+    some differ, nothing is raised here."""
     connections.shared(ShardNumbers).require_one()

@@ -1,4 +1,4 @@
-"""Makes the channel of each notifier from its settings."""
+"""Makes each notifier's channel from its settings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _texts(notifier: NotifierSettings) -> NoticeTexts:
     return NoticeTexts(notifier.language, zone=notifier.zone, console_url=notifier.console_url)
 
 
-#: Every kind but PING, which carries no notices.
+#: Every kind except PING, which carries no notices.
 _MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
     NotifierKind.WEBHOOK: _webhook,
     NotifierKind.DINGTALK: _on_platform(DingTalkChannel),
@@ -67,8 +67,8 @@ _MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
 }
 
 
-#: Limits of the platforms: 20 messages a minute for a robot of DingTalk or WeCom, 100 for one of Feishu, one a second
-#: for Slack. DingTalk takes none for ten minutes after more.
+#: Limits of the platforms: 20 messages per minute for a robot of DingTalk or WeCom, 100 for one of Feishu, one per
+#: second for Slack. After more messages, DingTalk accepts none for ten minutes.
 GAP_SECONDS: Mapping[NotifierKind, float] = {
     NotifierKind.DINGTALK: 3.0,
     NotifierKind.WECOM: 3.0,
@@ -78,19 +78,20 @@ GAP_SECONDS: Mapping[NotifierKind, float] = {
 
 
 def make_channel(notifier: NotifierSettings, *, public_url: str | None) -> NoticeChannel:
-    """It opens nothing before its first message, which links to `public_url` unless it has an address of its own."""
+    """Makes the channel. It opens no connection before its first message, which links to `public_url` unless it has an
+    address of its own."""
     linked = notifier.model_copy(update={"console_url": notifier.console_url or public_url})
     return _MAKERS[notifier.kind](linked)
 
 
 def make_ping(notifier: NotifierSettings) -> Callable[[], None]:
-    """One ping of a dead man's switch. Raises ChannelAway and ChannelRefused."""
+    """Makes the function that sends one ping to a dead man's switch. Raises ChannelAway and ChannelRefused."""
     post = HttpPost(name=notifier.name)
     return lambda: post.ping(notifier.url.reveal())
 
 
 def notifier_problem(notifier: NotifierSettings) -> ReconcilerError | None:
-    """What is wrong with a section, as far as it can be said without sending; None: nothing."""
+    """Returns what is wrong with a section, as far as that is known without sending; None: nothing."""
     try:
         if notifier.kind is NotifierKind.WEBHOOK:
             for text in (text for secret in notifier.secret or () for text in signature_secrets(secret)):

@@ -28,16 +28,16 @@ from reconciler.sql.pools import close_engine
 from reconciler.sql.time_outs import missing_time_out
 from reconciler.words import said
 
-#: Redis answers the announcement consumer and the commands within this, or counts as away.
+#: If Redis does not answer the announcement consumer or a command within this time, it counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
-#: Before a node of a Redis Cluster that stands still is asked again by what works on the shards of all nodes.
+#: Pauses before a silent node of a Redis Cluster is asked again by code that works on the shards of all nodes.
 NODE_PAUSES = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 T = TypeVar("T")
 
 
 class Connections:
-    """Opened lazily, closed together, youngest first. Shared by threads, and so is what it returns."""
+    """Opened at first use, and closed together, the youngest first. Threads may share it, and all that it returns."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Connections:
         has_deadlines: bool = True,
         silence_pauses: Backoff | None = None,
     ) -> None:
-        """`repair_rate`: that of the process, where others of its connections repair, too. `has_deadlines`: False for
-        work whose statements may take as long as they like. `silence_pauses`: before a server that did not answer in
-        time is asked again, for what answers to people. None: databases have PAUSES, nodes of a Redis Cluster
-        NODE_PAUSES, others are asked as soon as they take connections."""
+        """`repair_rate`: the process's rate, if other connections of it repair, too. `has_deadlines`: False for work
+        whose statements may take any time. `silence_pauses`: pauses before a silent server is asked again, for
+        processes that answer people. None: databases have PAUSES, nodes of a Redis Cluster NODE_PAUSES, and other
+        servers are asked as soon as they accept connections."""
         self.settings = settings
         self._has_deadlines = has_deadlines
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
-        #: Of the one Redis, of the primary that Sentinels name, or of each node of a cluster.
+        #: The silences of the single Redis, of the primary that Sentinels name, or of each node of a cluster.
         self.redis_silences = RedisSilences(
             silence_pauses or NODE_PAUSES, self.clock, are_of_nodes=silence_pauses is None
         )
@@ -71,29 +71,29 @@ class Connections:
 
     @classmethod
     def for_one_answer(cls, settings: Settings) -> Self:
-        """Of a command that tells a person how things are, or changes a row: a server that did not answer in time is
-        not asked again."""
+        """Makes connections for a command that shows a state or changes a row: a silent server is not asked again."""
         return cls(settings, silence_pauses=NEVER)
 
     @classmethod
     def for_people(
         cls, settings: Settings, *, clock: Clock | None = None, repair_rate: RateLimit | None = None
     ) -> Self:
-        """Of what answers people for long, or works on many messages for one: it is asked again after PAUSES."""
+        """Makes connections for a process that serves people for long, or works on many messages for one: a silent
+        server is asked again after PAUSES."""
         return cls(settings, clock=clock, repair_rate=repair_rate, silence_pauses=PAUSES)
 
     @property
     def statement_seconds(self) -> float | None:
-        """Of each statement to a database; None: it may take as long as it likes."""
+        """The deadline of each statement to a database; None: statements may take any time."""
         return self.settings.rounds.statement_seconds if self._has_deadlines else None
 
     @property
     def database_pauses(self) -> Backoff:
-        """Before a database that did not answer in time is asked again."""
+        """The pauses before a silent database is asked again."""
         return self._silence_pauses or PAUSES
 
     def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
-        """One engine a URL and mode; read-only ones refuse every write."""
+        """Returns one engine per URL and mode; read-only ones refuse every write."""
         key = (url, read_only)
         with self._opening:
             if key not in self._engines:
@@ -123,22 +123,23 @@ class Connections:
             return self._ledger
 
     def ledger_now_ms(self) -> int:
-        """Time by the ledger, which dates rounds: this host's clock may be wrong. Raises DatabaseAway."""
+        """Returns the ledger's time, by which rounds are dated, because this host's clock may be wrong. Raises
+        DatabaseAway."""
         with reading(self.engine(self.settings.ledger.url)) as connection:
             return database_now_ms(connection)
 
     def database_now_ms(self, url: Secret) -> int:
-        """Time by a database. Raises DatabaseAway."""
+        """Returns a database's time. Raises DatabaseAway."""
         with reading(self.engine(url, read_only=True)) as connection:
             return database_now_ms(connection)
 
     def missing_time_out(self, url: Secret) -> str | None:
-        """The setting by which a database should end statements, if it is not in force. Raises DatabaseAway."""
+        """Returns the setting by which a database should end statements, if it is not in force. Raises DatabaseAway."""
         return missing_time_out(self.engine(url, read_only=True))
 
     @property
     def rocketmq(self) -> ClientInstance:
-        """Connections, routes and heartbeats of this process."""
+        """The connections, routes and heartbeats of this process."""
         with self._opening:
             if self._rocketmq is None:
                 client, name_servers = self.new_client(), self.settings.rocketmq.name_servers
@@ -146,7 +147,7 @@ class Connections:
             return self._rocketmq
 
     def new_client(self) -> RemotingClient:
-        """A client with connections of its own, closed with these."""
+        """Makes a client with its own connections, which is closed together with these."""
         rocketmq = self.settings.rocketmq
         client = RemotingClient(
             clock=self.clock,
@@ -161,12 +162,12 @@ class Connections:
 
     @property
     def admin(self) -> Admin:
-        """What the brokers' own tools ask and create."""
+        """Questions and commands that the brokers' own tools use."""
         return Admin(self.rocketmq.client)
 
     @property
     def redis(self) -> RedisClient:
-        """A client for short commands; it never repeats one by itself."""
+        """A client for short commands; it never repeats a command by itself."""
         with self._opening:
             if self._redis is None:
                 self._redis = open_client(
@@ -177,16 +178,16 @@ class Connections:
 
     @property
     def repair_rate(self) -> RateLimit:
-        """Of all that these connections repair."""
+        """The rate of all repairs over these connections."""
         with self._opening:
             if self._repair_rate is None:
                 self._repair_rate = repair_rate_of(self.settings, self.clock)
             return self._repair_rate
 
     def shared(self, make: Callable[[Connections], T]) -> T:
-        """What `make` makes of these connections, at the first call: a process has it once, however often it is needed.
+        """Returns what `make` makes of these connections at its first call, so that a process has it only once.
 
-        Thread-safe, as all that is here; `make` hands what it opens to `close_at_end`. Raises what `make` raises.
+        Thread-safe, as everything here; `make` passes what it opens to `close_at_end`. Raises what `make` raises.
         """
         with self._opening:
             if make not in self._shared:
@@ -195,11 +196,11 @@ class Connections:
             return found
 
     def without_deadlines(self) -> Connections:
-        """Connections of their own, closed with these, whose statements may take as long as they like."""
+        """Makes separate connections, closed together with these, whose statements may take any time."""
         return self.shared(_open_without_deadlines)
 
     def close_at_end(self, close: Callable[[], object]) -> None:
-        """Closes something else together with the connections."""
+        """Calls `close` when the connections are closed."""
         with self._opening:
             self._stack.callback(close)
 
@@ -227,12 +228,12 @@ def _open_without_deadlines(connections: Connections) -> Connections:
 
 
 def repair_rate_of(settings: Settings, clock: Clock) -> RateLimit:
-    """The rate of repairs of each topic, which brokers are promised."""
+    """Makes the rate of repairs of each topic."""
     return RateLimit(settings.repairs.rate_per_second, burst=REPAIRS_AT_ONCE, clock=clock)
 
 
 def credentials(settings: AclSettings) -> AclCredentials | None:
-    """The user of the brokers; None: nothing is signed."""
+    """Returns the broker user; None: requests are not signed."""
     if settings.access_key is None or settings.secret_key is None:
         return None
     return AclCredentials(
@@ -243,7 +244,7 @@ def credentials(settings: AclSettings) -> AclCredentials | None:
 
 
 def tls_settings(settings: TlsSection) -> TlsSettings | None:
-    """How connections are encrypted; None: they are not."""
+    """Returns how connections are encrypted; None: they are not."""
     if not settings.enabled:
         return None
     return TlsSettings(

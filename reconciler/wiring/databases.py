@@ -1,4 +1,4 @@
-"""The databases that the settings name: the ledger, outboxes of groups, inboxes of subscriptions; and their tables."""
+"""The databases in the settings, with their tables: the ledger, outboxes of groups, inboxes of subscriptions."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ INBOX = Code("wiring.inbox", owners=Field.NAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceDatabase:
-    """One database of one group. Groups may share a database: then it is here for each of them."""
+    """One database of one group. Groups may share a database: then it is listed for each of them."""
 
     tree: Literal["outbox", "inbox"]
-    #: Producer group, or topic/group of a subscription.
+    #: The producer group, or topic/group of a subscription.
     owner: str
     url: SecretText = field(repr=False)
-    #: Where the settings name it.
+    #: The setting that names it.
     setting: str
-    #: Which of several databases of one group, for people.
+    #: Tells several databases of one group apart, for people.
     which: str
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for people."""
         return f"{self.tree} of {self.owner}{self.which}"
 
     @property
     def fact(self) -> Fact:
-        """Which database it is."""
+        """The database as a fact."""
         return database_fact(self.tree, f"{self.owner}{self.which}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredDatabase:
-    """One database and the tables that are kept there for all of their owners."""
+    """One database, and the tables in it for all of their owners."""
 
     tree: str
     url: SecretText = field(repr=False)
-    #: Where the settings name it first.
+    #: The setting that names it first.
     setting: str
-    #: Of every owner, for people; empty: of everybody.
+    #: All owners, for people; empty: it belongs to all.
     owners: str
 
     @property
     def name(self) -> str:
-        """For people, in English."""
+        """The name for people, in English."""
         return f"{self.tree} of {self.owners}" if self.owners else self.tree
 
     @property
     def fact(self) -> Fact:
-        """Which database it is."""
+        """The database as a fact."""
         return database_fact(self.tree, self.owners)
 
     def upgrade(self) -> str:
@@ -73,15 +73,15 @@ class ConfiguredDatabase:
         return schema.upgrade(self.url, self.tree)
 
     def has_tables(self, connections: Connections) -> bool:
-        """Whether all tables are there. Raises DatabaseAway."""
+        """Returns True if all tables exist. Raises DatabaseAway."""
         return schema.has_tables(connections.engine(self.url, read_only=True), self.tree)
 
     def revision(self, connections: Connections) -> str | None:
-        """The revision of the tables; None: no migration made them. Raises DatabaseAway."""
+        """Returns the revision of the tables; None: no migration made them. Raises DatabaseAway."""
         return schema.current(connections.engine(self.url, read_only=True), self.tree)
 
     def folded_names(self, connections: Connections) -> list[str]:
-        """Columns of names and keys that do not compare bytes. Raises DatabaseAway."""
+        """Returns the columns of names and keys that do not compare bytes. Raises DatabaseAway."""
         return folded_columns(connections.engine(self.url, read_only=True), self.tree)
 
     def newest_revision(self) -> str:
@@ -93,12 +93,12 @@ class ConfiguredDatabase:
         return schema.base(self.tree)
 
     def missing_driver(self) -> str | None:
-        """What to install to reach it; None: nothing."""
+        """Returns what to install to reach it; None: nothing is missing."""
         return missing_driver(self.url)
 
 
 def database_fact(tree: str, owners: str) -> Fact:
-    """Which database it is, also of one that is not configured."""
+    """Returns a database as a fact, also one that is not configured."""
     match tree:
         case "outbox":
             return OUTBOX(owners=owners)
@@ -108,8 +108,8 @@ def database_fact(tree: str, owners: str) -> Fact:
 
 
 def commit_evidence(settings: Settings) -> CommitEvidence:
-    """What proves commits: a section without outbox_url has its commit queries, or its announcements alone. Raises
-    InvalidValue for a file of queries that cannot be read."""
+    """Returns what proves commits: for a section without outbox_url, its commit queries or its announcements alone.
+    Raises InvalidValue for a file of queries that cannot be read."""
     queries = configured_queries(settings)
     return CommitEvidence(
         tuple(
@@ -131,14 +131,14 @@ def commit_evidence(settings: Settings) -> CommitEvidence:
 def _queried(
     producer: ProducerSettings, queries: Mapping[str, ConfiguredQuery]
 ) -> list[tuple[frozenset[str], CommitQuery | None]]:
-    """Its topics, each with its query; all together where it has none."""
+    """Returns its topics, each with its query; all together if they have none."""
     if producer.commit_queries is None:
         return [(frozenset(producer.topics), None)]
     return [(frozenset({topic}), queries[topic].query) for topic in producer.topics]
 
 
 def effect_evidence(settings: Settings) -> EffectEvidence:
-    """What proves effects: those of a section without inbox_url are unknown."""
+    """Returns what proves effects: those of a section without inbox_url are unknown."""
     return EffectEvidence(
         tuple(
             EffectSource(
@@ -153,7 +153,7 @@ def effect_evidence(settings: Settings) -> EffectEvidence:
 
 
 def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
-    """Every database, once for each tree: the ledger first, then outboxes, then inboxes."""
+    """Returns every database, once for each tree: the ledger first, then outboxes, then inboxes."""
     ledger_url = settings.ledger.url
     found = {("ledger", ledger_url): ConfiguredDatabase(tree="ledger", url=ledger_url, setting="ledger.url", owners="")}
     for database in (*outbox_databases(settings), *inbox_databases(settings)):
@@ -169,12 +169,12 @@ def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
 
 
 def named_database(url: Secret, tree: str) -> ConfiguredDatabase:
-    """A database that a person names instead of the settings."""
+    """Returns a database that a person names instead of the settings."""
     return ConfiguredDatabase(tree=tree, url=secret_text(url), setting="--url", owners="")
 
 
 def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
-    """Every database of every producer group, once, also where several sections of the group name it."""
+    """Returns every database of every producer group once, even if several sections of the group name it."""
     return _databases(
         "outbox",
         (
@@ -185,7 +185,7 @@ def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
 
 
 def inbox_databases(settings: Settings) -> list[EvidenceDatabase]:
-    """Every database of every subscription."""
+    """Returns every database of every subscription."""
     return _databases(
         "inbox",
         (

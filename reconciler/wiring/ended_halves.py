@@ -1,4 +1,4 @@
-"""What `reconciler doctor --commit-query` reads at the brokers: halves whose end is known."""
+"""What `reconciler doctor --commit-query` reads from the brokers: halves whose end is known."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from reconciler.wiring.half_scan import Progress, ScanRequest, cluster_of, witho
 
 @dataclass(frozen=True, slots=True)
 class ClusterSample:
-    """Of all brokers."""
+    """The samples of all brokers."""
 
     topics: dict[str, EndedHalves] = field(default_factory=dict)
     brokers: list[BrokerSample] = field(default_factory=list)
 
 
 def sample_ended(request: ScanRequest, keys: Mapping[str, str], *, progress: Progress) -> ClusterSample:
-    """`keys`: topic -> where the business's key stands in its halves.
+    """`keys`: topic -> the place of the business key in its halves.
 
     Raises BrokerUnavailable if no name server answers, or knows no broker.
     """

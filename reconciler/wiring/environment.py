@@ -1,4 +1,4 @@
-"""Keeps the environment to one cluster: looked at by what writes its keys and rows."""
+"""Keeps an environment to one cluster: used by every process that writes its keys and rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from reconciler.wiring.connections import Connections
 
 logger = logging.getLogger(__name__)
 
-#: Pause between two looks before the work begins, while there is a doubt.
+#: Pause between two looks before the work begins, as long as there is a doubt.
 _LOOK_AGAIN_SECONDS = 1.0
-#: A longer name or address is left out: what name servers tell must not fill Redis.
+#: A longer name or address is left out, because data of name servers must not fill Redis.
 _BROKER_CHARACTERS_MAX = 512
 
 
 def environment_guard(connections: Connections) -> EnvironmentGuard:
-    """The use of this process."""
+    """Makes the guard that keeps this process's use."""
     return EnvironmentGuard(
         shared_places(connections),
         lambda: known_brokers(connections),
@@ -35,9 +35,10 @@ def environment_guard(connections: Connections) -> EnvironmentGuard:
 
 
 def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop: threading.Event) -> bool:
-    """Before anything is written: looks until there is no doubt, half a minute at most. False: the stop came first.
+    """Looks until there is no doubt, half a minute at most; called before anything is written. False: the stop came
+    first.
 
-    Raises InvalidValue if another cluster is run with the environment, TransientError.
+    Raises InvalidValue if another cluster uses the environment, TransientError.
     """
     doubt = guard.look()
     if doubt is not None:
@@ -48,7 +49,7 @@ def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop
 
 
 def known_brokers(connections: Connections) -> frozenset[str]:
-    """ "cluster/broker at address" of every member of every broker; empty where no name server answers."""
+    """Returns "cluster/broker at address" for every member of every broker; empty if no name server answers."""
     try:
         brokers = connections.rocketmq.routes.brokers().values()
     except BrokerUnavailable:
@@ -58,5 +59,5 @@ def known_brokers(connections: Connections) -> frozenset[str]:
 
 
 def shared_places(connections: Connections) -> list[EnvironmentUses]:
-    """Where each process of the environment writes its use down."""
+    """Returns the places where each process of the environment stores its use."""
     return [RedisEnvironmentUses(connections.redis), connections.ledger.environment_uses]

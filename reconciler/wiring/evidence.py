@@ -1,4 +1,4 @@
-"""Witnesses of the settings: outboxes, inboxes and brokers, all asked through connections that cannot write."""
+"""Makes the witnesses of the settings: outboxes, inboxes and brokers. All use connections that cannot write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconciler.wiring.databases import commit_evidence, effect_evidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessAdapters:
-    """The witnesses that verdicts rest on."""
+    """The witnesses for verdicts."""
 
     brokers: BrokerEvidence
     outbox: OutboxEvidence
@@ -32,7 +32,7 @@ class WitnessAdapters:
 
 
 def build_witnesses(connections: Connections) -> WitnessAdapters:
-    """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
+    """Makes brokers by the remoting client, and outboxes and inboxes by connections that cannot write."""
     outbox = connections.shared(_open_outboxes)
     return WitnessAdapters(
         brokers=connections.shared(broker_evidence),
@@ -53,7 +53,7 @@ def _open_queries(connections: Connections) -> OpenQueries:
 
 
 def half_reading(connections: Connections) -> RemotingHalfReading:
-    """What is read of half queues before something is sent by a row of the business."""
+    """Makes the reader of half queues that is needed before a send by a row of the business."""
     return RemotingHalfReading(
         connections.rocketmq,
         client=connections.new_client(),
@@ -78,7 +78,7 @@ def _open_outboxes(connections: Connections) -> SqlOutboxReader:
 
 
 def broker_evidence(connections: Connections) -> BrokerEvidence:
-    """Every broker of the name servers."""
+    """Makes the witness for all brokers that the name servers know."""
     settings = connections.settings
     return RemotingBrokerEvidence(
         connections.rocketmq,
@@ -91,22 +91,22 @@ def broker_evidence(connections: Connections) -> BrokerEvidence:
 
 
 def pop_groups(connections: Connections) -> PopGroups:
-    """What brokers show of groups, remembered for some seconds for all that ask."""
+    """Makes the memory of what brokers show about groups, shared by all that ask."""
     admin, of = connections.admin, connections.rocketmq
     configs = BrokerConfigs(admin, clock=of.clock)
     return PopGroups(admin, of.routes, of.families, configs, clock=of.clock)
 
 
 def reused_offsets(connections: Connections) -> ReusedOffsets:
-    """What the process and earlier ones saw of queues; only those that run rounds write it."""
+    """Makes the memory of what this and earlier processes saw of queues; only processes that run rounds write it."""
     return ReusedOffsets(
         connections.clock, kept=connections.ledger.seen_queues, environment=connections.settings.environment
     )
 
 
 def inbox_evidence(connections: Connections, *, group: str | None = None) -> SqlInboxEvidence:
-    """The inboxes of all subscriptions that have one. `group`: for rows of this group, in the inboxes of all that read
-    the same topic."""
+    """Makes the inboxes of all subscriptions that have one. `group`: for rows of this group, in the inboxes of all
+    groups that read the same topic."""
     urls: dict[Subscription, list[Secret]] = {}
     for source, url in effect_evidence(connections.settings).inboxes:
         of = source.subscription if group is None else replace(source.subscription, group=group)
@@ -117,5 +117,5 @@ def inbox_evidence(connections: Connections, *, group: str | None = None) -> Sql
 
 
 def inspect_outbox(connections: Connections, url: Secret) -> OutboxInspector:
-    """One outbox database, for what is not asked by unique key."""
+    """Makes the reader of one outbox database for questions without unique keys."""
     return OutboxInspector(connections.engine(url, read_only=True))

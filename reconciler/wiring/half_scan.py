@@ -1,4 +1,6 @@
-"""What `reconciler scan` opens: name servers by their address, and a client. No settings, no Redis, no database."""
+"""What `reconciler scan` opens: name servers by their address, and a client. It needs no settings, no Redis and no
+database.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +25,25 @@ __all__ = ["AclCredentials", "Progress", "ScanRequest", "TlsSettings", "scan_hal
 
 WITHOUT_MASTER = Code("scan.without-master")
 
-#: Of one broker: it costs it 4 to 9 microseconds of a core a record.
+#: Most records per second of one broker: each costs the broker 4 to 9 microseconds of a core.
 RECORDS_PER_SECOND = 20_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """Which cluster, as whom, and how fast."""
+    """Which cluster to scan, as which user, and how fast."""
 
     name_servers: str
     acl: AclCredentials | None = None
     tls: TlsSettings | None = None
     records_per_second: float = RECORDS_PER_SECOND
-    #: Halves that were given up, or are counted, are those of so many seconds. None: of all that is kept.
+    #: Only halves that were given up, or are counted, within so many seconds. None: all that still exist.
     since_seconds: float | None = None
-    #: How all halves ended is counted, too.
+    #: True: how all halves ended is counted, too.
     is_counting: bool = False
-    #: Logs of brokers up to 4.2 are walked, record by record.
+    #: True: logs of brokers up to 4.2 are walked record by record.
     walks: bool = False
-    #: The business's own databases, which tell what was committed. None: nobody asks them.
+    #: The business's own databases, which show what was committed. None: they are not asked.
     business: Business | None = None
     request_timeout_seconds: float = 5.0
     clock: Clock = field(default_factory=SystemClock)
@@ -49,7 +51,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Brokers that name servers know, and a client."""
+    """The brokers that name servers know, and a client."""
 
     client: RemotingClient
     families: Families
@@ -61,7 +63,7 @@ class Cluster:
 
 @contextmanager
 def cluster_of(request: ScanRequest) -> Iterator[Cluster]:
-    """Raises BrokerUnavailable if no name server answers, or knows no broker."""
+    """Opens the client; raises BrokerUnavailable if no name server answers or knows a broker."""
     client = RemotingClient(
         clock=request.clock,
         acl=request.acl,
@@ -81,12 +83,13 @@ def cluster_of(request: ScanRequest) -> Iterator[Cluster]:
 
 
 def without_master() -> Fact:
-    """That a broker's master is away."""
+    """Returns a fact that says that a broker's master is away."""
     return WITHOUT_MASTER()
 
 
 def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindings]:
-    """What is found on each broker, by name. SIGINT ends it: then the findings are those so far, not finished.
+    """Returns the findings of each broker, by name. SIGINT ends the scan: then the findings so far are returned, marked
+    as not finished.
 
     Raises BrokerUnavailable if no name server answers, or knows no broker.
     """
@@ -118,7 +121,7 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 delivered = DeliveredCopies(cluster.client, cluster.masters, pace=pace)
                 _ask(request.business, [scan.findings for scan in scans], delivered)
         except KeyboardInterrupt:
-            pass  # what is known so far is the answer
+            pass  # what is known so far is returned
         return sorted([*found, *(scan.so_far() for scan in scans)], key=lambda one: one.broker)
 
 

@@ -1,4 +1,4 @@
-"""Wiring of the history: nothing of it, and no pyarrow, is loaded unless history.path is set."""
+"""Wiring of the history: without history.path, neither the history nor pyarrow is loaded."""
 
 from __future__ import annotations
 
@@ -52,48 +52,49 @@ logger = logging.getLogger(__name__)
 
 
 class RecordedRounds(Protocol):
-    """What the history asks of the reconciler whose rounds it records (reconciler/wiring/rounds.py)."""
+    """What the history needs of the process whose rounds it records (reconciler/wiring/rounds.py)."""
 
     settings: Settings
     plans: list[TopicPlan]
 
     @property
     def redis(self) -> RoundRedis:
-        """Where the rounds keep the sets that they moved."""
+        """The Redis in which rounds keep the sets that they moved."""
         ...
 
     @property
     def ledger(self) -> Ledger:
-        """Whose rounds are recorded."""
+        """The ledger of the recorded rounds."""
         ...
 
     @property
     def witnesses(self) -> WitnessAdapters:
-        """What their verdicts rest on."""
+        """The witnesses for the verdicts of these rounds."""
         ...
 
 
 class SeveralSinks:
-    """An EventSink that passes each event on to all of them, in their order."""
+    """Passes each event on to several EventSinks, in order."""
 
     def __init__(self, *sinks: EventSink) -> None:
         self._sinks = sinks
 
     def emit(self, event: Event) -> None:
-        """One event."""
+        """Passes one event on."""
         for sink in self._sinks:
             sink.emit(event)
 
 
 def history_generations(settings: Settings) -> int:
-    """Rounds whose sets Redis keeps for the history: as many as may be, and none without a history."""
+    """Returns how many rounds keep their sets in Redis for the history: as many as possible, and 0 without a
+    history."""
     if settings.history.path is None:
         return 0
     return min(HISTORY_GENERATIONS_MAX, commit_generations(settings))
 
 
 def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
-    """None: no history is configured. Raises MissingDependency."""
+    """Makes the sink; None: no history is configured. Raises MissingDependency."""
     if settings.history.path is None:
         return None
     require_pyarrow()
@@ -101,9 +102,9 @@ def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
 
 
 def require_pyarrow() -> None:
-    """Raises MissingDependency."""
+    """Raises MissingDependency without pyarrow."""
     try:
-        import pyarrow  # slow to load, and only the history needs it
+        import pyarrow  # loads slowly, and only the history needs it
     except ImportError as error:
         raise MissingDependency(
             "history.path is set, and pyarrow, which writes the history, is not installed: "
@@ -114,8 +115,8 @@ def require_pyarrow() -> None:
 
 
 def _look_for_no_pandas(pyarrow: Any) -> None:
-    """Makes the first array: pyarrow loads pandas for it where that is installed, 45 MiB, to know a series. It looks
-    once, and none comes to the history."""
+    """Makes the first array without pandas: pyarrow loads pandas for it if it is installed (45 MiB), to recognise a
+    series. It does so only once, and the history has no series."""
     finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -126,7 +127,7 @@ def _look_for_no_pandas(pyarrow: Any) -> None:
 
 class _WithoutPandas(MetaPathFinder):
     def find_spec(self, fullname: str, *_of: object) -> None:
-        """Raises ModuleNotFoundError for pandas; others go on to who finds them."""
+        """Raises ModuleNotFoundError for pandas; other modules are found as usual."""
         if fullname == "pandas":
             raise ModuleNotFoundError("pandas is of no use to the history", name=fullname)
 
@@ -135,7 +136,7 @@ class _WithoutPandas(MetaPathFinder):
 def writing_history(
     recorded: RecordedRounds, *, sink: HistorySink | None, clock: Clock
 ) -> Iterator[HistoryService | None]:
-    """The history's threads from the first line of the block to its end; what is in hand is sealed then."""
+    """Runs the history's threads within the block; at its end, rows in hand are sealed."""
     if sink is None:
         yield None
         return
@@ -148,7 +149,7 @@ def writing_history(
 
 
 def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) -> HistoryService:
-    """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
+    """Makes threads, spool, chain and store from the settings, without starting anything or touching a folder."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
     from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
@@ -198,8 +199,8 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
 
 
 def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
-    """From where announcements are read after Redis lost its memory. None without an inbox: what was consumed in the
-    rounds that are lost is on record nowhere else. Raises DatabaseAway."""
+    """Returns from where announcements are read again after Redis lost its memory. None without an inbox, because
+    consumption in the lost rounds is recorded nowhere else. Raises DatabaseAway."""
     subscription = shard.subscription
     if not recorded.witnesses.inbox.is_configured(subscription):
         return None
@@ -214,7 +215,7 @@ def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Ma
 
 
 def open_reader(settings: Settings) -> HistoryReader | None:
-    """For commands that look; None: no history is configured. Raises MissingDependency."""
+    """Makes the reader for commands that only show; None: no history is configured. Raises MissingDependency."""
     if settings.history.path is None:
         return None
     require_pyarrow()
@@ -224,7 +225,7 @@ def open_reader(settings: Settings) -> HistoryReader | None:
 
 
 def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str, Mapping[str, Any]]], Sequence[str]]:
-    """What the history holds of a key, and why that may not be all."""
+    """Returns what the history holds about a key, and why that may be incomplete."""
     try:
         reader = open_reader(settings)
         if reader is None:
@@ -238,7 +239,7 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
 def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
 ) -> tuple[HistoryOverview | None, str | None]:
-    """How far the history has come, or why it cannot be known; (None, None): no history is configured."""
+    """Returns how far the history has come, or why that is unknown; (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:
@@ -249,7 +250,8 @@ def read_overview(
 
 
 def history_folders(settings: Settings) -> tuple[Path, Path]:
-    """The history and its spool. The spool of one environment is its own: another service must not adopt from it."""
+    """Returns the folders of the history and of its spool. Each environment has its own spool, because another service
+    must not take rows over from it."""
     history = settings.history
     root = Path(history.path or "")
     top = Path(history.spool_path) if history.spool_path is not None else root / ".spool"
@@ -257,6 +259,6 @@ def history_folders(settings: Settings) -> tuple[Path, Path]:
 
 
 def writer_name() -> str:
-    """Unique, names the writing process for people, fit for file names."""
+    """Returns a unique name of the writing process, for people and for file names."""
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:40]
     return f"{host}-{os.getpid()}-{str(ULID())[-8:].lower()}"

@@ -1,6 +1,7 @@
-"""The threads that tell people: one looks at the ledger, one a notifier sends. Nothing of the process waits for them.
+"""The threads that tell people: one looks at the ledger, and one for each notifier sends. The rest of the process never
+waits for them.
 
-They have a database pool of their own. All are daemon threads that no stop joins.
+They have their own database pool. They are daemon threads, and a stop does not join them.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from reconciler.telling.notifier import Listener, NoticeService, Watch
 from reconciler.wiring.channels import GAP_SECONDS, make_channel
 from reconciler.wiring.subscriptions import subscription_of
 
-#: How often the ledger is looked at, and how often a sender looks for what is due.
+#: How often the ledger is looked at, and how often a sender looks for due messages.
 LOOK_SECONDS = 5.0
 SEND_SECONDS = 1.0
-#: Looks and senders together.
+#: Connections for looks and senders together.
 _POOL_SIZE = 2
 
 
 def pace_of(notifier: NotifierSettings) -> Pace:
-    """As its settings say."""
+    """Returns the pace from the notifier's settings."""
     return Pace(
         interval_seconds=notifier.interval_minutes * 60,
         reminder_seconds=notifier.reminder_hours * 3_600,
@@ -40,7 +41,7 @@ def pace_of(notifier: NotifierSettings) -> Pace:
 
 
 def listeners_of(settings: Settings) -> Sequence[Listener]:
-    """Every notifier that carries notices."""
+    """Returns every notifier that carries notices."""
     return [
         Listener(
             name=one.name,
@@ -65,10 +66,10 @@ def telling_people(
     sends: bool = True,
     name_of: Callable[[str], str] = lambda _key: "",
 ) -> Iterator[NoticeService | None]:
-    """Looks and sends within the block, in threads of their own; None: nobody is to be told anything.
+    """Looks and sends within the block, in its own threads; None: no notifier is configured.
 
-    `sends`: False where the process sends already what is due of all kinds.
-    The end of the block waits for nothing: a send under way ends with the process.
+    `sends`: False if the process already sends due messages of all kinds. The end of the block waits for nothing: a
+    send that is under way ends with the process.
     """
     listeners = listeners_of(settings)
     if not listeners:
@@ -109,7 +110,7 @@ def telling_people(
 
 @contextmanager
 def repeating(turns: Mapping[str, Callable[[], None]], *, clock: Clock, seconds: float) -> Iterator[None]:
-    """Each turn again and again, in a daemon thread of its own, until the block ends; nothing waits for their end."""
+    """Repeats each turn in its own daemon thread until the block ends, without waiting for their end."""
     stop = threading.Event()
 
     def repeat(turn: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The replay worker of one group: handed-over messages go through its inbox to the business handler."""
+"""Makes the replay worker of one group: messages that were handed over go through the group's inbox to its handler."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.wiring.subscriptions import subscription_of
 
 
 def load_handler(name: str, *, topic: str, group: str) -> Any:
-    """The handler behind package.module:function, plain or decorated.
+    """Returns the handler named by package.module:function, plain or decorated.
 
-    Raises InvalidValue if there is none, or if it is decorated for another group or other topics.
+    Raises InvalidValue if it does not exist, or is decorated for another group or other topics.
     """
     handler = load_function(name)
     if isinstance(handler, TransactionalHandler):
-        # A decorated handler keeps its own group: rows of another one would wait for ever.
+        # A decorated handler keeps its own group: rows of the other group would wait for ever.
         if handler.group != group:
             raise InvalidValue("--group", group, f"the handler is decorated for group {handler.group!r}")
         if handler.topics is not None and topic not in handler.topics:
@@ -35,9 +35,9 @@ def load_handler(name: str, *, topic: str, group: str) -> Any:
 
 
 def load_function(name: str) -> Any:
-    """The object behind package.module:function; raises InvalidValue if there is none."""
+    """Returns the object named by package.module:function; raises InvalidValue if it does not exist."""
     module_name, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # an installed command has its own folder there instead of the caller's
+    if os.getcwd() not in sys.path:  # an installed command has its own folder there, not the caller's
         sys.path.append(os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
@@ -51,10 +51,10 @@ def load_function(name: str) -> Any:
 
 
 def build_replay_worker(connections: Connections, configured: SubscriptionSettings, handler: Any) -> ReplayWorker:
-    """A worker for the group, with the handler behind its inbox; not running.
+    """Makes a worker for the group, with the handler behind its inbox, without starting it.
 
-    The ledger is asked at once for what the worker itself will ask: its login needs no other table.
-    Raises DatabaseAway.
+    It asks the ledger at once what the worker will ask, because the worker's login needs no other table. Raises
+    DatabaseAway.
     """
     topic, group = configured.topic, configured.group
     settings = connections.settings
@@ -65,7 +65,7 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
         wrapped = handler
     else:
         inbox = _only_inbox(settings, configured)
-        engine = connections.without_deadlines().engine(inbox)  # the handler's own statements
+        engine = connections.without_deadlines().engine(inbox)  # for the handler's own statements
         recorder = CommitRecorder.open(
             settings.redis.url,
             environment=settings.environment,
@@ -90,7 +90,8 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
 
 
 def _only_inbox(settings: Settings, configured: SubscriptionSettings) -> Secret:
-    """The inbox of a plain handler. Raises ConfigurationError where there is none, or nothing says which it is."""
+    """Returns the inbox of a plain handler. Raises ConfigurationError if there is none, or if it is not clear which one
+    it is."""
     subscription = subscription_of(settings, configured)
     inboxes = effect_evidence(settings).inboxes_of(subscription)
     if not inboxes:

@@ -1,4 +1,4 @@
-"""What the settings make of the rules of rounds: numbers that count rounds follow how far those are apart."""
+"""Makes the rules of rounds from the settings: numbers that count rounds depend on the time between rounds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from reconciler.settings.schema import Settings
 
 
 def pace_of(settings: Settings) -> RoundPace:
-    """How far rounds are apart."""
+    """Returns the time between rounds."""
     return RoundPace(interval_seconds=settings.rounds.interval_seconds)
 
 
 def commit_generations(settings: Settings) -> int:
-    """Older commit sets that Redis keeps."""
+    """Returns how many older commit sets Redis keeps."""
     return pace_of(settings).rounds(settings.rounds.commit_generations)
 
 
 def selection_rules(settings: Settings) -> SelectionRules:
-    """How many keys, and how old."""
+    """Returns how many keys are selected, and how old they must be."""
     pace = pace_of(settings)
     return SelectionRules(
         skew_margin_seconds=settings.rounds.skew_margin_seconds,
@@ -31,7 +31,7 @@ def selection_rules(settings: Settings) -> SelectionRules:
 
 
 def breaker_rules(settings: Settings) -> BreakerRules:
-    """When the breaker opens and closes."""
+    """Returns when the breaker opens and closes."""
     return BreakerRules(
         candidates_min=settings.repairs.breaker_candidates_min,
         share=settings.repairs.breaker_share,

@@ -1,7 +1,8 @@
-"""Whether a subscription has the number of shards of the settings: two numbers would put one key into two places.
+"""Checks that a subscription has the number of shards in the settings, because two numbers would put one key into two
+places.
 
-Redis has the number beside the sets. One that lost its memory has none; then the rounds of the ledger tell: of two
-processes with different settings the one is refused that had no rounds before, and not the one that is slower.
+Redis stores the number beside the sets. A Redis that lost its memory has none; then the ledger's rounds show it. If two
+processes have different settings, the one without earlier rounds is refused, and not the slower one.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
-#: That no number but that of the settings is in force everywhere is asked again after this, where a number is missing.
+#: After this, it is checked again that only the number of the settings is in force, if a number is missing.
 ALL_ASKED_SECONDS = 5.0
 
 
 class ShardNumbers:
-    """Numbers of every subscription of the settings. Shared by threads. Raises RedisAway and DatabaseAway."""
+    """The numbers of every subscription in the settings. Shared by threads. Raises RedisAway and DatabaseAway."""
 
     def __init__(self, connections: Connections) -> None:
         settings = connections.settings
@@ -36,15 +37,15 @@ class ShardNumbers:
         self._subscriptions = [subscription_of(settings, configured) for configured in settings.subscriptions]
         self._lock = threading.Lock()
         self._told: dict[Subscription, Fact] = {}
-        #: When all were asked last, and nothing spoke against the settings, in monotonic seconds; None: never.
+        #: When all were last asked without an objection, in monotonic seconds; None: never.
         self._all_asked_at: float | None = None
 
     def problem(self, subscription: Subscription) -> Fact | None:
-        """Why nothing may be done with its sets; None: nothing speaks against it. Reads only."""
+        """Returns why the sets must not be used; None: there is no objection. It only reads."""
         return self._refusal(subscription, self._number_of(subscription))
 
     def problems(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, Fact]:
-        """problem() of each that has one, asked together; without those whose server is away."""
+        """Does problem() for each together; returns those with a problem, without those whose server is away."""
         numbers = dict(stored_shard_counts(self._connections.redis, subscriptions))
         without = [one for one, number in numbers.items() if number is None]
         numbers |= self._numbers_in_ledger(without) if without else {}
@@ -52,15 +53,15 @@ class ShardNumbers:
         return {one: why for one, why in found if why is not None}
 
     def told(self, subscription: Subscription) -> str | None:
-        """The problem, for the log."""
+        """Returns the problem as a text, for the log."""
         why = self.problem(subscription)
         return None if why is None else said(why)
 
     def keep(self, subscription: Subscription) -> Fact | None:
-        """The problem, told once; without one the number is written down where there is none.
+        """Returns the problem, logged once; without a problem, stores the number if none is stored.
 
-        Raises ConfigurationError where every subscription that has a number has the same other one: then it is the
-        settings that are wrong, also for a subscription that has none yet.
+        Raises ConfigurationError if every subscription with a stored number has the same other number: then the
+        settings are wrong, also for a subscription without one.
         """
         number = self._number_of(subscription)
         if number != str(self._shards) and not (number is None and self._are_all_just_asked()):
@@ -72,7 +73,7 @@ class ShardNumbers:
         return why
 
     def require_one(self) -> None:
-        """Raises ConfigurationError as keep() does; writes nothing."""
+        """Raises ConfigurationError as keep() does, without writing."""
         asked_at = self._connections.clock.monotonic_seconds()
         numbers = self._numbers_of_all()
         refused = {number: self._refusal(one, number) for one, number in numbers.items() if number is not None}
@@ -81,7 +82,8 @@ class ShardNumbers:
         self._all_asked_at = asked_at
 
     def _are_all_just_asked(self) -> bool:
-        """At its first start no subscription has a number, and all begin at once."""
+        """Returns True if all were just asked: at the first start no subscription has a number, and all begin at
+        once."""
         now = self._connections.clock.monotonic_seconds()
         return self._all_asked_at is not None and now - self._all_asked_at < ALL_ASKED_SECONDS
 
@@ -89,15 +91,15 @@ class ShardNumbers:
         return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
 
     def _number_of(self, subscription: Subscription) -> str | None:
-        """As Redis has it, or else the ledger; None: neither has one."""
+        """Returns the number in Redis, or else in the ledger; None: neither has one."""
         stored = stored_shard_count(self._connections.redis, subscription)
         return stored if stored is not None else self._numbers_in_ledger([subscription])[subscription]
 
     def _numbers_of_all(self) -> Mapping[Subscription, str | None]:
-        """_number_of() each, asked together."""
+        """Does _number_of() for each together."""
         redis = self._connections.redis
         numbers = dict(stored_shard_counts(redis, self._subscriptions))
-        # One that is left out has a server that is away: asking says why.
+        # The server of a subscription that was left out is away: asking again raises the error.
         numbers |= {one: stored_shard_count(redis, one) for one in self._subscriptions if one not in numbers}
         without = [one for one, number in numbers.items() if number is None]
         if without:
@@ -107,12 +109,12 @@ class ShardNumbers:
     def _numbers_in_ledger(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, str | None]:
         reports = self._connections.ledger.reports
         try:
-            if len(subscriptions) == 1:  # consumers of announcements ask about each by itself
+            if len(subscriptions) == 1:  # announcement consumers ask about each one by itself
                 rounds = {subscriptions[0]: reports.last_rounds(subscriptions[0])}
             else:
                 rounds = dict(reports.last_rounds_of(subscriptions))
         except DatabaseAway as error:
-            if lacks_right(error):  # consumers of announcements need none to read rounds
+            if lacks_right(error):  # announcement consumers need no right to read rounds
                 return dict.fromkeys(subscriptions)
             raise
         differing = {one: shards_that_differ(rounds[one], self._shards) for one in subscriptions}

@@ -8,22 +8,22 @@ from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.settings.schema import Settings, SubscriptionSettings
 
-#: By so much the clock of who wrote `since` may be ahead of this host's.
+#: The clock that `since` was written by may be so much ahead of this host's.
 SINCE_AHEAD_MS = 60_000
 
 
 def subscription_of(settings: Settings, configured: SubscriptionSettings) -> Subscription:
-    """The unit of reconciliation behind a [[subscriptions]] section."""
+    """Returns the unit of reconciliation for a [[subscriptions]] section."""
     return Subscription(environment=settings.environment, topic=configured.topic, group=configured.group)
 
 
 def announcement_topic(settings: Settings, configured: SubscriptionSettings) -> str:
-    """The topic that tells of a subscription's messages."""
+    """Returns the topic that announces a subscription's messages."""
     return HALF_TOPIC if configured.reads_halves else settings.unique_key_topic.name_for(configured.topic)
 
 
 def unique_key_topics(settings: Settings) -> tuple[str, ...]:
-    """Topics of announcements that some subscription reads."""
+    """Returns the topics of announcements that any subscription reads."""
     names = (settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions if not s.reads_halves)
     return tuple(dict.fromkeys(names))
 
@@ -37,7 +37,8 @@ def find_subscription(settings: Settings, topic: str, group: str) -> Subscriptio
 
 
 def require_past_since(settings: Settings, *, now_ms: int) -> None:
-    """Raises InvalidValue for a `since` of the future: until then no message would be any group's, and none is told."""
+    """Raises InvalidValue for a `since` in the future: until then the group would answer for no message, and no loss
+    would be reported."""
     for configured in settings.subscriptions:
         if configured.since_ms is not None and configured.since_ms > now_ms + SINCE_AHEAD_MS:
             raise InvalidValue(
@@ -56,7 +57,7 @@ def require_topic(settings: Settings, topic: str) -> None:
 
 
 def require_subscription(settings: Settings, topic: str | None, group: str | None) -> None:
-    """Raises InvalidValue: a misspelt name would choose nothing, which looks like nothing to be done."""
+    """Raises InvalidValue, because a misspelt name would select nothing, as if there were nothing to do."""
     if topic is not None:
         require_topic(settings, topic)
     if group is not None and not any(s.group == group and topic in (None, s.topic) for s in settings.subscriptions):

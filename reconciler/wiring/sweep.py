@@ -1,4 +1,4 @@
-"""The sweeper of the producers' plug-in over every outbox of the settings, and the answers to check-backs."""
+"""Makes the sweeper of the producers' plug-in for every outbox in the settings, and the answers to check-backs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 #: The report of a sweep that had nothing to do.
 NOTHING_SWEPT = SweepReport()
-#: Outboxes that are swept side by side.
+#: Most outboxes that are swept in parallel.
 OUTBOXES_AT_ONCE_MAX = 16
-#: Producer group under which announcements are sent. It sends no halves, so brokers ask it nothing.
+#: The producer group that sends announcements. It sends no halves, so brokers never check back with it.
 SWEEPER_GROUP = "reconciler-sweeper"
 
 
 def announcement_route(settings: Settings) -> AnnouncementRoute:
-    """How announcements travel, from the settings."""
+    """Returns how announcements are sent, from the settings."""
     return AnnouncementRoute(
         environment=settings.environment,
         unique_key_topic=settings.unique_key_topic.name,
@@ -44,7 +44,7 @@ def announcement_route(settings: Settings) -> AnnouncementRoute:
 
 
 def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper:
-    """A sweeper of all outboxes; for groups with `answer_checks`, check-backs are answered from now on, too.
+    """Makes a sweeper of all outboxes; from then on it also answers check-backs for groups with `answer_checks`.
 
     Raises DatabaseAway if all outboxes are away, ConfigurationError for missing tables.
     """
@@ -54,7 +54,7 @@ def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper
 
 
 def open_outboxes(connections: Connections) -> dict[SecretText, SqlOutbox]:
-    """One outbox a URL. An outbox that is away does not stop the others; it is swept when it is back.
+    """Opens one outbox per URL. An outbox that is away does not stop the others, and is swept when it is back.
 
     Raises DatabaseAway if all are away, ConfigurationError for missing tables.
     """
@@ -103,7 +103,7 @@ def _build(connections: Connections, outboxes: dict[SecretText, SqlOutbox], stop
 
 
 def _answer_checks(connections: Connections, outboxes: dict[SecretText, SqlOutbox]) -> None:
-    """Joins the groups that want it, so that brokers ask this process about their halves, too."""
+    """Joins the groups with that setting, so that brokers ask this process, too, about their halves."""
     producers = connections.settings.producers
     for group in dict.fromkeys(p.group for p in producers if p.answer_checks):
         of_group = [outboxes[d.url] for d in outbox_databases(connections.settings) if d.owner == group]
@@ -116,9 +116,9 @@ def _answer_checks(connections: Connections, outboxes: dict[SecretText, SqlOutbo
 def settled_tags(
     connections: Connections, database: EvidenceDatabase
 ) -> Mapping[tuple[str, str], frozenset[str] | None]:
-    """(Topic, consumer group) -> the tags by which rows of the producer group were settled; None: all tags.
+    """Returns (topic, consumer group) -> the tags by which rows of the producer group were settled; None: all tags.
 
-    A subscription that no sweep has written down is left out. Raises DatabaseAway.
+    A subscription that no sweep has stored is left out. Raises DatabaseAway.
     """
     found = settled_tags_in(connections.engine(database.url, read_only=True), database.owner)
     return {place: kept.tags for place, kept in found.items()}

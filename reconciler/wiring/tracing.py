@@ -1,4 +1,4 @@
-"""Wiring of the spans: nothing of them, and no opentelemetry, is loaded unless tracing.enabled is set."""
+"""Wiring of the spans: without tracing.enabled, neither they nor opentelemetry are loaded."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = None) -> Iterator[EventSpans | None]:
-    """Where the policy's events become spans, within the block; None: tracing.enabled is not set.
+    """Turns the policy's events into spans within the block; yields None if tracing.enabled is not set.
 
-    Log records of the block name the trace of the round that they come from. `metering` counts the spans.
+    Log records within the block have the trace of their round. `metering` counts the spans.
 
-    Raises MissingDependency, ConfigurationError for variables OTEL_* that cannot work.
+    Raises MissingDependency, and ConfigurationError for invalid OTEL_* variables.
     """
     if not settings.tracing.enabled:
         yield None
@@ -54,12 +54,12 @@ def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = Non
 def traced_by(
     spans: EventSpans | None, run: Callable[[Subscription], RoundReport]
 ) -> Callable[[Subscription], RoundReport]:
-    """The function that runs a round, in spans if there are any."""
+    """Returns the function that runs a round, within spans if tracing is on."""
     return run if spans is None else spans.traced(run)
 
 
 def require_opentelemetry() -> None:
-    """Raises MissingDependency."""
+    """Raises MissingDependency without opentelemetry."""
     try:
         import opentelemetry.exporter.otlp.proto.http
         import opentelemetry.sdk.trace  # noqa: F401 - only spans need them

@@ -1,4 +1,4 @@
-"""Threads on which outboxes are swept side by side (ports.Workers)."""
+"""Threads that sweep outboxes in parallel (ports.Workers)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ R = TypeVar("R")
 
 
 class _CallFailure:
-    """A call that raised; without an error: it was not made, because the pool is closed."""
+    """A call that raised; without an error, it was not made because the pool is closed."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 class ThreadWorkers:
-    """A bounded pool; its maker closes it."""
+    """A pool of limited size; its maker closes it."""
 
     def __init__(self, threads: int) -> None:
         self.width = threads
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="reconciler-outbox")
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Results in the order of the items; the caller's own thread waits."""
+        """Returns the results in the order of the items, while the caller's thread waits."""
         if len(items) < 2:
             return [function(item) for item in items]
         outcomes: list[R | _CallFailure] = [_CallFailure()] * len(items)
         numbers = iter(range(len(items)))
 
         def work() -> None:
-            # One task a thread, not one an item: a task costs as much as half a request.
+            # One task per thread and not per item, because a task costs as much as half a request.
             for number in numbers:
                 try:
                     outcomes[number] = function(items[number])
@@ -45,7 +45,7 @@ class ThreadWorkers:
         return [_result(outcome) for outcome in outcomes]
 
     def close(self) -> None:
-        """Waits for what runs; a thread that waits for a server does so for its time-out at most."""
+        """Waits for running calls; a thread that waits for a server does so for its time-out at most."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -56,5 +56,5 @@ def _result(outcome: R | _CallFailure) -> R:
 
 
 def workers_of(concurrency: int) -> ThreadWorkers | OneByOne:
-    """Threads, or none for a concurrency of one; the caller closes either."""
+    """Returns threads, or none for a concurrency of one; the caller closes either."""
     return ThreadWorkers(concurrency) if concurrency > 1 else OneByOne()

@@ -1,1 +1,1 @@
-"""What people do by hand: each act is written down before it is done, and what came of it after; jobs do long ones."""
+"""Acts by hand: each act is recorded before it is done, and its result afterwards; jobs do long ones."""

@@ -1,6 +1,6 @@
-"""Who has the incident: a person says so, and everybody reads it in `status`. It silences nothing.
+"""A person says that he or she works on the incident, and `status` shows that to all. It silences no notice.
 
-It is a row of the book of acts. It ends with the next loss that is proved, or after two hours.
+It is recorded as an act. It ends with the next proved loss, or after two hours.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from reconciler.wiring.connections import Connections
 
 ACKNOWLEDGED = Code("status.acknowledged", by=Field.NAME, at_ms=Field.TIME, until_ms=Field.TIME)
 
-#: Of the act, in the book.
+#: The command of the act in the record.
 COMMAND = "acknowledge"
 LASTS_MS = 2 * 3_600_000
 
 
 def acknowledge(connections: Connections, *, by: str, seen_ms: int | None = None) -> None:
-    """Writes down that `by` has the losses that are open.
+    """Records that `by` works on the open losses.
 
-    `seen_ms`: the ledger's time of what was seen; None: of now. Raises ChangedMeanwhile if a loss was proved after it.
+    `seen_ms`: the ledger's time of what the person saw; None: now. Raises ChangedMeanwhile if a loss was proved after
+    that.
     """
     if seen_ms is not None and _is_more_lost(connections, seen_ms):
         raise ChangedMeanwhile("what is lost", now={}, told="more is lost")
@@ -33,7 +34,7 @@ def acknowledge(connections: Connections, *, by: str, seen_ms: int | None = None
 
 
 def acknowledged(connections: Connections, *, now_ms: int) -> tuple[Fact, ...]:
-    """Who has what is lost, by the newest row; empty: nobody, or not any more. Raises DatabaseAway."""
+    """Returns who works on the losses, by the newest row; empty: no person, or no longer. Raises DatabaseAway."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     only = LedgerFilter(command=COMMAND, since_ms=now_ms - LASTS_MS)
     for act in all_rows(partial(reports.actions, environment, only=only), limit=1):

@@ -1,4 +1,4 @@
-"""Quarantined keys that a person has seen to are closed: reconciler dismiss."""
+"""`reconciler dismiss`: closes quarantined keys after a person has dealt with them."""
 
 from __future__ import annotations
 
@@ -43,30 +43,31 @@ from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said
 
-#: Keys of one dismissal of all.
+#: Most keys that one dismissal of all takes.
 DISMISSED_MAX = 500
-#: Keys of one command whose halves are told although nobody asked: each costs several questions to every broker.
+#: For at most so many keys of one command, halves are reported although the person did not ask, because each costs
+#: several questions to every broker.
 HALVES_TOLD_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DismissalLine:
-    """What came of one key for one group."""
+    """The result of one key for one group."""
 
     topic: str
     group: str
     unique_key: str
-    #: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state of what the reconciler
+    #: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state that the reconciler
     #: still works on.
     outcome: str
-    #: What the outcome means and what can be done; None: it says all itself.
+    #: What the outcome means and what a person can do; None: the outcome says everything.
     told: Fact | None = None
-    #: Of a key that is not what the person saw: what the ledger holds now.
+    #: For a key that has changed since the person saw it: what the ledger has now.
     now: Mapping[str, object] | None = None
 
     @property
     def sentence(self) -> str:
-        """Whose line it is, and what is told; of a key that has changed without more, what it is now."""
+        """The key and group, and the text; for a key that has changed, its present state."""
         return f"{self.unique_key} of {self.topic}, {self.group}: {self._told or self._changed_to or self.outcome}"
 
     @property
@@ -74,7 +75,7 @@ class DismissalLine:
         return "" if self.told is None else said(self.told)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"told": self._told, "fact": None if self.told is None else self.told.as_dict()}
 
@@ -90,38 +91,38 @@ class DismissalReport:
     """What `reconciler dismiss` did, or would do."""
 
     keys: tuple[DismissalLine, ...]
-    #: Nothing was changed: "dismissed" is what the outcome would be.
+    #: Nothing was changed: "dismissed" means that it would be.
     dry_run: bool = False
-    #: One line a key and topic; where no halves were to be closed and it is no dry run, of the first keys alone.
+    #: One line per key and topic; if no halves were to be closed and it is no dry run, only for the first keys.
     halves: tuple[HalfLine, ...] = ()
     #: Halves were to be closed.
     roll_back_half: bool = False
-    #: Of a dry run: key -> what it saw, which a dismissal can be compared with.
+    #: For a dry run: key -> the word for what it saw, which a dismissal can be compared with.
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: Of a preview of all: every key that waits for a person, seen or not.
+    #: For a preview of all: every key that waits for a person, whether it was looked at or not.
     waiting: tuple[str, ...] = ()
 
     columns = ("topic", "group", "unique key", "outcome")
 
     @property
     def changed(self) -> tuple[DismissalLine, ...]:
-        """Lines of what is not as the person saw it: nothing of them was closed."""
+        """Lines of keys that have changed since the person saw them: nothing of them was closed."""
         return tuple(line for line in self.keys if line.outcome in NOT_AS_SEEN)
 
     @property
     def dismissed(self) -> tuple[DismissalLine, ...]:
-        """Lines of what was closed by this act, or would be."""
+        """Lines that this act closed, or would close."""
         return tuple(line for line in self.keys if line.outcome == DISMISSED)
 
     @property
     def halves_left_out(self) -> int:
-        """Messages whose half nobody has looked at."""
+        """The number of messages whose half was not looked at."""
         return len({(line.topic, line.unique_key) for line in self.keys}) - len(self.halves)
 
     @property
     def exit_code(self) -> int:
-        """5: a key is not what the person saw, and stays, or a half that was to be closed was committed; 4: the
-        reconciler still works on one, or such a half may be open still; 0: none of them needs a person any more."""
+        """5: a key has changed and stays, or a half that was to be closed was committed; 4: the reconciler still works
+        on one, or such a half may still be open; 0: none of them needs a person any more."""
         to_close = self.halves if self.roll_back_half else ()
         if self.changed or any(half.state is HalfState.COMMITTED for half in to_close):
             return ChangedMeanwhile.exit_code
@@ -131,11 +132,11 @@ class DismissalReport:
         return 4 if is_left or any(line.outcome not in well for line in self.keys) else 0
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Rows for people."""
+        """Returns rows for people."""
         return [(line.topic, line.group, line.unique_key, line.outcome) for line in self.keys]
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         return {
             "dry_run": self.dry_run,
             "keys": [line.as_dict() for line in self.keys],
@@ -156,12 +157,13 @@ def dismiss_keys(
     dry_run: bool = False,
     roll_back_half: bool = False,
 ) -> DismissalReport:
-    """Takes keys off the list of what needs a person, each if it is still what that person saw and has no effect.
+    """Removes keys from the list of what needs a person, each if it has not changed since that person saw it and has no
+    effect.
 
-    `seen`: what was shown of a key (ports.seen_of); of others, and without it, what is read first counts. `dry_run`
-    tells what would come of it and whether a half is open; `roll_back_half` closes it after the dismissal, where no
-    group needs it any more, and where it was committed nothing is dismissed. Raises InvalidValue for a key without a
-    verdict, DatabaseAway.
+    `seen`: the word for what was shown of a key (ports.seen_of); for other keys, what is read first counts. `dry_run`:
+    only returns the outcomes, and whether a half is open. `roll_back_half`: closes the half after the dismissal if no
+    group needs it any more; if it was committed, nothing is dismissed. Raises InvalidValue for a key without a verdict,
+    DatabaseAway.
     """
     keys, topics = _known(connections, unique_keys, topic=topic, group=group)
     errand = _Errand(connections, topics, group=group, roll_back_half=roll_back_half)
@@ -190,9 +192,8 @@ def preview_of_all(
     looked_at_max: int,
     roll_back_half: bool = False,
 ) -> DismissalReport:
-    """What would come of what waits for a person: told of the first `looked_at_max`, the only ones whose halves and
-    effects are looked for; `seen` has DISMISSED_MAX of them. Raises as dismiss_keys.
-    """
+    """Returns the outcomes for keys that wait for a person: only the first `looked_at_max` are looked at, with their
+    halves and effects; `seen` has DISMISSED_MAX of them. Raises what dismiss_keys raises."""
     keys = waiting_keys(connections, topic=topic, group=group, verdict=verdict, limit=REPAIR_KEYS_MAX)
     told = keys[:looked_at_max]
     preview = partial(dismiss_keys, reason="", by="", dry_run=True, roll_back_half=roll_back_half)
@@ -211,7 +212,8 @@ def take_back_dismissals(
     by: str,
     seen: Mapping[str, str] | None = None,
 ) -> DismissalReport:
-    """Keys that were dismissed wait for a person again, each if it is still what that person saw; nothing is sent.
+    """Makes dismissed keys wait for a person again, each if it has not changed since that person saw it; nothing is
+    sent.
 
     `seen` as in dismiss_keys. Raises InvalidValue for a key without a verdict, DatabaseAway.
     """
@@ -255,13 +257,14 @@ def _after_take_back(unique_key: str, verdict: Verdict) -> Fact:
 def _known(
     connections: Connections, unique_keys: Sequence[str], *, topic: str | None, group: str | None
 ) -> tuple[Mapping[str, LedgerLife], Mapping[str, Mapping[str, KeyInLedger]]]:
-    """What the ledger has of each key, whole and by topic. Raises InvalidValue for a key without a verdict."""
+    """Returns what the ledger has about each key, as a whole and by topic. Raises InvalidValue for a key without a
+    verdict."""
     if unkept := [key for key in unique_keys if not is_storable(key)]:
         raise InvalidValue(
             "KEYS", unkept[0][:UNIQUE_KEY_CHARACTERS_MAX], f"no unique key, which has {UNIQUE_KEY_SHAPE}"
         )
     require(ask_ledger(connections))
-    # From the ledger, not from the settings: what is not configured any more needs a person, too.
+    # From the ledger and not from the settings, because keys that are no longer configured need a person, too.
     keys = {key: ledger_rows(connections, key) for key in dict.fromkeys(unique_keys)}
     topics = {key: _by_topic(life, topic=topic) for key, life in keys.items()}
     unheard = [key for key, of in topics.items() if not any(_has(rows, group) for rows in of.values())]
@@ -273,7 +276,7 @@ def _known(
 
 
 class _Errand:
-    """The keys of one command, one after the other, and what came of them. One thread."""
+    """Works on the keys of one command, one after the other, and collects the results. Used by one thread only."""
 
     def __init__(
         self,
@@ -294,18 +297,18 @@ class _Errand:
         self._dismissals = Dismissals(closings=connections.ledger.closings, configured=configured, held=held)
         self._looking = DismissedHalves(connections)
         self._effects = _effects(connections, topics, group=group)
-        #: Topics of which a broker did not tell: nobody waits for it a second time without need.
+        #: Topics for which a broker did not answer: it is not waited for a second time without need.
         self._silent: set[str] = set()
 
     def preview(self, key: str, topic: str, rows: KeyInLedger) -> None:
-        """What would come of it."""
+        """Adds what the dismissal would do."""
         outcomes = self._outcomes(key, topic, rows)
         half = self._half(key, topic, rows, dismissing=_dismissed(outcomes))
         self.halves.append(half)
         self._tell(key, topic, rows, self._unless_committed(outcomes, half))
 
     def do(self, key: str, topic: str, rows: KeyInLedger, *, is_as_seen: bool, by: str, reason: str) -> None:
-        """The dismissal, on record, then the half."""
+        """Dismisses the key, recorded as an act, and then closes the half."""
         outcomes = self._outcomes(key, topic, rows)
         half: HalfLine | None = None
         if self._roll_back_half:
@@ -331,7 +334,7 @@ class _Errand:
             self.halves.append(half)
 
     def _tell_half(self, key: str, topic: str) -> None:
-        """Of a dismissal that leaves the half as it is."""
+        """Reports the half of a dismissal that leaves it as it is."""
         if len(self.halves) < HALVES_TOLD_MAX and topic not in self._silent:
             half = self._half(key, topic, _read(self._connections, key, topic), dismissing=())
             self.halves.append(half)
@@ -346,7 +349,8 @@ class _Errand:
         return self._looking.look(self._plans[topic], key, ledger=rows, dismissing=dismissing)
 
     def _unless_committed(self, outcomes: dict[str, str], half: HalfLine) -> dict[str, str]:
-        """Who wants the half closed believes that the message is in no topic."""
+        """Changes nothing if the half was committed, because a person who wants the half closed believes that the
+        message is in no topic."""
         if not self._roll_back_half or half.state is not HalfState.COMMITTED:
             return outcomes
         return outcomes | dict.fromkeys(_dismissed(outcomes), CHANGED)
@@ -355,7 +359,7 @@ class _Errand:
         return self._effects.get((topic, key), {})
 
     def _tell(self, key: str, topic: str, rows: KeyInLedger, outcomes: Mapping[str, str]) -> None:
-        """One line a group."""
+        """Adds one line per group."""
         now = _now(self._connections, key, topic) if NOT_AS_SEEN & set(outcomes.values()) else None
         effects = self._effects_of(key, topic)
         for row in rows.candidates:
@@ -376,8 +380,8 @@ class _Errand:
 def _effects(
     connections: Connections, topics: Mapping[str, Mapping[str, KeyInLedger]], *, group: str | None
 ) -> Mapping[tuple[str, str], Mapping[str, EffectFound]]:
-    """Topic and key -> what the inbox of each group says; the outbox is asked about what is found. One statement each
-    for up to 500 keys of a group."""
+    """Returns topic and key -> what each group's inbox says; the outbox is asked about effects that are found. Uses one
+    statement for up to 500 keys of a group."""
     asked: dict[Subscription, list[str]] = {}
     for key, of in topics.items():
         for row in (row for rows in of.values() for row in rows.candidates if _has_group(row, group)):
@@ -403,7 +407,7 @@ def _read(connections: Connections, unique_key: str, topic: str) -> KeyInLedger:
 
 
 def _now(connections: Connections, unique_key: str, topic: str) -> Mapping[str, object]:
-    """What a person is told of a key that is not what that person saw."""
+    """Returns what a person reads about a key that has changed since that person saw it."""
     life = ledger_rows(connections, unique_key)
     rows = _by_topic(life, topic=topic).get(topic, KeyInLedger())
     return {"seen": life.seen} | rows.as_dict()

@@ -1,4 +1,5 @@
-"""The halves of messages that a person dismisses: told before the act, and closed with it where nobody needs them."""
+"""The halves of messages that a person dismisses: reported before the act, and closed with it if no group needs
+them."""
 
 from __future__ import annotations
 
@@ -27,38 +28,38 @@ _OFFER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfLine:
-    """What is told of the half of one key."""
+    """The report about the half of one key."""
 
     topic: str
     unique_key: str
     state: HalfState
     told: Fact
-    #: About when its broker gives it up, UTC; None: it is not open, or nobody knows.
+    #: Roughly when its broker gives it up, UTC; None: it is not open, or that is unknown.
     until: str | None = None
-    #: END ROLLBACK may be asked for, as far as the look goes: it is looked at again before.
+    #: True if END ROLLBACK is allowed as far as this look shows; it is checked again before it is sent.
     can_be_closed: bool = False
-    #: END ROLLBACK was answered by every broker that has it.
+    #: True if every broker with the half answered END ROLLBACK.
     closed: bool = False
 
     @property
     def sentence(self) -> str:
-        """In one line, with what may be done."""
+        """The report in one line, with what the person may do."""
         offer = f"; {_OFFER}" if self.can_be_closed else ""
         return f"{self.unique_key} of {self.topic}: {said(self.told)}{offer}"
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"told": said(self.told), "fact": self.told.as_dict()}
 
     @property
     def is_left(self) -> bool:
-        """Its broker may still deliver it, as far as anybody knows."""
+        """True if its broker may still deliver it, as far as that is known."""
         return not self.closed and self.state in (HalfState.OPEN, HalfState.UNKNOWN)
 
 
 class DismissedHalves:
-    """Looks at the halves of one command's keys. A broker that is away is told, and stops no dismissal."""
+    """Looks at the halves of one command's keys. A broker that is away is reported, and prevents no dismissal."""
 
     def __init__(self, connections: Connections) -> None:
         witnesses = build_witnesses(connections)
@@ -73,7 +74,7 @@ class DismissedHalves:
         )
 
     def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyInLedger, dismissing: Collection[str]) -> HalfLine:
-        """Before the act; `dismissing`: the groups that it would dismiss."""
+        """Looks before the act; `dismissing`: the groups that it would dismiss."""
         try:
             found = self._halves.look(topic, unique_key, ledger=ledger, dismissing=dismissing)
         except ReconcilerError as error:
@@ -94,7 +95,7 @@ class DismissedHalves:
     def close(
         self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyInLedger], by: str, reason: str
     ) -> HalfLine:
-        """After the act, on record as one of its own."""
+        """Closes the half after the act, recorded as an act of its own."""
         try:
             with recorded(
                 self._connections, "roll-back", by=by, topic=topic.topic, unique_key=unique_key, detail=reason
@@ -109,7 +110,7 @@ class DismissedHalves:
 
 
 def not_looked_for(topic: str, unique_key: str) -> HalfLine:
-    """Of a topic that is not configured any more."""
+    """Returns the report for a topic that is no longer configured."""
     return _unknown(topic, unique_key, NOT_LOOKED_FOR())
 
 

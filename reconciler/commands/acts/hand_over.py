@@ -1,6 +1,6 @@
-"""A person gives one message to the replay worker of one group, or takes it back: reconciler repair --by hand-over.
+"""`reconciler repair --by hand-over`: a person gives one message to the replay worker of one group, or takes it back.
 
-The row, its claim and the inbox are those of every hand-over: at most one effect, whatever else delivers the message.
+Row, claim and inbox are those of every hand-over, so there is at most one effect, whatever else delivers the message.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from reconciler.settings.schema import RepairSettings
 from reconciler.telling.ports.reports import LedgerLife
 from reconciler.wiring.connections import Connections
 
-#: A group that is judged so has passed the message, or will not be given it.
+#: A group with one of these verdicts has passed the message, or will not get it.
 HANDED_OVER = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.QUARANTINED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOverResult:
-    """What came of one key for one group, or would."""
+    """The result of one key for one group, also of a dry run."""
 
     verdict: str
-    #: sent, planned, waits, held, refused, cancelled; "" where nothing is missing.
+    #: sent, planned, waits, held, refused, cancelled; "" if nothing is missing.
     outcome: str
     told: Fact
 
@@ -58,9 +58,9 @@ class HandOverResult:
 def hand_over(
     connections: Connections, rounds: ReconcileRound, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> HandOverResult:
-    """Judges the key, and gives its message to the group's replay worker; a dry run tells what would come of it.
+    """Judges the key, and gives its message to the group's replay worker; a dry run returns what would happen.
 
-    Raises ChangedMeanwhile for a key that another act, or a round, has changed since it was judged here.
+    Raises ChangedMeanwhile if another act, or a round, has changed the key since it was judged here.
     """
     known = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     is_dismissed = known is not None and known.is_dismissed
@@ -92,7 +92,7 @@ def hand_over(
 
 
 def cancel(connections: Connections, subscription: Subscription, unique_key: str, *, dry_run: bool) -> HandOverResult:
-    """Takes back what waits for a replay worker of the group. Raises ChangedMeanwhile as hand_over()."""
+    """Takes back a hand-over that waits for a replay worker of the group. Raises ChangedMeanwhile like hand_over()."""
     read = _as_read(connections, subscription, unique_key)
     verdict = next((str(row.verdict) for row in read.candidates if row.subscription == subscription), "")
     why = _why_not_cancelled(connections, read, subscription.group)
@@ -106,7 +106,7 @@ def cancel(connections: Connections, subscription: Subscription, unique_key: str
 
 
 def nothing_of_dismissed(unique_key: str) -> Fact:
-    """A key that a person has dismissed, and the way back."""
+    """Returns a fact about a key that a person has dismissed, and the way back."""
     return IS_DISMISSED(unique_key=unique_key)
 
 
@@ -115,7 +115,7 @@ def _refused(why: Fact) -> Fact:
 
 
 def _why_not(judged: JudgedKey, read: KeyAsRead, subscription: Subscription) -> Fact | None:
-    """Why the ledger's rows or the verdict forbid it; None: they do not."""
+    """Returns why the ledger's rows or the verdict forbid it; None: they allow it."""
     verdict, unique_key = judged.entry.verdict, read.unique_key
     own = _row(read.repairs, subscription.group)
     if any(row.is_dismissed for row in read.candidates if row.subscription == subscription):
@@ -146,7 +146,7 @@ def _why_not_cancelled(connections: Connections, read: KeyAsRead, group: str) ->
 
 
 def _under_way(repairs: Sequence[Repair]) -> Fact | None:
-    """The repair for every group, while it may bring the effect, or hands the message over itself."""
+    """Returns the repair for every group while it may bring the effect, or hands the message over itself."""
     row = _row(repairs, EVERY_GROUP)
     if row is None or row.state in FINISHED_REPAIRS:
         return None
@@ -154,7 +154,7 @@ def _under_way(repairs: Sequence[Repair]) -> Fact | None:
 
 
 def _waiting(connections: Connections, subscription: Subscription, read: KeyAsRead) -> Fact | None:
-    """What the group's worker has to do with it, or does; None: nothing."""
+    """Returns what the group's worker has to do or does with it; None: nothing."""
     own = _row(read.repairs, subscription.group)
     if own is None or own.state in FINISHED_REPAIRS:
         return None
@@ -175,7 +175,7 @@ def _worker(connections: Connections, subscription: Subscription) -> Fact:
 
 
 def _taken(connections: Connections, row: Repair) -> Fact:
-    """A claim of which no attempt is written yet is of now."""
+    """Returns a fact about a claimed row; a claim without an attempt was made just now."""
     return ROW_TAKEN(at_ms=connections.clock.now_ms() if row.sent_at_ms is None else row.sent_at_ms)
 
 
@@ -184,7 +184,7 @@ def _ended(row: Repair) -> Fact:
 
 
 def brakes_of(repairs: RepairSettings, topic: str, holds: Mapping[str, Collection[HoldKind]]) -> tuple[str, ...]:
-    """What stops the repairs of a topic, with the holds of each; a worker leaves its hand-overs alone then, too."""
+    """Returns what stops the repairs of a topic, with its holds; a worker then leaves its hand-overs alone, too."""
     if repairs.is_enabled_for(topic):
         return tuple(map(str, holds.get(topic, ())))
     return (f"repairs.topics.{topic} = false" if topic in repairs.topics else "repairs.enabled = false",)
@@ -195,7 +195,7 @@ def _row(repairs: Sequence[Repair], scope: str) -> Repair | None:
 
 
 def ledger_rows(connections: Connections, unique_key: str) -> LedgerLife:
-    """What the ledger holds of a key. Raises DatabaseAway."""
+    """Returns what the ledger has about a key. Raises DatabaseAway."""
     return connections.ledger.reports.life(connections.settings.environment, unique_key)
 
 
@@ -211,7 +211,7 @@ def _as_read(connections: Connections, subscription: Subscription, unique_key: s
 
 
 def changed_meanwhile(connections: Connections, subscription: Subscription, unique_key: str) -> ChangedMeanwhile:
-    """That a key is not what was read of it, and what it is now."""
+    """Returns the error that says that a key has changed since it was read, and its present state."""
     found = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     now = {} if found is None else {"state": str(found.state), "verdict": str(found.verdict)}
     return ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=now)

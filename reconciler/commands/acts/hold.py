@@ -1,6 +1,6 @@
-"""The brake that a person pulls: `reconciler hold` stops a topic's repairs, `reconciler resume` lets them go on.
+"""`reconciler hold` stops a topic's repairs, `reconciler resume` lets them continue.
 
-A hold may have an end. `reconciler run` lifts it then; until it does, and where only 0.2.0 runs, repairs stay stopped.
+A hold may have an end. `reconciler run` lifts it then; until it does, and if only 0.2.0 runs, repairs stay stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.wiring.subscriptions import require_topic
 
 logger = logging.getLogger(__name__)
 
-#: A hold for longer has no end.
+#: A longer hold must have no end.
 HELD_DAYS_MAX = 366
 #: How often `run` looks for holds whose end has passed.
 ENDS_SECONDS = 5.0
@@ -34,10 +34,10 @@ def place_hold(
     until_ms: int | None = None,
     for_seconds: float | None = None,
 ) -> bool:
-    """Stops the repairs of a topic; False if they were stopped by hand already: then the later end counts, and none is
+    """Stops the repairs of a topic. False: a person had stopped them already; then the later end counts, and no end is
     later than any.
 
-    `until_ms`, or `for_seconds` by the ledger's time: `run` lifts it then. Raises InvalidValue for an end that has
+    `until_ms`, or `for_seconds` by the ledger's time: when `run` lifts it. Raises InvalidValue for an end that has
     passed, or is too far away.
     """
     settings = connections.settings
@@ -62,15 +62,16 @@ def _require_ahead(connections: Connections, until_ms: int) -> None:
 
 
 def end_of_hold(connections: Connections, topic: str) -> int | None:
-    """Until when a person's hold of the topic is. None: until a person lifts it, or there is none."""
+    """Returns the end of a person's hold of the topic. None: the hold lasts until a person lifts it, or there is no
+    hold."""
     held = (one for one in held_topic(connections, topic) if one.kind is HoldKind.HOLD)
     return next((one.until_ms for one in held), None)
 
 
 def lift_ended(connections: Connections, *, by: str) -> None:
-    """Lifts each hold whose end has passed by the ledger's clock and by this host's: one of them may be ahead.
+    """Lifts each hold whose end has passed by the ledger's clock and by this host's, because one of them may be ahead.
 
-    Of several processes one does it. Raises DatabaseAway.
+    If several processes run, one of them does it. Raises DatabaseAway.
     """
     environment = connections.settings.environment
     ends = [held for held in connections.ledger.reports.holds(environment) if held.until_ms is not None]
@@ -94,18 +95,18 @@ class LiftedHolds:
     """What `reconciler resume` found and did."""
 
     lifted: tuple[HoldKind, ...]
-    #: Brakes that are still on.
+    #: Holds that are still in force.
     left: tuple[HeldTopic, ...]
 
 
 def lift_hold(
     connections: Connections, topic: str, *, breaker: bool, by: str, seen: Collection[str] = ()
 ) -> LiftedHolds:
-    """Lifts a person's hold, or with `breaker` closes the circuit breaker instead: who closes it has not asked what a
-    colleague's hold is for. A topic that is stopped may have left the settings meanwhile.
+    """Lifts a person's hold, or with `breaker` closes the circuit breaker instead: a person who closes the breaker has
+    not asked why a colleague holds the topic. A stopped topic may have been removed from the settings meanwhile.
 
-    `seen`: the brakes that were shown (HeldTopic.seen); none: those that are read first count. Raises ChangedMeanwhile
-    for another brake in the place of one of them: all of them stay.
+    `seen`: the holds that were shown (HeldTopic.seen); without it, those that are read first count. Raises
+    ChangedMeanwhile if one of them was replaced by another hold: then all of them stay.
     """
     kind = HoldKind.BREAKER if breaker else HoldKind.HOLD
     settings, holds = connections.settings, connections.ledger.holds
@@ -118,7 +119,7 @@ def lift_hold(
         done = frozenset() if others else holds.lift_seen(settings.environment, *wanted)
         lifted = tuple(held.kind for held in wanted if held.kind in done)
         left = held_topic(connections, topic)
-        # What is gone was lifted by somebody else, as this person wished.
+        # Missing holds were lifted by others, as this person wished.
         if others or any(held.kind is kind for held in left):
             now = {str(held.kind): f"{held.by}: {held.reason}" for held in left}
             raise ChangedMeanwhile(f"what stops the repairs of {topic}", now=now)
@@ -127,5 +128,5 @@ def lift_hold(
 
 
 def held_topic(connections: Connections, topic: str) -> list[HeldTopic]:
-    """The brakes of a topic. Raises DatabaseAway."""
+    """Returns the holds of a topic. Raises DatabaseAway."""
     return [held for held in connections.ledger.reports.holds(connections.settings.environment) if held.topic == topic]

@@ -1,4 +1,4 @@
-"""Inbox rows whose handler committed halfway, ended by a person: reconciler incomplete."""
+"""`reconciler incomplete`: a person ends inbox rows whose handler committed halfway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.subscriptions import find_subscription, subscription_of
 from reconciler.words import said
 
-#: Rows of one act: what is left is told, and taken by the next one.
+#: Most rows of one act: the rest is reported, and the next act takes it.
 ROWS_MAX = 100_000
 _DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
 _WOULD_BE = {ending: f"would be {done}" for ending, done in _DONE.items()}
@@ -41,26 +41,27 @@ class IncompleteReport:
     """What was found and done: (unique key, written at, inbox, outcome)."""
 
     keys: tuple[tuple[str, str, str, str], ...] = ()
-    #: There may be more than were looked at.
+    #: True if there may be more than were looked at.
     has_more: bool = False
 
     columns = ("unique key", "written at", "inbox", "outcome")
 
     @property
     def exit_code(self) -> int:
-        """4: a row is left as it is; 0: none of those that were asked for. Of a dry run what the act's would be."""
+        """4: a row was left as it is; 0: none of the requested rows was. For a dry run: the exit code that the act
+        would have."""
         is_left = any(outcome not in _ENDED for *_, outcome in self.keys)
         return 4 if is_left or self.has_more else 0
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         names = ("unique_key", "written_at", "inbox", "outcome")
         return {"keys": [dict(zip(names, row, strict=True)) for row in self.keys], "has_more": self.has_more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedEnding:
-    """What a person asks for."""
+    """The ending that a person asks for."""
 
     topic: str
     group: str
@@ -69,11 +70,11 @@ class WantedEnding:
     by: str
     #: Empty: every row of the group.
     unique_keys: Sequence[str] = ()
-    #: Rows younger than 15 minutes, too: no handler is at work on them any more, says the person.
+    #: True: also rows younger than 15 minutes, because the person says that no handler works on them any more.
     also_young: bool = False
-    #: An inbox with a login that may write; None: those of the settings.
+    #: The URL of an inbox with a login that may write; None: those of the settings.
     url: Secret | None = None
-    #: Shown what would be ended; False: nothing is done. Named keys are not asked about.
+    #: Called with the rows that would be ended; False: nothing is done. It is not called for named keys.
     confirm: Callable[[IncompleteReport], bool] = lambda _: True
 
 

@@ -297,8 +297,7 @@ class _Claim:
     @contextmanager
     def kept_alive(self, *, since_seconds: float) -> Iterator[None]:
         """Renews the lease three times in its time until the end of the block; `since_seconds`: when it was asked for,
-        monotonic.
-        """
+        monotonic."""
         self._until_seconds = since_seconds + self._lease_seconds
         left = threading.Event()
 

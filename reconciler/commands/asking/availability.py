@@ -54,8 +54,7 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, Transien
 
 def facts_of_away(settings: Settings, asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
     """The same for people: one fact a cause, also where several names have it. A broker has a name of its own beside
-    `rocketmq`, which is away where none answers. Raises what who_is_away raises.
-    """
+    `rocketmq`, which is away where none answers. Raises what who_is_away raises."""
     names: dict[TransientError, list[str]] = {}
     for name, error in who_is_away(asked).items():
         names.setdefault(error, []).append(name)

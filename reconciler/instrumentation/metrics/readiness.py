@@ -13,8 +13,7 @@ def readiness_answer(
     found: Mapping[str, str | None] | None, *, is_told: bool = True
 ) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
     """Status, document and headers. `found`: dependency -> what is wrong with it, or None: it answered; None: that
-    could not be found out in time. `is_told`: the asker may read errors; else a dependency is away, and no more.
-    """
+    could not be found out in time. `is_told`: the asker may read errors; else a dependency is away, and no more."""
     checks = {"dependencies": "no answer in time"}
     if found is not None:
         checks = {name: "ok" if wrong is None else wrong if is_told else "away" for name, wrong in found.items()}

@@ -1,1 +1,3 @@
-"""What is known of one key: its case file, and the witnesses that add to it. Verdicts and repairs rest on it."""
+"""What is known about one key: its case file, and the witnesses that add answers to it. Verdicts and repairs are
+decided on it.
+"""

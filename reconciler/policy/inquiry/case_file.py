@@ -1,7 +1,7 @@
-"""One key with every answer so far, and the next question. A verdict and a repair are decided on such a file alone.
+"""One key with all answers so far, and the next question. A verdict and a repair are each decided on such a file alone.
 
-A verdict asks about one group, a repair about every group of the topic. A repair opens a file of its own after its
-claim: no answer from before the claim decides a send.
+A verdict asks about one group, a repair about every group of the topic. A repair opens a new file after its claim, so
+that no answer from before the claim decides a send.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from reconciler.policy.inquiry.delivery import difference, group_position, of_ro
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import NAMED_BY_PLACE, Repair
 
-#: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
+#: Keys in one page of pending, in one read of the ledger, and in one query of an inbox or outbox.
 PAGE_KEYS = 500
-#: Brokers whose disk is full delete before fileReservedTime, and some keep less than the settings say: what is older is
-#: not taken to be there still.
+#: Messages older than this may be gone: brokers with a full disk delete before fileReservedTime, and some keep messages
+#: for a shorter time than the settings say.
 SURELY_KEPT_SECONDS_MAX = 18 * 3600.0
-#: Messages of one business key whose copies are looked for, the youngest first.
+#: Copies are looked for of at most so many messages of one business key, the youngest first.
 SIBLINGS_ASKED_MAX = 16
 
 F = TypeVar("F", bound="CaseFile")
 
 
 class Question(StrEnum):
-    """What to ask next; the order is the order of cost."""
+    """The next question; the members are in the order of cost."""
 
     INBOX = "inbox"
     OUTBOX = "outbox"
@@ -70,19 +70,19 @@ class Question(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfAge:
-    """How old a half is, in its broker's own time, and what that age means there."""
+    """The age of a half by its broker's clock, and what that age means there."""
 
     age_seconds: float
-    #: Younger than this it is left to the broker's own check-back.
+    #: A younger half is left to the broker's own check-back.
     wait_seconds: float
-    #: Older than this an open half would have a put-back copy. None: the broker cannot tell.
+    #: An open half that is older than this would have a put-back copy. None: the broker cannot show that.
     rollback_evident_after_seconds: float | None
-    #: Whether the broker's check service has come past it. None: not known, or younger than that age.
+    #: True if the broker's check service has passed the half. None: not known, or the half is younger than that age.
     is_past_check: bool | None = None
 
     def looks_rolled_back(self, halves: Sequence[StoredMessage]) -> bool:
-        """An open half of 4.3 and newer gets put-back copies; one that was rolled back stays a single copy, and so does
-        one that a check service which stands still has not come to."""
+        """Returns True if the halves look rolled back. An open half gets put-back copies from 4.3 on. A rolled back one
+        keeps its single copy; so does one that a stopped check service has not reached."""
         after = self.rollback_evident_after_seconds
         is_single = len(halves) == 1 and halves[0].check_times is None
         return after is not None and self.age_seconds > after and is_single
@@ -95,7 +95,7 @@ class GroupAnswers:
     #: False: no inbox is configured, so that effects cannot be looked for.
     has_inbox: bool = True
     inbox: Lookup[InboxRow] | None = None
-    #: Read before the committed copies. None also if a broker did not answer.
+    #: Read before the committed copies are looked for. None also if a broker did not answer.
     positions: Sequence[QueuePosition] | None = None
     #: Read after the positions.
     inbox_again: Lookup[InboxRow] | None = None
@@ -108,61 +108,62 @@ class GroupAnswers:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFile(ABC):
-    """One key with all answers so far. None: not asked yet.
+    """One key with all its answers. None: not asked yet.
 
-    What follows from the answers is reckoned once a file: a decision reads it dozens of times, and to compare a copy
-    with the outbox row is to digest its body.
+    Conclusions from the answers are cached in each file, because a decision reads them dozens of times, and comparing a
+    copy with the outbox row computes a digest of its body.
     """
 
     unique_key: str
     topic: TopicPlan
-    #: Groups whose effect is asked for: one for a verdict, every one of the topic for a repair.
+    #: The groups whose effects are asked for: one for a verdict, every group of the topic for a repair.
     plans: tuple[SubscriptionPlan, ...]
-    #: How far the clocks of two servers may differ.
+    #: By how much the clocks of two servers may differ.
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: fileReservedTime of the brokers.
+    #: The brokers' fileReservedTime.
     retention_seconds: float = RETENTION_SECONDS
-    #: Group -> its answers, for each of `plans`.
+    #: Group -> its answers, for each group in `plans`.
     of_group: Mapping[str, GroupAnswers] = field(default_factory=dict)
     outbox: Lookup[OutboxRow] | None = None
-    #: Group rows of the key in the repair table.
+    #: The hand-overs of the key, one for each group.
     hand_overs: Sequence[Repair] | None = None
     copies: Lookup[StoredMessage] | None = None
-    #: Read after the group's copies.
+    #: Read after the copies in the group's topics.
     copies_again: Lookup[StoredMessage] | None = None
     halves: Lookup[StoredMessage] | None = None
     check_back: HalfAge | None = None
     parked: Lookup[StoredMessage] | None = None
-    #: What the row of the business says, found by the key in `key_copy`.
+    #: The answer of the business's rows, found by the key in `key_copy`.
     business: BusinessAnswer | None = None
-    #: The key as KEYS of a message may have it.
+    #: The key as it may appear in the KEYS of a message.
     key_word: str | None = None
-    #: Messages that consumers get and whose KEYS have it, however they were sent.
+    #: Delivered messages whose KEYS contain the key, whoever sent them and how.
     of_key: Lookup[StoredMessage] | None = None
-    #: Messages that the row may be of as well.
+    #: Other messages to which the row may belong.
     siblings: Siblings | None = None
-    #: Copies of any of these that consumers get.
+    #: Delivered copies of the siblings.
     sibling_copies: Lookup[StoredMessage] | None = None
-    #: Broker that has a half -> who could answer its question about it.
+    #: Broker with a half -> the producers that could answer its question about it.
     producers: Mapping[str, ProducerLook] | None = None
 
     @abstractmethod
     def not_before_ms(self, question: Question) -> int:
-        """The time that a witness must have passed for its "not found" to count."""
+        """Returns the time that a witness must have passed before its "not found" counts."""
 
     def is_asked_of_now(self, question: Question) -> bool:
-        """Whether the index must have come as far as the moment of the question, not of the round or pass alone."""
+        """Returns True if the index must have reached the moment of the question; otherwise the start of the round or
+        pass is enough."""
         del question
         return False
 
     @property
     def has_outbox(self) -> bool:
-        """An outbox of the topic is configured."""
+        """True if an outbox of the topic is configured."""
         return self.topic.evidence.has_outbox
 
     @property
     def redis_now_ms(self) -> int | None:
-        """Time by Redis, beside that of this host; None: it was not asked."""
+        """The time by Redis; None: Redis was not asked."""
         return None
 
     @cached_property
@@ -177,40 +178,40 @@ class CaseFile(ABC):
 
     @property
     def commit(self) -> Commit | None:
-        """The proof of the commit; None: not asked yet, or no outbox has one."""
+        """The proof of the commit; None: outboxes were not asked yet, or have none."""
         return self.row.commit if self.row is not None else None
 
     @cached_property
     def own_copies(self) -> Lookup[StoredMessage] | None:
-        """The answer about committed copies of the outbox row's message; others count for nothing."""
+        """The answer about committed copies of the outbox row's message, without copies of other messages."""
         return None if self.copies is None else of_row(self.copies, self.message)
 
     @cached_property
     def own_halves(self) -> Lookup[StoredMessage] | None:
-        """The answer about halves of the outbox row's message; others count for nothing."""
+        """The answer about halves of the outbox row's message, without halves of other messages."""
         return None if self.halves is None else own_halves(self.halves, topic=self.topic, row=self.message)
 
     @cached_property
     def own_parked(self) -> Lookup[StoredMessage] | None:
-        """The answer about parked copies of the outbox row's message; others count for nothing."""
+        """The answer about parked copies of the outbox row's message, without copies of other messages."""
         return None if self.parked is None else own_halves(self.parked, topic=self.topic, row=self.message)
 
     @property
     def key_copy(self) -> StoredMessage | None:
-        """The copy that tells the key of the business: the first half, else a parked one."""
+        """The copy from which the business key is read: the first half, or a parked one."""
         found = [lookup for lookup in (self.own_halves, self.own_parked) if lookup is not None and lookup.is_found]
         return found[0].records[0] if found else None
 
     @property
     def followed_siblings(self) -> tuple[str, ...]:
-        """Siblings whose copies a look-up finds, some of the youngest."""
+        """The siblings whose copies are looked for: some of the youngest."""
         found = self.siblings.unique_keys if self.siblings is not None else ()
         return tuple(key for key in found[:SIBLINGS_ASKED_MAX] if not key.startswith(NAMED_BY_PLACE))
 
     @property
     def former_names(self) -> Mapping[str, bytes]:
-        """Names under which a consumer's plug-in up to 0.2.0 noted the effect, which does not know such a key -> the
-        digest that it noted: the offset message ids of the committed copies."""
+        """Former names of the effect -> its digest under each name. A consumer's plug-in up to 0.2.0 does not know such
+        keys, so it recorded the effect under the offset message id of a committed copy."""
         if is_digits(self.unique_key) or self.own_copies is None:
             return {}
         named = (copy for copy in self.own_copies.records if copy.offset_message_id)
@@ -218,29 +219,30 @@ class CaseFile(ABC):
 
     @property
     def shows_first_half(self) -> bool:
-        """Whether a broker still has the first half copy: then it has every copy that came of it, too.
+        """True if a broker still has the first half copy: then it also has every copy that was made from it.
 
-        A half that was put back, or parked, may be younger than a copy of the message: END on an older half copy
-        delivers, and the broker, which forgets that END, goes on asking until it parks the message
+        A half that was put back or parked may be younger than a copy of the message. END on an older half copy
+        delivers; the broker forgets that END and asks until it parks the message
         (TransactionalMessageServiceImpl.fillOpRemoveMap). That copy may have been deleted by age.
         """
         halves = self.own_halves
         return halves is not None and any(half.check_times is None for half in halves.records)
 
     def tells_former_names(self, written_ms: int, *, now_ms: int) -> bool:
-        """True if copies that no broker has now never were, so that no effect bears a former name.
+        """Returns True if every copy that ever existed is still on a broker, so that no effect has an unknown former
+        name.
 
-        An older message may have had a copy that was deleted by age, and with it went the name of its effect.
+        An older message may have had a copy that was deleted by age, and its offset message id would be unknown.
         """
         return is_digits(self.unique_key) or self.is_kept_since(written_ms, now_ms=now_ms)
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
-        """Says that a copy may have been deleted by age that nothing else would tell of: a row of the business, or the
-        announcement alone, proves the commit, and a group that takes the message has no inbox. None: there never was
-        one.
+        """Returns a fact if an unseen copy may have been delivered and then deleted by age. This matters if a row of
+        the business, or the announcement alone, proves the commit, and a group that takes the message has no inbox.
+        None: no such copy ever existed.
 
-        `seen_ms`: it was known by then, whatever its producer's clock says. `sent_ms`: it was sent again then, perhaps
-        to a broker that has no half of it.
+        `seen_ms`: the message was known by then, whatever its producer's clock says. `sent_ms`: the message was sent
+        again then, perhaps to a broker without its half.
         """
         if self.has_outbox or all(self.of_group[p.group].has_inbox for p in self._lacking):
             return None
@@ -254,15 +256,14 @@ class CaseFile(ABC):
         return None if all(self.is_kept_since(at_ms, now_ms=now_ms) for at_ms in made_ms) else COPY_MAY_BE_GONE()
 
     def is_kept_since(self, at_ms: int, *, now_ms: int) -> bool:
-        """Whether brokers are sure to have what they stored since then."""
+        """Returns True if brokers surely still have what they stored since then."""
         return now_ms - at_ms <= min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX) * 1000
 
     @cached_property
     def given_ms(self) -> int | None:
-        """When groups were given the message: the store time of its newest committed copy, by its broker's clock; where
-        brokers may have had a copy that is gone, the time of its outbox row. None: a first half copy without a copy of
-        it was given to nobody; or not all of this is known.
-        """
+        """The time at which groups were given the message: the store time of its newest committed copy, by its broker's
+        clock. If a copy may be gone from the brokers: the time of its outbox row. None: a first half copy without a
+        committed copy shows that it was given to no group; or the answers do not suffice."""
         copies = self.own_copies
         if copies is not None and copies.is_found:
             return max(copy.store_timestamp_ms for copy in copies.records)
@@ -271,17 +272,18 @@ class CaseFile(ABC):
 
     @cached_property
     def _lacks_first_half(self) -> bool:
-        """False where not all of this is known."""
+        """False if the answers do not suffice."""
         halves, parked = self.own_halves, self.own_parked
         if halves is None or halves.is_unknown or self.shows_first_half:
             return False
         return halves.is_found or (parked is not None and not parked.is_unknown)
 
     def lies_before(self, plan: SubscriptionPlan) -> bool:
-        """True if the message is known to have been given to groups before this group answers for messages.
+        """Returns True if the message is known to have been given to groups before this group answers for messages.
 
-        What no broker has any more may have been given to nobody. Only a group that was there tells; where all came
-        later, the topic or the ledger is new, and the message is everybody's, unless a person has set the time.
+        A message that is gone from the brokers may have been given to no group. Only a group that existed at that time
+        proves it. If all groups came later, the topic or the ledger is new, and the message counts for every group,
+        unless a person has set the time.
         """
         given_ms = self.given_ms
         if given_ms is None or plan.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds):
@@ -294,7 +296,7 @@ class CaseFile(ABC):
 
     @property
     def tag(self) -> tuple[bool, str | None]:
-        """(known, tag) from the outbox; where no outbox is configured, from any copy."""
+        """(is known, tag) from the outbox; if no outbox is configured, from any copy."""
         message = self.message
         if message is not None or self.has_outbox:
             return message is not None, message.tag if message is not None else None
@@ -305,7 +307,7 @@ class CaseFile(ABC):
 
     @cached_property
     def traceparent(self) -> str | None:
-        """The producing span, from the outbox row or a copy of its message; None: not known."""
+        """The span of the producer, from the outbox row or a copy of its message; None: not known."""
         commit = self.commit
         of_the_row = traceparent_of(commit.properties or {}) if commit is not None else None
         if of_the_row is not None:
@@ -313,14 +315,14 @@ class CaseFile(ABC):
         for lookup in (self.copies, self.halves, self.parked):
             for copy in lookup.records if lookup is not None else ():
                 found = traceparent_of(copy.properties)
-                # A digest is made only where there is one.
+                # The digest is computed only if a span was found.
                 if found is not None and difference(copy, self.message) is None:
                     return found
         return None
 
     @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """Groups that take the message and whose inbox is not known to have a row."""
+        """The groups that take the message and whose inbox is not known to have a row."""
         return self._lacking
 
     @cached_property
@@ -331,25 +333,26 @@ class CaseFile(ABC):
 
     @property
     def known_by_former_names(self) -> tuple[str, ...]:
-        """Groups whose effect is noted under a former name alone: each further copy would be a second effect there."""
+        """Groups whose effect is recorded only under a former name: each further copy would have a second effect
+        there."""
         again = {plan.group: self.of_group[plan.group].inbox_again for plan in self.plans}
         found = {group: lookup.records[0] for group, lookup in again.items() if lookup is not None and lookup.is_found}
         return tuple(sorted(group for group, row in found.items() if row.unique_key in self.former_names))
 
     def _has_effect(self, group: str) -> bool:
         answers = self.of_group[group]
-        lookup = answers.inbox_again or answers.inbox  # the later one also knows effects under former names
+        lookup = answers.inbox_again or answers.inbox  # the later answer also finds effects under former names
         return lookup is not None and lookup.is_found
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
-        """Where a group is with the committed copies, or what tells that."""
+        """Returns the group's position relative to the committed copies, or the question that would show it."""
         answers, copies = self.of_group[plan.group], self.own_copies
         short_of = reach(answers.positions, copies.records if copies is not None else ())
-        # A dead letter tells that the group gave up, whatever its offset proves.
+        # A dead letter proves that the group gave up, whatever its offset proves.
         is_in_doubt = short_of is Verdict.UNKNOWN and answers.positions is not None
         if short_of is not None and not is_in_doubt:
             return short_of
-        # The inbox once more, after the positions: an effect is committed before its offset.
+        # The inbox is asked again after the positions, because an effect is committed before its offset.
         if answers.has_inbox and answers.inbox_again is None:
             return Question.INBOX_AGAIN
         if answers.inbox_again is not None and not answers.inbox_again.is_absent:
@@ -360,7 +363,7 @@ class CaseFile(ABC):
         verdict = group_position(answers.positions, own)
         if is_in_doubt:
             return verdict if verdict is Verdict.DEAD_LETTERED else Verdict.UNKNOWN
-        # Whether it comes again to a group that does not answer for it need not be known (3.2.6 never tells).
+        # For a group that does not answer for the message, redelivery need not be known (3.2.6 never shows it).
         is_past = verdict in {Verdict.DELIVERED_NOT_APPLIED, Verdict.UNKNOWN}
         if is_past and answers.has_inbox and self.lies_before(plan):
             return Verdict.BEFORE_SINCE
@@ -371,7 +374,7 @@ class CaseFile(ABC):
         return verdict if answers.consume_mode is ConsumeMode.PULL else Verdict.UNKNOWN
 
     def plans_asked(self, question: Question) -> tuple[SubscriptionPlan, ...]:
-        """The groups that a question is about."""
+        """Returns the groups that a question is about."""
         match question:
             case Question.INBOX:
                 return tuple(p for p in self.plans if self.of_group[p.group].has_inbox)
@@ -381,13 +384,13 @@ class CaseFile(ABC):
                 return self.plans
 
     def with_group_answers(self: F, name: str, answers: Mapping[str, Any]) -> F:
-        """The file with one more answer about some groups."""
+        """Returns the file with one more answer about some groups."""
         of_group = {g: replace(a, **{name: answers[g]}) if g in answers else a for g, a in self.of_group.items()}
         return replace(self, of_group=of_group)
 
     @cached_property
     def damage(self) -> Fact | None:
-        """An unreadable value of a witness, where nothing else keeps an answer from being known; else None."""
+        """The unreadable value of a witness, if it alone prevents an answer; otherwise None."""
         groups = self.of_group.values()
         asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
             *(answers.inbox_again or answers.inbox for answers in groups),

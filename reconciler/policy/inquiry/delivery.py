@@ -1,7 +1,8 @@
-"""Pure facts about copies of a message: whose copy it is, which is the newest, how far a group is.
+"""Pure conclusions about copies of a message: which message a copy belongs to, which copy is the newest, and how far a
+group has come.
 
-A unique key is a name that any producer may give to a message. A copy is the outbox row's message only if it has
-its content.
+Any producer can give any unique key to a message. So a copy belongs to the outbox row's message only if it has the
+row's content.
 """
 
 from __future__ import annotations
@@ -50,15 +51,16 @@ DEAD_LETTER = "dead-letter"
 #: 5.0 also in the timer wheel's.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
 
-#: Evidence of a key that was dismissed for what its inbox has: when each row of it was written. An effect at another
-#: time is news. Without it nothing is.
+#: Evidence of a key that was dismissed: when each row that its inbox had by then was written. An effect at another time
+#: is reported. Without this evidence, no effect is reported.
 EFFECTS_SEEN_MS = "effects_seen_ms"
 
 
 def difference(copy: StoredMessage, row: Recorded | None) -> Fact | None:
-    """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
+    """Returns why a copy's content differs from the outbox row; None: it is the same, or there is no row to compare
+    with.
 
-    Of a row without a digest only the tag can be compared.
+    For a row without a digest, only the tag is compared.
     """
     if row is None:
         return None
@@ -70,20 +72,20 @@ def difference(copy: StoredMessage, row: Recorded | None) -> Fact | None:
 
 
 def shown(digest: bytes) -> str:
-    """The first 16 hex digits of a digest, for people."""
+    """Returns the first 16 hexadecimal digits of a digest, for people."""
     return digest.hex()[:16]
 
 
 def of_row(copies: Lookup[StoredMessage], row: Recorded | None) -> Lookup[StoredMessage]:
-    """The answer about copies with the row's content; others count for nothing."""
+    """Returns the answer with only those copies that have the row's content."""
     return copies.only(lambda copy: difference(copy, row) is None)
 
 
 def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic: str | None = None) -> Fact | None:
-    """Why an effect is not that of the outbox row's message, or of a message of the topic, where one is named; None: it
-    is, or nothing tells.
+    """Returns why an effect is not of the outbox row's message, or not of a message of the given topic; None: it is, or
+    nothing shows the contrary.
 
-    Inbox rows of clients that cannot list properties have no digest: their topic is all there is to compare.
+    Inbox rows of clients that cannot list properties have no digest, so only their topic is compared.
     """
     if inbox is None or not inbox.is_found:
         return None
@@ -99,10 +101,10 @@ def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic
 
 
 def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> Fact | None:
-    """Why the outbox row itself is in doubt; None: it is not.
+    """Returns why the outbox row itself is in doubt; None: it is not.
 
-    All copies have one content, which is not the row's, and one of them was sent as a half by the row's own group:
-    they look like its message, and its digest like one that was made in another way.
+    It is in doubt if all copies have one content that differs from the row's, and the row's own group sent one of them
+    as a half: then the copies are probably its message, and its digest was computed in another way.
     """
     found = list(copies)
     if row is None or all(copy.producer_group != row.producer_group for copy in found):
@@ -115,7 +117,7 @@ def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> Fact | N
 
 
 def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | None) -> Fact | None:
-    """Why a half or parked copy is not the message that the outbox row speaks of; None if it is."""
+    """Returns why a half or parked copy is not the outbox row's message; None: it is."""
     if message.real_topic != topic.topic:
         return OTHER_REAL_TOPIC(seen=message.real_topic, expected=topic.topic)
     if row is None:
@@ -128,27 +130,28 @@ def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | No
 
 
 def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: Recorded | None) -> Lookup[StoredMessage]:
-    """The answer about halves or parked copies that are the outbox row's message; others count for nothing."""
+    """Returns the answer with only those halves or parked copies that are the outbox row's message."""
     return halves.only(lambda half: disagreement(half, topic=topic, row=row) is None)
 
 
 def copies_unknown(copies: Lookup[StoredMessage]) -> Fact:
-    """What is not known of committed copies."""
+    """Returns why committed copies are not known."""
     return COPIES_UNKNOWN(why=copies.reason)
 
 
 def half_unknown(halves: Lookup[StoredMessage]) -> Fact:
-    """What is not known of halves."""
+    """Returns why halves are not known."""
     return HALF_UNKNOWN(why=halves.reason)
 
 
 def outbox_unknown(outbox: Lookup[OutboxRow]) -> Fact:
-    """What is not known of the commit."""
+    """Returns why the commit is not known."""
     return OUTBOX_UNKNOWN(why=outbox.reason)
 
 
 def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessage]:
-    """The copy with the greatest commit-log offset on each broker: only an END on it stops the check-backs."""
+    """Returns the copy with the greatest commit-log offset on each broker: only an END on that copy stops the
+    check-backs."""
     newest: dict[str, StoredMessage] = {}
     for copy in copies:
         if copy.broker not in newest or copy.commit_log_offset > newest[copy.broker].commit_log_offset:
@@ -157,18 +160,19 @@ def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessag
 
 
 def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool | None:
-    """True if the group's offset is behind the copy, False if it has not reached it, None: not known."""
+    """Returns True if the group's offset is behind the copy, False if it has not reached the copy, None if that is not
+    known."""
     for position in positions:
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
             if copy.queue_offset >= position.doubtful_below and copy.commit_log_offset <= position.doubtful_log_offset:
-                return None  # it lay in a queue that is no more
+                return None  # the copy was in a queue that was replaced
             if (
                 position.seen is not None
                 and copy.queue_offset <= position.seen[0]
                 and copy.commit_log_offset > position.seen[1]
             ):
-                return None  # it lies where another one lay
-            # No offset stored: nothing consumed yet, as far as the broker knows.
+                return None  # another copy was at the same place
+            # A missing offset means that the group has consumed nothing, as far as the broker knows.
             if position.consumer_offset is None or position.consumer_offset <= copy.queue_offset:
                 return False
             return True if copy.queue_offset >= position.doubtful_below else None
@@ -176,7 +180,8 @@ def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool 
 
 
 def reach(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> Verdict | None:
-    """LAGGING while a copy is still to come, UNKNOWN if a position is unknown, None if the group is past all."""
+    """Returns LAGGING if the group has not reached a copy yet, UNKNOWN if a position is unknown, None if the group has
+    passed all copies."""
     if positions is None:
         return Verdict.UNKNOWN
     passed = [has_passed(positions, copy) for copy in copies]
@@ -186,7 +191,7 @@ def reach(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMess
 
 
 def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> Fact:
-    """Why reach() is UNKNOWN."""
+    """Returns why reach() is UNKNOWN."""
     if positions is None:
         return OFFSETS_UNKNOWN()
     place = next(copy for copy in copies if has_passed(positions, copy) is None)
@@ -199,10 +204,10 @@ def group_position(
     positions: Sequence[QueuePosition] | None,
     group_copies: Mapping[str, Lookup[StoredMessage]],
 ) -> Verdict:
-    """The verdict on a group that is past every copy and has no inbox row.
+    """Returns the verdict on a group that has passed every copy and has no inbox row.
 
-    The inbox must have been read after the positions, and the horizon of `group_copies` taken after them: a
-    failed message is sent back before its offset is committed, so one of the two would show it.
+    The inbox must be read after the positions, and the horizon of `group_copies` must be taken after them: a failed
+    message is sent back before its offset is committed, so inbox or copies would show it.
     """
     dead = group_copies[DEAD_LETTER]
     if dead.is_found:
@@ -219,19 +224,19 @@ def group_position(
 
 
 def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
-    """The outbox row, if one was found; of several, which are one message, one that has a digest."""
+    """Returns the outbox row, if one was found. If several rows are one message, a row with a digest is preferred."""
     rows = outbox.records if outbox is not None and outbox.is_found else ()
     return next((row for row in rows if row.message.content_digest is not None), rows[0] if rows else None)
 
 
 def message_of(outbox: Lookup[OutboxRow] | None) -> Recorded | None:
-    """The message of that row."""
+    """Returns the message of that row."""
     row = row_of(outbox)
     return None if row is None else row.message
 
 
 def contradiction(outbox: Lookup[OutboxRow] | None) -> Fact | None:
-    """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
+    """Returns why committed rows of one key in several databases are not one message; None: they may be one."""
     rows = [row.commit for row in outbox.records if row.commit is not None] if outbox is not None else []
     digests = sorted({shown(row.content_digest) for row in rows if row.content_digest})
     tags = sorted({repr(row.tag or None) for row in rows})
@@ -242,17 +247,18 @@ def contradiction(outbox: Lookup[OutboxRow] | None) -> Fact | None:
 
 
 def double_effect(inbox: Lookup[InboxRow]) -> Fact | None:
-    """Why the rows of a key, of several databases, are more than the one effect there may be; None: they are not."""
+    """Returns why inbox rows of one key in several databases are more than one effect; None: they are one."""
     if len(inbox.records) < 2:
         return None
     return DOUBLE_EFFECT(applied=tuple(row.applied_at_ms for row in inbox.records))
 
 
 def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
-    """When a dismissed message took effect, whole or half, as far as the person who dismissed it did not see that.
+    """Returns when a dismissed message took effect, wholly or in part, if the person who dismissed it did not know of
+    that effect.
 
-    Of a key whose verdict is on its inbox row, the rows that the inbox had at the dismissal are no news. Where it did
-    not tell them then, or an earlier release dismissed the key, none is.
+    If the verdict is about the inbox row itself, rows that existed at the dismissal do not count. If those rows are
+    unknown, or an earlier release dismissed the key, no row counts.
     """
     if row.verdict not in VERDICTS_ON_THE_ROW:
         return effect_times_ms(inbox)
@@ -263,13 +269,14 @@ def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
 
 
 def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
-    """Of every row that was found, also beside an incomplete one, where the answer as a whole has no records."""
+    """Returns the times of all rows that were found, also beside an incomplete row, for which the answer as a whole has
+    no records."""
     found = (row.applied_at_ms for row in inbox.records)
     return frozenset(found).union(one.applied_at_ms for one in inbox.answers if one.applied_at_ms is not None)
 
 
 def written_ms(row: Recorded | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
-    """When the message was written: its outbox row, else its oldest copy; None: there is neither."""
+    """Returns when the message was written: the time of its outbox row, or of its oldest copy; None: neither exists."""
     if row is not None:
         return row.created_at_ms
     copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]
@@ -277,9 +284,10 @@ def written_ms(row: Recorded | None, *lookups: Lookup[StoredMessage] | None) -> 
 
 
 def kept_message(commit: Commit | None) -> StoredMessage | None:
-    """The message as its database kept it; None without a body, or if it is not what the digest there says.
+    """Returns the message as its database stored it; None without a body, or if its content differs from the stored
+    digest.
 
-    It was never stored: its places are empty.
+    No broker stored it, so its places are empty.
     """
     if commit is None or commit.body is None:
         return None

@@ -1,8 +1,8 @@
-"""The one place that asks outboxes, inboxes, ledger and brokers about keys, for verdicts and for repairs.
+"""The only place that asks outboxes, inboxes, ledger and brokers about keys, for verdicts and for repairs.
 
-Inbox and outbox are asked for up to 500 keys at once. The groups' positions are read first and the index horizon is
-proved second, both once in a round or pass and before any look-up whose "not found" counts; the horizon is proved once
-more before a send by a row of the business, which took its time.
+Inbox and outbox are asked for up to 500 keys at once. Each round or pass first reads the groups' positions and then
+proves the index horizon, both once and before any look-up whose "not found" counts. The horizon is proved again before
+a send by a row of the business, because that row took time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _MISSING = Lookup[InboxRow].unknown("inbox", _NO_ANSWER)
 
 
 class BrokerSnapshot:
-    """What one round or pass asks the brokers once: positions, then horizon. Counts look-ups. One thread."""
+    """What one round or pass asks the brokers once: positions, then the horizon. It counts look-ups. Used by one thread
+    only."""
 
     def __init__(
         self, brokers: BrokerEvidence, topic: str, plans: Sequence[SubscriptionPlan], *, now_ms: int | None = None
     ) -> None:
-        """`now_ms`: Redis TIME of the round. None: a person asks about one key, or a repair does."""
+        """`now_ms`: Redis TIME of the round. None: for a question by a person, or for a repair."""
         self._brokers = brokers
         self._topic = topic
         self._plans = plans
@@ -51,36 +52,37 @@ class BrokerSnapshot:
         self.look_ups = 0
 
     def horizon(self) -> Horizon:
-        """The index horizon."""
+        """Returns the index horizon."""
         return self._positions_then_horizon()[1]
 
     def horizon_now(self) -> Horizon:
-        """Proved once more: what came since the round or pass began counts."""
+        """Proves the horizon again: messages since the start of the round or pass count, too."""
         horizon = self._brokers.horizon(self._topic)
         self.look_ups += max(1, len(horizon.at_ms))
         return horizon
 
     def positions(self) -> Mapping[str, Sequence[QueuePosition] | None]:
-        """Group -> its offsets. None: a broker did not answer."""
+        """Returns group -> its offsets. None: a broker did not answer."""
         return self._positions_then_horizon()[0]
 
     def _positions_then_horizon(self) -> tuple[Mapping[str, Sequence[QueuePosition] | None], Horizon]:
-        """In this order: so a retry copy of a message that a group has passed lies below the horizon."""
+        """Reads both in this order, so that the retry copy of a message that a group has passed lies below the
+        horizon."""
         if self._horizon is None:
             for plan in self._plans:
                 self._positions[plan.group] = self._brokers.positions(plan.subscription)
             self._horizon = self._brokers.horizon(self._topic)
-            # The probe is looked up on every broker, too.
+            # The probe is looked up on every broker, which counts, too.
             self.look_ups += max(1, len(self._horizon.at_ms))
         return self._positions, self._horizon
 
     @property
     def broker_times_ms(self) -> Sequence[int]:
-        """Times of the brokers' own clocks; empty if they were not asked."""
+        """Times of the brokers' own clocks; empty if the brokers were not asked."""
         return list(self._horizon.at_ms.values()) if self._horizon is not None else []
 
     def count(self, lookup: Lookup[StoredMessage]) -> None:
-        """Counts one QUERY_MESSAGE a broker that answered."""
+        """Counts one QUERY_MESSAGE for each broker that answered."""
         self.look_ups += max(1, len(lookup.answers))
 
 
@@ -99,10 +101,9 @@ class Witnesses:
         reading: HalfReading | None = None,
         check_back_wait_seconds: float | None = None,
     ) -> None:
-        """`queries`, `halves`: None where no topic's commits are proved by a query. `reading`: for what is to be sent.
-
-        `check_back_wait_seconds`: how long a half is left to the broker's check-back. None: as the broker says.
-        """
+        """`queries`, `halves`: None if no topic's commits are proved by a query. `reading`: reads half queues for
+        messages that are to be sent. `check_back_wait_seconds`: how long a half is left to the broker's check-back.
+        None: as long as the broker says."""
         self._brokers = brokers
         self._outbox = outbox
         self._inbox = inbox
@@ -113,7 +114,8 @@ class Witnesses:
     def settle(
         self, files: Sequence[F], decide: Callable[[F], Question | A], snapshot: BrokerSnapshot
     ) -> list[tuple[F, A]]:
-        """Asks one question after the other until each file is decided. Files with their decisions, in order."""
+        """Asks one question after the other until each file is decided. Returns the files with their decisions, in
+        order."""
         undecided = dict(enumerate(files))
         decided: dict[int, tuple[F, A]] = {}
         while undecided:
@@ -134,7 +136,7 @@ class Witnesses:
         return [decided[place] for place in range(len(files))]
 
     def ask(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
-        """The files with one more answer each, in their order."""
+        """Returns the files with one more answer each, in order."""
         match question:
             case Question.INBOX | Question.INBOX_AGAIN:
                 return self.ask_inboxes(files, question)
@@ -148,9 +150,9 @@ class Witnesses:
                 return self._ask_brokers(question, files, snapshot)
 
     def ask_inboxes(self, files: Sequence[F], question: Question = Question.INBOX) -> list[F]:
-        """The inbox of every group that the question is about, one statement a group.
+        """Asks the inbox of every group that the question is about, one statement per group.
 
-        An effect that is looked for again may have been noted under a name that only the committed copies tell.
+        An effect that is looked for again may be recorded under a former name, which only the committed copies show.
         """
         is_again = question is Question.INBOX_AGAIN
         former = [file.former_names if is_again else {} for file in files]
@@ -176,21 +178,22 @@ class Witnesses:
         ]
 
     def ask_outboxes(self, files: Sequence[F]) -> list[F]:
-        """The outbox rows of all, in one statement a topic; files are of one topic."""
+        """Asks for all outbox rows by one statement per topic; all files are of one topic."""
         not_before_ms = {file.unique_key: file.not_before_ms(Question.OUTBOX) for file in files}
         now_ms = next((file.redis_now_ms for file in files), None)
         read = self._outbox.look_up(files[0].topic.topic, not_before_ms, now_ms=now_ms) if files else {}
         return [replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", _NO_ANSWER)) for f in files]
 
     def ask_business(self, files: Sequence[F]) -> list[F]:
-        """The rows of the business, found by the halves that brokers show; without a half nothing is known of one."""
+        """Asks for the rows of the business by the keys in the halves that brokers show; without a half, nothing is
+        known about a row."""
         found = self.find_halves(files)
         shown = [file for file in found if file.key_copy is not None]
         asked = {file.unique_key: file for file in self._business.answer(shown)} if shown else {}
         return [asked.get(file.unique_key, file) for file in found]
 
     def find_halves(self, files: Sequence[F]) -> list[F]:
-        """With the halves that brokers show, and no proof of their index: that none is shown proves nothing."""
+        """Adds the halves that brokers show, without a proof of their index: so a missing half proves nothing."""
         unproved = Horizon(at_ms={})
 
         def ask(file: F) -> Asked[Lookup[StoredMessage]]:
@@ -210,7 +213,7 @@ class Witnesses:
         ]
 
     def _ask_brokers(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
-        # Once, before any look-up.
+        # Both are read once, before any look-up.
         horizon, positions = snapshot.horizon(), snapshot.positions()
         if any(file.is_asked_of_now(question) for file in files):
             horizon = snapshot.horizon_now()
@@ -225,8 +228,8 @@ class Witnesses:
         return answered
 
     def _asked(self, question: Question, file: F, horizon: Horizon) -> Asked[tuple[F, Sequence[Lookup[StoredMessage]]]]:
-        """One more answer of brokers, and the look-ups behind it. What is about groups and brokers is asked when it is
-        heard: mostly it is remembered."""
+        """Returns one more answer of brokers, and the look-ups behind it. Facts about groups and brokers are asked only
+        when they are needed, because mostly they are known already."""
         topic, key, not_before_ms = file.topic.topic, file.unique_key, file.not_before_ms(question)
         match question:
             case Question.COMMITTED_COPIES | Question.COPIES_AGAIN:
@@ -279,8 +282,8 @@ class Witnesses:
     def _half_age(self, file: CaseFile, horizon: Horizon) -> HalfAge:
         halves = file.own_halves.records if file.own_halves is not None else ()
         newest = halves[-1]
-        # Put-back copies have fresh store times: the age is that of the first copy, in its broker's own time. A
-        # broker without a horizon did not prove its time: the half counts as just born.
+        # Put-back copies have new store times, so the age is that of the first copy, by its broker's clock. A broker
+        # without a horizon did not prove its time, so the half counts as just stored.
         now_ms = horizon.at_ms.get(newest.broker, 0)
         wait = self._check_back_wait_seconds
         age = HalfAge(
@@ -313,7 +316,7 @@ def _with_copies(
 def _with_sibling_copies(
     file: F, asked: Sequence[Asked[Lookup[StoredMessage]]]
 ) -> tuple[F, Sequence[Lookup[StoredMessage]]]:
-    """Found if any of them has a copy, absent only if none has."""
+    """Adds an answer about all siblings: FOUND if any of them has a copy, ABSENT only if none has."""
     found = [one() for one in asked]
     by_weight = sorted(found, key=lambda one: (not one.is_found, not one.is_unknown))
     return replace(file, sibling_copies=by_weight[0]), found
@@ -327,7 +330,8 @@ def _with_group_copies(
 
 
 def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:
-    """A row under a former name; of two messages with one content the name may be that of either."""
+    """Returns True if a row under a former name is of this message; two messages with one content may share the
+    name."""
     if is_former_name_of_another(unique_key, topic=row.topic, duplicate_of=row.duplicate_of):
         return False
     return row.content_digest is None or row.content_digest == digest
@@ -336,14 +340,14 @@ def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:
 def _effect(
     answers: Mapping[str, Lookup[InboxRow]], unique_key: str, former_names: Mapping[str, bytes]
 ) -> Lookup[InboxRow]:
-    """The effect under the key, else under one of its former names; ABSENT only if it is under none of them.
+    """Returns the effect under the key or under one of its former names; ABSENT only if no name has it.
 
-    Offsets, and so those names, come again on a broker whose store was made anew: another digest is another message,
-    and so is another key, which rows of this release tell.
+    A broker whose store was replaced assigns offsets, and so these names, again. So a row with another digest, or with
+    another key, which rows of this release contain, is of another message.
     """
     found = [answers.get(unique_key) or _MISSING]
     if found[0].incomplete is not None:
-        return found[0]  # the row under the former name is whole, and says nothing of the handler
+        return found[0]  # the row under the former name is complete and says nothing about the handler
     for name, digest in former_names.items():
         found.append((answers.get(name) or _MISSING).only(partial(_is_of_message, unique_key, digest)))
     effect = next((one for one in found if one.is_found), None)

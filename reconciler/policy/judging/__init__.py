@@ -1,1 +1,1 @@
-"""Steps 8 and 9: which pending keys are looked at, and the verdict on each."""
+"""Steps 8 and 9: select the pending keys to look at, and judge each."""

@@ -1,7 +1,7 @@
-"""How far the clocks of two servers are apart at least, of what their readings prove. Pure.
+"""By how much the clocks of two servers differ at least, as far as their readings prove it. Pure.
 
-Everything that compares times of different servers assumes that their clocks differ by `rounds.skew_margin_seconds` at
-the most: here that is looked at.
+All code that compares times of different servers assumes that their clocks differ by at most
+`rounds.skew_margin_seconds`: this module checks that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """One look at a server's clock, which it took at some moment between two moments of ours."""
+    """One reading of a server's clock, taken at some moment between two moments of ours."""
 
     at_ms: int
     #: Monotonic seconds of the host that asked.
@@ -20,9 +20,9 @@ class ClockReading:
     answered_seconds: float
 
     def ahead_of(self, other: ClockReading) -> float:
-        """Seconds by which this clock is ahead at least; negative: behind at least; 0.0: nothing is proved.
+        """Returns by how many seconds this clock is ahead at least; negative: behind at least; 0.0: nothing is proved.
 
-        Both readings were made by one host.
+        One host must have made both readings.
         """
         at_least = self._offset_min - other._offset_max
         at_most = self._offset_max - other._offset_min
@@ -40,7 +40,8 @@ class ClockReading:
 def apart_seconds(
     redis_ms: int, brokers_ms: Iterable[int], *, read_within_seconds: float, margin_seconds: float
 ) -> float:
-    """`ahead_of` of the broker that differs most from Redis, all read within that time; 0.0 if within the margin."""
+    """Returns `ahead_of` for the broker that differs most from Redis, from readings within that time; 0.0 within the
+    margin."""
     redis, *brokers = (
         ClockReading(at_ms=at_ms, asked_seconds=0.0, answered_seconds=read_within_seconds)
         for at_ms in (redis_ms, *brokers_ms)

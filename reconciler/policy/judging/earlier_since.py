@@ -1,8 +1,8 @@
-"""Last in a round: messages that an earlier `since` has brought back to a group are judged again.
+"""The last part of a round: judges messages again that an earlier `since` has brought back to a group.
 
-They were settled as BEFORE_SINCE, and nobody announces them again: a person who has set an earlier time, or a rename
-that has brought one, would wait for ever. A row that the group answers for by now is OPEN again, and the next rounds
-judge it in full.
+They were settled as BEFORE_SINCE, and nothing announces them again. Without this, a person who has set an earlier time,
+or a rename that has brought one, would wait for ever. A row for which the group answers now becomes OPEN again, and the
+next rounds judge it in full.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from reconciler.policy.ports.ledger import Candidate, Candidates
 
 EARLIER_SINCE = Code("round.earlier-since", number=Field.NUMBER, first=Field.NAME)
 
-#: Pages of rows that one round reads.
+#: Most pages of rows that one round reads.
 PAGES_MAX = 10
-#: What a row that lies before the time may have been before; most were nothing.
+#: The earlier verdicts of a row that lies before the time; most rows had none.
 _KINDS = (None, *sorted(LOSSES))
 
 
 @dataclass(slots=True)
 class _Walk:
-    """Where the rounds of this process are; a restart begins anew, and finds only what is still settled."""
+    """The position of this process's rounds; after a restart the walk begins again and finds only rows that are still
+    settled."""
 
     since_ms: int | None
     kind: int = 0
@@ -36,7 +37,7 @@ class _Walk:
 
 
 class EarlierSince:
-    """Walks the rows of each subscription once for each `since` that it gets. Confined to the thread of the rounds."""
+    """Walks the rows of each subscription once for each new `since`. Used by the thread of the rounds only."""
 
     def __init__(self, candidates: Candidates, *, skew_margin_seconds: float) -> None:
         self._candidates = candidates
@@ -44,14 +45,15 @@ class EarlierSince:
         self._walks: dict[Subscription, _Walk] = {}
 
     def has_ended(self, subscription: Subscription) -> bool:
-        """False: a walk has rows left to read."""
+        """Returns False while a walk has rows left to read."""
         walk = self._walks.get(subscription)
         return walk is None or walk.kind >= len(_KINDS)
 
     def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[Fact]:
-        """One round's part. Returns what people should know, one line at most. Raises DatabaseAway.
+        """Walks a part of the rows in one round. Returns what people should know, at most one fact. Raises
+        DatabaseAway.
 
-        `shards`: those of the round. While a page of their rows is due already, nothing is added.
+        `shards`: those of the round. While a full page of their rows is due already, no row is opened.
         """
         walk = self._walks.get(plan.subscription)
         if walk is None or walk.since_ms != plan.since_ms:

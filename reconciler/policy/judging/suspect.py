@@ -1,4 +1,4 @@
-"""A key that a round looks at, and the evidence of its verdict as the ledger keeps it."""
+"""A key that a round looks at, and the evidence of its verdict as the ledger stores it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate, Repair
 
-#: Name in the evidence of the number of consecutive looks that met an unreadable value.
+#: In the evidence: the number of consecutive looks that met an unreadable value.
 DAMAGED_LOOKS = "damaged_looks"
-#: Name in the evidence of the verdict that closed the key before, and was taken back since.
+#: In the evidence: the verdict that had closed the key before it was opened again.
 TAKEN_BACK = "taken_back"
-#: Evidence of UNKNOWN: {"by": an Undecided, "since_ms": Redis TIME of the first look that it kept from a verdict}.
+#: In the evidence of UNKNOWN: {"by": an Undecided, "since_ms": Redis TIME of the first look with that cause}.
 UNDECIDED = "undecided"
-#: Evidence: the outbox that a half names: {"identity", "producer_group", "half_at"}.
+#: In the evidence: the outbox that a half names, {"identity", "producer_group", "half_at"}.
 NAMED_OUTBOX = "named_outbox"
-#: Evidence of BEFORE_SINCE: when groups were given the message, by its broker's or outbox's clock.
+#: In the evidence of BEFORE_SINCE: when groups were given the message, by its broker's or outbox's clock.
 GIVEN_MS = "given_ms"
-#: Evidence: the producing span, where the message carries one.
+#: In the evidence: the producer's span, if the message carries one.
 TRACEPARENT = "traceparent"
-#: Evidence: what the row of the business says, {"state", "detail"}.
+#: In the evidence: what the row of the business says, {"state", "detail"}.
 COMMIT_QUERY = "commit_query"
-#: Characters of the reason that are kept: it may repeat what a half says.
+#: At most so many characters of the reason are stored, because it may repeat texts of a half.
 REASON_CHARACTERS_MAX = 2_000
 
 
@@ -43,11 +43,11 @@ class Suspect(CaseFile):
 
     first_seen_ms: int
     shard: int
-    #: Redis TIME of the round that looks; None: a person asks, and does not wait for the grace period.
+    #: Redis TIME of the round; None: a person asks, and the grace period does not matter.
     now_ms: int | None = None
     #: The ledger's row, if the key was judged before.
     known: Candidate | None = None
-    #: False: the gate is shut for this key, so that only its inbox and outbox are asked.
+    #: False: the gate holds this key back, so only its inbox and outbox are asked.
     gate_open: bool = True
     #: The topic-wide repair of the key, if there is one.
     repair: Repair | None = None
@@ -55,20 +55,20 @@ class Suspect(CaseFile):
     hand_over: Repair | None = None
 
     def not_before_ms(self, question: Question) -> int:
-        """The announcement, and the time by which clocks may differ. An outbox whose key a person asks for, without an
-        announcement, must prove that it is a primary."""
+        """Returns the time of the announcement plus the margin by which clocks may differ. If a person asks for a key
+        without an announcement, the outbox must prove that it is a primary."""
         if question is Question.OUTBOX and not self.first_seen_ms:
             return WHENEVER_COMMITTED_MS
         return self.first_seen_ms + round(self.skew_margin_seconds * 1000)
 
     @property
     def was_lost(self) -> bool:
-        """Its loss was proved earlier."""
+        """True if its loss was proved earlier."""
         return self.known is not None and self.known.loss_verdict is not None
 
     @property
     def redis_now_ms(self) -> int | None:
-        """That of the round."""
+        """Redis TIME of the round."""
         return self.now_ms
 
     @property
@@ -88,12 +88,12 @@ class Suspect(CaseFile):
 
     @property
     def is_weaker(self) -> bool:
-        """A witness is missing by configuration: every verdict says so."""
+        """True if a witness is missing by configuration: then every verdict says so."""
         return not (self.has_outbox and self.group.has_inbox)
 
     @property
     def named_outboxes(self) -> tuple[NamedOutbox, ...]:
-        """What halves say of the outbox: those that were looked at now, else the one that is on record."""
+        """The outboxes that halves name: from halves that were looked at now, or from the stored evidence."""
         if self.halves is not None:
             return named_outboxes(self.halves, topic=self.topic.topic)
         noted = self.known.evidence.get(NAMED_OUTBOX) if self.known is not None else None
@@ -106,7 +106,7 @@ class Suspect(CaseFile):
 
     @property
     def damaged_looks(self) -> int:
-        """Number of consecutive looks that met an unreadable value, this one included."""
+        """The number of consecutive looks that met an unreadable value, this one included."""
         if self.damage is None:
             return 0
         before = self.known.evidence.get(DAMAGED_LOOKS) if self.known is not None else None
@@ -114,7 +114,7 @@ class Suspect(CaseFile):
 
 
 def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Suspect:
-    """The key of a ledger row, to be looked at again."""
+    """Makes the suspect for a ledger row that is looked at again."""
     return Suspect(
         unique_key=row.unique_key,
         topic=topic,
@@ -128,7 +128,7 @@ def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Susp
 def evidence_of(
     suspect: Suspect, english: Callable[[Fact], str], *, reason: Fact, undecided_by: Undecided | None = None
 ) -> dict[str, object]:
-    """JSON-ready: what each witness answered. Bounded."""
+    """Returns the evidence for JSON: the answer of each witness. Bounded."""
     evidence: dict[str, object] = {REASON: reason}
     if undecided_by is not None:
         evidence[UNDECIDED] = {"by": str(undecided_by), "since_ms": _undecided_since_ms(suspect, undecided_by)}
@@ -173,7 +173,8 @@ def _of_business(answer: BusinessAnswer | None) -> dict[str, object]:
 
 
 def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:
-    """What keeps a key UNKNOWN, and since when (Redis TIME); None: only time, or a release that did not note it."""
+    """Returns what keeps a key UNKNOWN, and since when (Redis TIME); None: only time, or a release that did not store
+    it."""
     noted = evidence.get(UNDECIDED)
     if not isinstance(noted, Mapping) or noted.get("by") not in tuple(Undecided):
         return None, None
@@ -182,19 +183,20 @@ def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int 
 
 
 def _undecided_since_ms(suspect: Suspect, by: Undecided) -> int | None:
-    """The first of consecutive looks with the same cause."""
+    """Returns the time of the first of the consecutive looks with the same cause."""
     known = suspect.known
     before, since_ms = undecided_by(known.evidence) if known is not None else (None, None)
     return since_ms if before is by and since_ms is not None else suspect.now_ms
 
 
 def lacked_commit(evidence: Mapping[str, object]) -> bool:
-    """True of a verdict for which the outbox was asked and had no committed row."""
+    """Returns True for a verdict that asked the outbox and found no committed row."""
     return "outbox" in evidence and evidence.get("outbox_state") in (None, str(OutboxState.ROLLED_BACK))
 
 
 def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
-    """Where the newest copy of each kind lies, what is not this message, and when it was given to groups too early."""
+    """Returns where the newest copy of each kind lies, which copies are of other messages, and when the message was
+    given to groups too early."""
     found: dict[str, object] = {GIVEN_MS: suspect.given_ms} if suspect.lies_before(suspect.plan) else {}
     others: list[Fact] = []
     copies = (("committed_at", suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
@@ -211,7 +213,8 @@ def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
 
 
 def taken_back(suspect: Suspect, english: Callable[[Fact], str], verdict: Verdict) -> dict[str, object]:
-    """Evidence beside a verdict: the last other one that had closed the key, why, and by what Redis TIME it fell."""
+    """Returns evidence about the last other verdict that had closed the key: its reason, and the Redis TIME by which it
+    was made."""
     known = suspect.known
     if known is None:
         return {}

@@ -1,15 +1,15 @@
-"""Between steps 7 and 8: keys with a tag that the group does not take leave pending, on the evidence of the outbox.
+"""Between steps 7 and 8: removes keys from pending whose tag the group does not take, on the evidence of the outbox.
 
-An announcement names the tag of each key, so the announcement consumer knows which ones the group will not take. It may
-not drop them: announcements can be forged, and only the outbox has the tag of what was committed. Nor may it ask: an
-outbox that is away would stop it. So such a key is admitted like every other one and *set apart* in the same
-atomic step, in a set beside the half set. That set is a hint and nothing rests on it. Round and floor see an ordinary
-pending key; a hint that is lost, forged, or not understood by a release that runs beside this one costs one verdict,
-and a key that was announced twice with different tags is compared like any other. Repeated announcements with a foreign
-tag hide a key from no round: a key that a round has compared is a suspect in it, set apart again or not. A key whose
-outbox row has a tag that the group does not take leaves without a look-up and without a row in the ledger; the outbox
-row is the evidence. Every other key goes on as without the hint. A key whose outbox does not answer stays pending and
-set apart.
+An announcement contains the tag of each key, so the announcement consumer knows which keys the group will not take. It
+may not drop them, because announcements can be forged, and only the outbox has the tag of the committed message. It may
+not ask the outbox either, because an outbox that is away would stop it. So it admits such a key like any other and
+*sets it apart*: in the same atomic step, it adds the key to a set beside the half set. That set is only a hint. For the
+round and the floor the key is an ordinary pending key. If the hint is lost or forged, or another release that runs
+beside this one does not know it, that costs one verdict. A key that was announced twice with different tags is compared
+like any other. Repeated announcements with a foreign tag cannot hide a key: once a round has compared it, the key is a
+suspect in that round, even if it is set apart again. If the outbox row has a tag that the group does not take, the key
+leaves without a look-up and without a row in the ledger, because the outbox row is the evidence. Every other key is
+treated as if it had not been set apart. A key whose outbox does not answer stays pending and set apart.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import OutboxEvidence
 from reconciler.policy.ports.rounds import ShardMemory
 
-#: Keys of a subscription compared in one round, but at least a page of each shard.
+#: Most keys of a subscription that are compared in one round; at least one page per shard.
 COMPARED_KEYS_MAX = 100_000
 
 
 def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool | None:
-    """True if the message was committed with a tag that the group does not take; None: the outbox did not answer.
+    """Returns True if the message was committed with a tag that the group does not take; None: the outbox did not
+    answer.
 
-    A row with an unreadable value is an answer: waiting does not mend it.
+    A row with an unreadable value counts as an answer, because waiting does not cure it.
     """
     if lookup.is_unknown and lookup.damage is None:
         return None
@@ -43,9 +44,9 @@ def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool |
 
 
 class TagFilter:
-    """Compares keys that are set apart. Confined to the thread of the rounds.
+    """Compares keys that are set apart with the outbox. Used by the thread of the rounds only.
 
-    The cursors are an economy: a restart begins anywhere.
+    The cursors only save time: after a restart the comparison may begin anywhere.
     """
 
     def __init__(self, *, memory: ShardMemory, outbox: OutboxEvidence, events: EventSink) -> None:
@@ -56,13 +57,13 @@ class TagFilter:
         self._unanswered: dict[Subscription, int] = {}
 
     def leave(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Sequence[Shard]) -> tuple[int, set[str]]:
-        """Returns how many keys left pending, and those that go on as candidates of this round.
+        """Returns how many keys left pending, and which keys are suspects of this round.
 
         A crash in the middle leaves the rest set apart.
         """
         share = COMPARED_KEYS_MAX // max(1, len(shards))
         found = [(shard, key) for shard in shards for key in self._apart(shard, share)]
-        # Behind a page of which nothing was answered there may be keys of an outbox that is not away.
+        # After a page without any answer, there may be keys of another outbox that is not away.
         first = self._unanswered.pop(plan.subscription, 0) % max(1, len(found))
         found = found[first:] + found[:first]
         left, going_on = 0, set[str]()
@@ -74,7 +75,7 @@ class TagFilter:
             going_on.update(key for key, answer in answers.items() if answer is False)
             if all(answer is None for answer in answers.values()):
                 self._unanswered[plan.subscription] = first + start + PAGE_KEYS
-                break  # it is away: the next round asks again
+                break  # the outbox is away: the next round asks again
         return left, going_on
 
     def _apart(self, shard: Shard, share: int) -> Sequence[str]:
@@ -91,9 +92,9 @@ class TagFilter:
         return list(found)
 
     def _compare(self, topic: TopicPlan, plan: SubscriptionPlan, keys: Sequence[str]) -> dict[str, bool | None]:
-        """Members that are no keys go on, and all do where no outbox is configured any more."""
+        """Members that are no keys are suspects, and so are all keys if no outbox is configured any more."""
         asked = [key for key in keys if is_unique_key(key)] if topic.evidence.has_outbox else []
-        # No absence is believed here, so none has to be proved: what has no row goes on, to be judged.
+        # No absence is believed here, so none has to be proved: a key without a row is judged.
         lookups = self._outbox.look_up(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
         return {key: is_filtered_out(lookups[key], plan) if key in lookups else False for key in keys}
 

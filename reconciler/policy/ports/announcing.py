@@ -1,4 +1,4 @@
-"""Step 6: announcements into half sets, consumed keys into commit sets."""
+"""Ports of step 6: announcements are added to half sets, consumed keys to commit sets."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from reconciler.contract.subscription import Shard, Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementQueue:
-    """One queue of the unique-key topic on one broker; its number is the shard.
+    """One queue of the unique-key topic on one broker; its number is the shard's.
 
-    Of the half topic: one shard's place in the only queue.
+    For the half topic: the position of one shard in the topic's only queue.
     """
 
-    #: Or the half topic.
+    #: The unique-key topic, or the half topic.
     unique_key_topic: str
-    #: Its name; of the half topic what `half_queue` makes of it (contract/keyspace.py).
+    #: The broker's name; for the half topic, the name that `half_queue` makes of it (contract/keyspace.py).
     broker: str
     queue_id: int
 
     @property
     def stored(self) -> AnnouncementQueue:
-        """The queue that its broker stores, which one reader reads for all places in it."""
+        """The queue as its broker stores it; one reader reads it for all positions."""
         return replace(self, queue_id=0) if is_half_queue(self.broker) else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """A row of reconciler_floor: everything announced below `queue_offset` was matched or settled."""
+    """A row of reconciler_floor: every key announced below `queue_offset` was matched or settled."""
 
     subscription: Subscription
     broker: str
     queue_id: int
     queue_offset: int
     updated_at_ms: int
-    #: What proves it, maybe of a lower offset; None: nothing does.
+    #: The proof of the queue, perhaps at a lower offset; None: there is no proof.
     proof: QueueProof | None = None
 
 
@@ -47,26 +47,28 @@ class Floor:
 class Admission:
     """Answer of HalfSets.admit."""
 
-    #: False: the stored offset was another one, nothing was written.
+    #: False: another offset was stored, and nothing was written.
     admitted: bool
-    #: The offset stored now; None: none is stored (Redis lost it, or it is new).
+    #: The offset that is stored now; None: no offset is stored (Redis lost it, or the queue is new).
     offset: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRecords:
-    """Records of a queue that were seen, kept beside its offset (contract/queue_proof.py). Empty: none is known."""
+    """Records of a queue that were seen, stored beside its offset (contract/queue_proof.py). Empty: no record is
+    known."""
 
-    #: Names the offset that it belongs to. Another release may have moved the stored offset: then it is no proof yet.
+    #: The last record, with the offset that it belongs to. If another release has moved the stored offset, it is no
+    #: proof yet.
     proof: QueueProof | None = None
-    #: Oldest first.
+    #: Earlier records, the oldest first.
     trail: Sequence[QueueRecord] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedFrom:
-    """Where a group's offset proves something again, in a queue that gave offsets a second time: of records at this
-    offset or behind it that lie behind this place in the commit log."""
+    """The place from which a group's offset proves something again, in a queue that assigned offsets twice: it does so
+    for records at or after this offset that lie after this place in the commit log."""
 
     queue_offset: int
     behind_log_offset: int
@@ -74,52 +76,54 @@ class ProvedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenQueue:
-    """What was seen of a queue of a business topic."""
+    """What was seen of one queue of a business topic."""
 
-    #: Offset that the next message got, at the last look.
+    #: The offset of the next message, at the last look.
     end: int
-    #: One of its last records; None: it was not shown, and proves nothing.
+    #: One of its last records; None: the broker did not show one, so nothing is proved.
     record: QueueRecord | None = None
-    #: Offsets below this one may have been given twice. Rises each time that this is noticed.
+    #: The queue may have assigned offsets below this one twice. It rises each time this is noticed.
     doubtful_below: int = 0
-    #: By group, EVERY_GROUP for all: since the last time that this was noticed.
+    #: By group (EVERY_GROUP: all groups), since this was last noticed.
     proved_from: Mapping[str, ProvedFrom] = field(default_factory=dict)
 
 
 class SeenQueues(Protocol):
-    """Where that is kept over restarts. Raises DatabaseAway."""
+    """Stores what was seen of queues, so that it outlives restarts. Raises DatabaseAway."""
 
     def of_topic(self, environment: str, topic: str) -> Mapping[tuple[str, int], SeenQueue]:
-        """By broker and number."""
+        """Returns them by broker and queue number."""
         ...
 
     def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
-        """Replaces what is kept of these; `doubtful_below` only rises, and what is proved belongs to its own one."""
+        """Replaces the stored values of these queues; `doubtful_below` never sinks, and `proved_from` is kept only with
+        its own `doubtful_below`."""
         ...
 
 
-#: A queue of a subscription, with the shard that it is read into.
+#: A queue of a subscription, with the shard that takes its keys.
 QueuePlace = tuple[Shard, AnnouncementQueue]
 
 
 class HalfSets(Protocol):
-    """Announced keys of a subscription's shards, with the consumer's offset beside them. Raises RedisAway."""
+    """The half sets of a subscription's shards: announced keys, with the consumer's offset beside them. Raises
+    RedisAway."""
 
     @property
     def is_spread(self) -> bool:
-        """As ShardMemory.is_spread."""
+        """Has the meaning of ShardMemory.is_spread."""
         ...
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
-        """The stored next offset of the queue; None if there is none."""
+        """Returns the stored next offset of the queue; None: no offset is stored."""
         ...
 
     def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
-        """Stored next offsets of many queues at once; those that did not answer are left out. Raises nothing."""
+        """Returns the stored next offsets of many queues; queues that did not answer are left out. Raises nothing."""
         ...
 
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
-        """What was kept beside the offset. Without the right to read it, nothing was."""
+        """Returns the records that are stored beside the offset. Empty without the right to read them."""
         ...
 
     def admit(
@@ -134,39 +138,41 @@ class HalfSets(Protocol):
         record: QueueRecord | None = None,
         trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
-        """One atomic step: if the stored offset is `expected` (None: none), add the keys and store `following`.
+        """In one atomic step: if the stored offset is `expected` (None: no offset), adds the keys and stores
+        `following`.
 
-        `apart`: those of them whose announced tag the group does not take; they are set apart, too (ShardMemory.apart),
-        unless there is no room or no right to do so. If the stored offset is another one, nothing is written and it is
-        returned: seek there. Adding a key twice is harmless.
+        `apart`: those keys whose announced tag the group does not take; they are also set apart (ShardMemory.apart), if
+        there is room and the right to do so. If another offset is stored, writes nothing and returns that offset: the
+        caller continues there. Adding a key twice is harmless.
 
-        `record`: the last one that was seen below `following`, which is kept as its proof; `trail`: kept in place of
-        the stored one. Neither is kept without the right to do so.
+        `record`: the last record that was seen below `following`, stored as its proof; `trail`: replaces the stored
+        trail. Without the right to do so, neither is stored.
         """
         ...
 
     def size(self, shard: Shard) -> int:
-        """Keys in the half set: above a ceiling the announcement consumer suspends."""
+        """Returns the number of keys in the half set; above a limit the announcement consumer suspends."""
         ...
 
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
-        """Takes or renews the lease of the queue; False if another token holds it. Saves work, proves nothing."""
+        """Takes or renews the queue's lease; False: another token holds it. The lease saves work and proves nothing."""
         ...
 
     def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
-        """Those of many leases that the token holds now; of the others nothing is known. Raises nothing."""
+        """Renews many leases; returns those that the token surely holds now. Raises nothing."""
         ...
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
-        """Gives the lease up if the token holds it."""
+        """Gives the lease back if the token holds it."""
         ...
 
 
 class CommitSets(Protocol):
-    """Consumed keys. Raises RedisAway; the business never waits for it longer than the recorder allows."""
+    """Sets of consumed keys. Raises RedisAway; the business never waits for it longer than the recorder allows."""
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
-        """Adds keys to the commit sets of their shards. Adding twice is harmless; a crash may leave only some added."""
+        """Adds keys to the commit sets of their shards. Adding twice is harmless; after a crash, only some keys may
+        have been added."""
         ...
 
 
@@ -183,22 +189,24 @@ class RefusedAnnouncement:
 
 
 class AnnouncementLedger(Protocol):
-    """Durable side of the announcement consumer. Raises DatabaseAway."""
+    """What the announcement consumer stores durably. Raises DatabaseAway."""
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """Where to start when Redis has no offset, if the queue still has the record that proves it. Else, and if it is
-        None, at the queue's earliest offset, never its last."""
+        """Returns where to start if Redis has no offset, provided that the queue still has the record that proves it.
+        Otherwise, and for None, the consumer starts at the queue's earliest offset, never at its last one."""
         ...
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
-        """Keeps refused announcements. Doing it twice is harmless."""
+        """Stores refused announcements. Doing it twice is harmless."""
         ...
 
     def open_outage_reason(self, environment: str) -> str | None:
-        """Of an outage row that is open and not yet scanned (Outage.is_scanned): announcement consumers stay suspended.
-        They resume before the rounds do, which close the row."""
+        """Returns the reason of an open outage that is not scanned yet (Outage.is_scanned); None: there is none.
+        Announcement consumers stay suspended during such an outage. They resume before rounds do, which then close the
+        outage."""
         ...
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
-        """Opens an outage row unless one is open. Starts at database time, or at the last stored round if earlier."""
+        """Opens an outage row, unless one is open. It starts at database time, or at the last stored round if that is
+        earlier."""
         ...

@@ -1,4 +1,4 @@
-"""Questions that are sent at once and heard later, so that many are on their way to brokers at the same time."""
+"""Questions that are sent at once and answered later, so that many can be under way to brokers at the same time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: A question that was sent. Called once, by the thread that asked: waits, and returns the answer.
+#: A question that was sent. The thread that asked calls it once: it waits and returns the answer.
 Asked: TypeAlias = Callable[[], R]
-#: Sent and not heard by one thread at the same time: so many answers lie in memory unread, at most.
+#: At most so many questions of one thread are under way, so at most so many answers lie unread in memory.
 ASKED_MAX = 64
 
 
 def known(answer: R) -> Asked[R]:
-    """The answer to what needed no question."""
+    """Returns an answer that is known already in the form of a question."""
     return lambda: answer
 
 
 def heard(ask: Callable[[T], Asked[R]], items: Iterable[T]) -> Iterator[R]:
-    """Answers in the order of the items: the next ones are asked before the first one is heard."""
+    """Yields answers in the order of the items: further questions are sent before the first answer is awaited."""
     asked: deque[Asked[R]] = deque()
     for item in items:
         if len(asked) >= ASKED_MAX:

@@ -1,4 +1,4 @@
-"""What a person saw of one key, and the closing of it that rests on what was seen."""
+"""What a person saw of one key, and the closing of that key, which is valid only for what was seen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, Verdi
 
 
 def seen_of(candidates: Iterable[Candidate], repairs: Iterable[Repair]) -> str:
-    """What a person sees of one key, as one word: the same while nothing has happened that an act must know.
+    """Returns one word for what a person sees of a key: the word stays the same until something happens that matters
+    for an act.
 
-    A look that changes nothing, a verdict that is still open, and a repair of which nothing was sent yet change it not.
+    It does not change by a look without a new result, by a verdict that is still open, or by a repair that has sent
+    nothing yet.
     """
     verdicts = sorted(
         (row.subscription.topic, row.subscription.group, str(row.state), "" if _is_open(row) else str(row.verdict))
@@ -39,24 +41,24 @@ def _is_open(row: Candidate) -> bool:
 
 
 def unfinished(repairs: Iterable[Repair]) -> frozenset[tuple[str, RepairState]]:
-    """Scope and state of repairs that somebody works on, or may begin to."""
+    """Returns scope and state of the repairs that are worked on, or may begin."""
     return frozenset((row.scope, row.state) for row in repairs if row.state not in FINISHED_REPAIRS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInLedger:
-    """What the ledger holds of one key: rows of its groups, and its repairs of every scope."""
+    """What the ledger has about one key: the rows of its groups, and its repairs of every scope."""
 
     candidates: Sequence[Candidate] = ()
     repairs: Sequence[Repair] = ()
 
     @property
     def seen(self) -> str:
-        """What a person sees of the key, as one word (seen_of)."""
+        """One word for what a person sees of the key (seen_of)."""
         return seen_of(self.candidates, self.repairs)
 
     def as_dict(self) -> dict[str, object]:
-        """What a person is told of a key that has changed: states, verdicts and repairs by group or scope."""
+        """Returns what a person reads about a key that has changed: states, verdicts and repairs by group or scope."""
         return {
             "verdicts": {
                 row.subscription.group: {"state": str(row.state), "verdict": str(row.verdict)}
@@ -68,52 +70,54 @@ class KeyInLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAsRead(KeyInLedger):
-    """The rows of one key in one topic, as an act read them that rests on them."""
+    """The rows of one key in one topic as an act read them; the act is valid only for these rows."""
 
     environment: str
     topic: str
     unique_key: str
 
     def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
-        """Whether these rows, read under a lock, are what was read before."""
+        """Returns True if these rows, read under a lock, equal those that were read before."""
         return (seen_of(candidates, repairs), unfinished(repairs)) == (self.seen, unfinished(self.repairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing(KeyAsRead):
-    """Groups of one key that a person closes, and the rows that this rests on."""
+    """The groups of a key that a person closes, with the rows that were read for it."""
 
-    #: The verdict that is written for each group that is closed, with the row that it takes the place of.
+    #: For each group that is closed: the verdict to write, with the row that it replaces.
     verdicts: Mapping[Subscription, VerdictEntry] = field(default_factory=dict)
-    #: Scopes whose repair is DONE afterwards. One without a row gets it: nobody opens a repair of that scope later.
+    #: Scopes whose repair becomes DONE. A scope without a repair gets a DONE one, so that none of that scope is opened
+    #: later.
     scopes: frozenset[str] = frozenset()
-    #: Of the repairs that are closed.
+    #: The answer that closed repairs get.
     answer: Fact
 
 
 class Closings(Protocol):
-    """Acts of a person that end the work on a key, or give it to a replay worker. Raises DatabaseAway."""
+    """Acts of a person that end the work on a key, or hand it over to a replay worker. Raises DatabaseAway."""
 
     def close(self, closing: Closing) -> bool:
-        """One transaction: verdicts and repairs, all or nothing.
+        """Writes verdicts and repairs in one transaction.
 
-        False, and nothing is written: a row is another one than was read, a repair that would be closed is claimed, or
-        one has been opened since.
+        False, and nothing was written: a row has changed since it was read, a repair to close is claimed, or one was
+        opened since.
         """
         ...
 
     def take_back(self, closing: Closing) -> bool:
-        """One transaction: groups that a person has dismissed wait for a person again with these verdicts, and of the
-        scopes, repairs that the dismissal has ended are FAILED again; those that it has made are gone. Nothing is sent.
+        """In one transaction: groups that a person dismissed wait for a person again with these verdicts; in these
+        scopes, repairs that the dismissal ended are FAILED again, and repairs that it made are deleted. Nothing is
+        sent.
 
-        False, and nothing is written: a row is another one than was read, or one of the groups is not dismissed.
+        False, and nothing was written: a row has changed since it was read, or one of the groups is not dismissed.
         """
         ...
 
     def claimed(self, closing: Closing) -> Repair | None:
-        """A repair that would be closed and is claimed now; None: there is none.
+        """Returns a claimed repair that would be closed; None: there is none.
 
-        No claim is taken away here, also not one that a clock set back has put out of reach: an act looks once, and
+        This never ends a claim, not even one that a clock set back has put out of reach, because an act looks once and
         cannot tell a dead owner from a slow one.
         """
         ...
@@ -121,19 +125,20 @@ class Closings(Protocol):
     def hand_over(
         self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
     ) -> bool:
-        """One transaction: the row of HandOvers.insert for one group.
+        """Does HandOvers.insert for one group in one transaction.
 
-        False, and nothing is written: a row is another one than was read. One that is DONE stays DONE.
+        False, and nothing was written: a row has changed since it was read. A DONE row stays DONE.
         """
         ...
 
     def cancel(self, read: KeyAsRead, *, group: str) -> bool:
-        """One transaction: the group's hand-over that no worker has is gone, as if it had never been.
+        """In one transaction: deletes the group's hand-over, if no worker has it.
 
-        False, and nothing is written: a row is another one than was read, a worker has it, or it has ended.
+        False, and nothing was written: a row has changed since it was read, a worker has it, or it has ended.
         """
         ...
 
     def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
-        """When a replay worker of the group last took a row of the topic, as far as its row is kept. None: never."""
+        """Returns when a replay worker of the group last took a row of the topic, as far as that row still exists.
+        None: never."""
         ...

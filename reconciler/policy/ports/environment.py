@@ -1,50 +1,50 @@
-"""Which cluster an environment is used for, as the processes that use it write it down."""
+"""The cluster that an environment is used for, as its processes store it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-#: A use that nobody has renewed for so long has ended.
+#: A use ends if it was not renewed for so long.
 USE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentUse:
-    """What the process that renewed it last knows of its cluster."""
+    """What the process that renewed the use last knows about its cluster."""
 
-    #: "cluster/broker at address", one for each address. Empty: the value is damaged, and says nothing.
+    #: "cluster/broker at address", one text for each address. Empty: the stored value is damaged and says nothing.
     brokers: frozenset[str]
-    #: "<identity> at <address>" of its Redis. Empty: it did not reach Redis.
+    #: "<identity> at <address>" of that process's Redis. Empty: the process did not reach Redis.
     redis: str = ""
-    #: That process.
+    #: The process that renewed the use last.
     by: str
-    #: Another text after each renewal.
+    #: A text that changes with each renewal.
     renewal: str
 
 
 class EnvironmentUses(Protocol):
-    """A place that the processes of an environment share: Redis, or the ledger. Raises RedisAway or DatabaseAway."""
+    """A place that all processes of an environment share: Redis or the ledger. Raises RedisAway or DatabaseAway."""
 
-    #: As it is named to people.
+    #: The place's name for people.
     place: str
 
     def current(self, environment: str) -> EnvironmentUse | None:
-        """The use that was renewed within USE_SECONDS, by the place's own time; None: there is none."""
+        """Returns the use that was renewed within USE_SECONDS, by the place's own time; None: there is no such use."""
         ...
 
     def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
-        """Writes the use, whatever is there. Of two processes that write at once the last one is kept."""
+        """Writes the use, whatever was stored before. If two processes write at once, the last one wins."""
         ...
 
 
 class RedisIdentity(Protocol):
-    """What tells one Redis from another: a random text that it loses with its memory only. Raises RedisAway."""
+    """Tells one Redis from another: a random text that is lost only with its memory. Raises RedisAway."""
 
     def identity(self, environment: str) -> str:
-        """Its identity; empty: it has none."""
+        """Returns the identity; empty: there is none."""
         ...
 
     def keep_identity(self, environment: str) -> str:
-        """Gives it one unless it has one; returns the one that it has. Empty: another program's key is in the way."""
+        """Creates the identity unless it exists; returns it. Empty: another program's key has that name."""
         ...

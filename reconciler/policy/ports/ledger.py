@@ -15,15 +15,16 @@ from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Ru
 from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage
 
-#: Evidence of a key that took effect after a person had dismissed it: when that was, by the ledger's clock.
+#: In the evidence of a key that took effect after a person had dismissed it: the time of the dismissal, by the ledger's
+#: clock.
 DISMISSED_AT_MS = "dismissed_at_ms"
-#: Hexadecimal digits of the word for what a person saw.
+#: Hexadecimal digits of the word that stands for what a person saw.
 SEEN_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What the ledger keeps of a judged key: a row of reconciler_candidate."""
+    """What the ledger stores about a judged key: a row of reconciler_candidate."""
 
     subscription: Subscription
     unique_key: str
@@ -31,26 +32,26 @@ class Candidate:
     state: CandidateState
     verdict: Verdict
     loss_verdict: Verdict | None
-    #: JSON-ready.
+    #: Values that JSON can hold.
     evidence: Mapping[str, object]
     attempts: int
     first_seen_ms: int
     next_at_ms: int
     updated_at_ms: int
-    #: When the databases are asked once more whether a closed row's verdict still holds; None: they are not.
+    #: When databases are asked again whether a closed row's verdict still holds; None: never.
     ask_again_at_ms: int | None = None
-    #: The unreadable values of the row; harmless ones take their place until the next verdict is written.
-    #: Such a row closes nothing: its key is looked at as long as it is pending.
+    #: The unreadable values of the row; harmless values replace them until the next verdict is written. Such a row
+    #: closes nothing: its key is looked at as long as it is pending.
     damage: str | None = None
 
     @property
     def is_dismissed(self) -> bool:
-        """True: given up, and closed by a person."""
+        """True: a person closed the key, which had been given up."""
         return self.state is CandidateState.SETTLED and self.verdict in QUARANTINING
 
     @property
     def took_effect_dismissed(self) -> bool:
-        """True: it was dismissed, took effect all the same, and waits for a person again."""
+        """True: the key was dismissed, took effect nevertheless, and waits for a person again."""
         return self.state is CandidateState.QUARANTINED and DISMISSED_AT_MS in self.evidence
 
 
@@ -62,24 +63,24 @@ class VerdictEntry:
     verdict: Verdict
     evidence: Mapping[str, object]
     first_seen_ms: int
-    #: SETTLED or QUARANTINED leave pending afterwards; OPEN stays.
+    #: Keys that are SETTLED or QUARANTINED leave pending afterwards; OPEN ones stay.
     state: CandidateState
-    #: Wait before the next look, from database time.
+    #: Seconds before the next look, from database time.
     wait_seconds: float
-    #: For a key that leaves pending: the wait before its databases are asked once more. None: they are not asked.
+    #: For a key that leaves pending: the seconds before its databases are asked again. None: they are not asked again.
     ask_again_seconds: float | None = None
-    #: UNKNOWN: what keeps it from a verdict, and since when (Redis TIME). None: nothing but time.
+    #: For UNKNOWN: what keeps the key from a verdict, and since when (Redis TIME). None: only time.
     undecided_by: Undecided | None = None
     undecided_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedRows:
-    """OPEN candidates that are UNKNOWN without a proved loss, of one cause."""
+    """OPEN candidates that are UNKNOWN for one cause, without a proved loss."""
 
-    #: As far as they were counted.
+    #: Their number, up to the limit of counting.
     count: int
-    #: By first_seen_ms, then unique_key.
+    #: The first one by first_seen_ms, then unique_key.
     oldest: Candidate | None
 
 
@@ -87,101 +88,104 @@ class Candidates(Protocol):
     """Verdicts with their evidence. Raises DatabaseAway."""
 
     def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
-        """Rows that exist, by key."""
+        """Returns the existing rows by key."""
         ...
 
     def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
+        """Inserts or updates rows and commits before it returns. attempts grows by one, and loss_verdict is set only
+        once.
 
-        OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
-        that fell back). first_seen_ms keeps the earliest. Unreadable values of a row are overwritten.
+        OPEN < QUARANTINED < SETTLED: a verdict with a lower state leaves the row as it is, because it comes from a
+        slower owner, or Redis fell back. first_seen_ms stays the earliest. Unreadable values of a row are replaced.
         """
         ...
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first.
+        """Returns OPEN candidates with a loss_verdict whose next_at_ms has passed, the oldest first.
 
-        Behind them come rows of the future (row_rules.is_of_the_future): the ledger's clock was set back.
+        After them come rows of the future (row_rules.is_of_the_future), because the ledger's clock may have been set
+        back.
         """
         ...
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again. Behind
-        them come rows of the future, as in open_losses.
+        """Returns OPEN candidates with any verdict whose next_at_ms has passed, by next_at_ms: keys to look at again.
+        After them come rows of the future, as in open_losses.
 
-        Only of these shards: rows of a shard that no process runs must not take the others' room. Also those that
-        have left pending by a match since: their rows end by the inbox.
+        It returns rows of these shards only, because rows of a shard that no process runs must not take the others'
+        room. It also returns keys that have left pending by a match since: the inbox ends their rows.
         """
         ...
 
     def due_subscriptions(self, environment: str) -> Collection[Subscription]:
-        """Those with OPEN rows whose time has come."""
+        """Returns the subscriptions with OPEN rows whose time has come."""
         ...
 
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """OPEN candidates that are UNKNOWN without a proved loss, due or not, by (first_seen_ms, unique_key).
+        """Returns OPEN candidates that are UNKNOWN without a proved loss, due or not, by (first_seen_ms, unique_key).
 
-        `after`: the last one of the page before.
+        `after`: the last row of the page before.
         """
         ...
 
     def undecided_rows(
         self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
     ) -> UndecidedRows | None:
-        """Those of one cause, of whichever age. None as cause: nothing but time, or written by an older release.
+        """Returns the rows with one cause, of any age. `by` None: only time is the cause, or an older release wrote the
+        row.
 
-        `since_before_ms`: only those that it has kept from a verdict since an earlier time. `most` rows are counted; of
-        no cause, among as many of the oldest of all. None: the ledger is an older release's, whose rows do not tell.
+        `since_before_ms`: only rows for which the cause exists since an earlier time. At most `most` rows are counted;
+        for None as the cause, among the oldest `most` rows of all causes. Returns None for the ledger of an older
+        release, whose rows do not contain the cause.
         """
         ...
 
     def reopen(self, row: Candidate) -> bool:
-        """A row that is not OPEN is OPEN again and due now. False: there is none, or state or verdict have changed
-        since it was read."""
+        """Makes a row that is not OPEN both OPEN and due now. False: the row does not exist, or its state or verdict
+        has changed since it was read."""
         ...
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, those that wait for a person, and those
-        that a person has dismissed."""
+        """Returns rows whose ask_again_at_ms has passed, by that time: REJECTED rows, rows that wait for a person, and
+        dismissed rows."""
         ...
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
-        """Puts off when rows are asked again, from database time; None: for good. Nothing else of them changes.
+        """Sets when rows are asked again, from database time; None: never. Nothing else in them changes.
 
-        Rows that are not asked again stay so: a person may have acted on one since.
+        Rows that are not to be asked again stay so, because a person may have acted on one meanwhile.
         """
         ...
 
     def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """Rows that are to be asked again are OPEN, due now and of this shard. Verdict and evidence stay.
+        """Makes rows that are to be asked again OPEN, due now and of this shard. Verdict and evidence stay.
 
-        A row that a person has dismissed since is left alone.
+        A row that a person has dismissed meanwhile is not changed.
         """
         ...
 
     def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
-        """Rows that a person has dismissed wait for a person again, with this verdict and evidence; nothing is sent for
-        them. Returns their keys: a row that is not dismissed any more is left alone."""
+        """Makes dismissed rows wait for a person again, with this verdict and evidence; nothing is sent for them.
+        Returns the keys of the changed rows: a row that is no longer dismissed is not changed."""
         ...
 
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """SETTLED candidates that are BEFORE_SINCE and had this loss_verdict, newest first: by (first_seen_ms,
-        unique_key), falling. `after`: the last one of the page before.
-        """
+        """Returns SETTLED candidates that are BEFORE_SINCE and had this loss_verdict, the newest first: by descending
+        (first_seen_ms, unique_key). `after`: the last row of the page before."""
         ...
 
     def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """Rows that are SETTLED as BEFORE_SINCE are OPEN, due now and of this shard. Verdict and evidence stay."""
+        """Makes rows that are SETTLED as BEFORE_SINCE OPEN, due now and of this shard. Verdict and evidence stay."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A row of reconciler_repair. What has a default is so while nobody has worked on it."""
+    """A row of reconciler_repair. Fields with a default keep it until the repair is worked on."""
 
     environment: str
     topic: str
@@ -199,126 +203,128 @@ class Repair:
     created_at_ms: int
     sent_at_ms: int | None = None
     done_at_ms: int | None = None
-    #: Time of the first send; never changed. May be None for rows first sent by a release before v0002.
+    #: The time of the first send; it never changes. May be None for rows that a release before v0002 sent first.
     first_sent_at_ms: int | None = None
-    #: What the answer says. None: somebody else's text, or a newer release's.
+    #: The answer as a fact. None: the text is foreign, or a newer release's.
     answer_fact: Fact | None = None
 
     @property
     def why(self) -> Fact | None:
-        """The answer, in whatever words. None: there is none."""
+        """The answer as a fact, also if it is only a text. None: there is no answer."""
         return self.answer_fact or (IN_WORDS(text=self.answer) if self.answer else None)
 
     @property
     def is_dismissed(self) -> bool:
-        """True: closed by a person."""
+        """True if a person closed it."""
         fact = self.answer_fact
         return self.state is RepairState.DONE and fact is not None and fact.code is REPAIR_DISMISSED
 
     @property
     def is_made_by_dismissal(self) -> bool:
-        """True: there was none before, and none may be opened after it."""
+        """True if the dismissal made the row, so that no repair of that scope is opened later."""
         return self.is_dismissed and self.attempts == 0 and self.created_at_ms == self.done_at_ms
 
     @property
     def is_unsent(self) -> bool:
-        """True: nothing was sent. One that a person opened again has an attempt all the same."""
+        """True if nothing was sent. A repair that a person opened again still counts one attempt."""
         return self.attempts == 0 or self.sent_at_ms is None
 
     @property
     def closed_unsent(self) -> bool:
-        """True: DONE without a send, or with one that came to nothing, by settings that may have been outdated. A row
-        that a person dismissed is not meant."""
+        """True if the repair became DONE without a send, or after a send without an effect, by settings that may have
+        been outdated. False for a row that a person dismissed."""
         came_to_nothing = self.answer_fact is not None and self.answer_fact.code is TAKEN_BY_NOBODY
         return self.state is RepairState.DONE and (self.is_unsent or came_to_nothing) and not self.is_dismissed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairChange:
-    """What an owner writes under its token."""
+    """What the owner of a claim writes under its token."""
 
     state: RepairState
     rung: Rung
-    #: True: attempts grow by one and sent_at_ms is now, first_sent_at_ms too if it is the first; written and committed
-    #: before a byte leaves.
+    #: True: attempts grows by one, and sent_at_ms is set to now (first_sent_at_ms, too, at the first send). This is
+    #: committed before a byte is sent.
     counts_as_attempt: bool = False
-    #: True: attempts fall by one: what was counted did not come to what it was counted for.
+    #: True: attempts sinks by one, because the counted attempt sent nothing.
     takes_back_attempt: bool = False
-    #: None keeps what is written.
+    #: None keeps the stored value.
     target: Mapping[str, object] | None = None
-    #: None keeps what is written. A text is somebody else's.
+    #: None keeps the stored value. A plain text is foreign.
     answer: Fact | str | None = None
-    #: Not claimable again before, from database time.
+    #: For so many seconds, from database time, the row cannot be claimed again.
     wait_seconds: float = 0.0
-    #: True: token and lease are given up with this change; DONE and FAILED give them up always.
+    #: True: token and lease end with this change; with DONE and FAILED they always end.
     releases: bool = False
 
 
 class Repairs(Protocol):
-    """Repair rows and claims on them; all times are database time. Raises DatabaseAway."""
+    """Repair rows and the claims on them; all times are database time. Raises DatabaseAway."""
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
-        """Inserts an OPEN row of scope '*'; a row that exists is left as it is."""
+        """Inserts an OPEN row of scope '*'; an existing row stays as it is."""
         ...
 
     def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
-        """All rows of each key (scope '*' and groups)."""
+        """Returns all rows of each key (scope '*' and groups)."""
         ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Rows that are not DONE or FAILED, are due, and have no living claim; longest due first: none starves."""
+        """Returns due rows without a living claim that are not DONE or FAILED, the longest due first, so that each has
+        its turn."""
         ...
 
     def due_topics(self, environment: str) -> Collection[str]:
-        """Those with rows of scope '*' that are not DONE or FAILED and whose time has come."""
+        """Returns topics with rows of scope '*' that are not DONE or FAILED and whose time has come."""
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Takes the row if it is still claimable; the state is taken over as it is. None: another owner has it."""
+        """Claims the row if it can still be claimed; its state stays. None: another owner has it."""
         ...
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Writes under the token. None: the token is no longer the owner; stop at once."""
+        """Writes a change under the token. None: the token does not own the row any more; stop at once."""
         ...
 
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Extends the lease from now, for handlers that take long. None: the token is no longer the owner."""
+        """Extends the lease from now, for handlers that take long. None: the token does not own the row any more."""
         ...
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """A finished row is OPEN again on the rung. False if it has changed since it was read.
+        """Makes a finished row OPEN again on the rung. False: the row has changed since it was read.
 
-        A FAILED row, by an operator's wish, counts one attempt: the copies that exist have been waited for, so the
-        next step sends again; it has changed if it was sent since. One of every group that a
-        person dismissed for others does the same. A row that was closed unsent begins as a new one does. Other rows are
-        left as they are.
+        A FAILED row that a person opens again counts one attempt, so that the next step sends at once instead of
+        waiting for existing copies. A send since the reading counts as a change. The same holds for a row for every
+        group that a person dismissed for other groups. A row that was closed without a send begins like a new one.
+        Other rows stay as they are.
         """
         ...
 
     def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
-        """A FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED. What a person dismisses is
-        closed by Closings."""
+        """Makes a FAILED row DONE and empties a hand-over's message. False: the row is not FAILED. A person's
+        dismissals are written by Closings."""
         ...
 
-    # ---- many rows in one transaction: all or nothing, answers in the order asked
+    # ---- many rows in one transaction, all or none; answers are in the order of the arguments
 
     def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
-        """Inserts an OPEN row of scope '*' for each key; rows that exist are left as they are."""
+        """Inserts an OPEN row of scope '*' for each key; existing rows stay as they are."""
         ...
 
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
-        """Takes each row under its token if it is still claimable. None: another owner has it."""
+        """Claims each row under its token if it can still be claimed. None: another owner has it."""
         ...
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> Sequence[Repair | None]:
-        """Writes each change under its token. None: the token is no longer the owner; stop at once."""
+        """Writes each change under its token. None: the token does not own the row any more; stop at once."""
         ...
 
 
 class HandOvers(Protocol):
-    """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway.
+    """Hand-over rows: the daemon inserts them, and a ReplayWorker of the group claims them (Repairs.claim). Raises
+    DatabaseAway.
 
-    The daemon claims, too: to end a row whose effect came another way.
+    The daemon claims rows, too, to end one whose effect came another way.
     """
 
     def insert(
@@ -329,16 +335,18 @@ class HandOvers(Protocol):
         groups: Sequence[str],
         content_digest: bytes | None = None,
     ) -> None:
-        """One OPEN row a group with the message and the digest that it must have (None: the message's own). Rows that
-        exist are left as they are, except FAILED ones: they begin again, with this message and no attempts."""
+        """Inserts one OPEN row per group with the message and its expected digest (None: the message's own digest).
+        Existing rows stay as they are, except FAILED ones: they begin again with this message and without attempts."""
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message of a row; None once it was emptied. Raises MalformedInput for one that was changed."""
+        """Returns the message of a row; None after it was emptied. Raises MalformedInput for a message that was
+        changed."""
         ...
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
-        """DONE and the message emptied, under the token. None: no longer the owner."""
+        """Makes the row DONE and empties its message, under the token. None: the token does not own the row any
+        more."""
         ...
 
 
@@ -348,25 +356,25 @@ class HeldTopic:
 
     topic: str
     kind: HoldKind
-    #: Of a BREAKER: when a storm was last seen.
+    #: For a BREAKER: when a storm was last seen.
     since_ms: int
     by: str
     reason: str
-    #: The unreadable values of the row, for which harmless ones stand here.
+    #: The unreadable values of the row; the fields have harmless values instead.
     damage: str | None = None
-    #: `reconciler run` lifts it after this; None: a person does.
+    #: `reconciler run` lifts the hold after this time; None: a person does.
     until_ms: int | None = None
-    #: What the reason says. None: a person's text, or an older release's.
+    #: The reason as a fact. None: a person's text, or an older release's.
     reason_fact: Fact | None = None
 
     @property
     def why(self) -> Fact | str:
-        """The reason, in whatever words."""
+        """The reason as a fact, or as a text."""
         return self.reason_fact or self.reason
 
     @property
     def seen(self) -> str:
-        """What a person sees of it, as one word; a storm that goes on changes it not."""
+        """One word for what a person sees of the hold; a storm that continues does not change it."""
         since_ms = 0 if self.kind is HoldKind.BREAKER else self.since_ms
         end = [] if self.until_ms is None else [self.until_ms]
         text = json.dumps([self.topic, self.kind, since_ms, self.by, self.reason, *end])
@@ -374,49 +382,51 @@ class HeldTopic:
 
 
 class Holds(Protocol):
-    """Stopped topics. Raises DatabaseAway."""
+    """Topics whose repairs are stopped. Raises DatabaseAway."""
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Topic -> kinds that hold it."""
+        """Returns topic -> the kinds of hold on it."""
         ...
 
     def place(
         self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
-        """False if it was there already: a HOLD gets the new words, too (held_again), and the later end (later_end), a
-        BREAKER a fresh timestamp and the new reason. Raises ConfigurationError for an end in a ledger that was not
-        upgraded."""
+        """Places a hold. False: it existed already. Then a HOLD also gets the new reason (held_again) and the later end
+        (later_end), and a BREAKER gets a new timestamp and the new reason. Raises ConfigurationError for an end if the
+        ledger was not upgraded."""
         ...
 
     def renew(self, environment: str, topic: str) -> bool:
-        """Gives a BREAKER a fresh timestamp. False: there is none, and none is placed."""
+        """Gives a BREAKER a new timestamp. False: there is none, and this places none."""
         ...
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """False if there was none, or one that is younger than that by the ledger's time."""
+        """Lifts a hold. False: there is none, or it is younger than `calm_seconds` by the ledger's time."""
         ...
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
-        """Lifts these holds of a topic, by the wish of a person who saw them: all that are still there, in one
-        transaction. None of them where one is another one by now. Returns the kinds that were lifted."""
+        """Lifts those holds of a topic that a person saw and that still exist, in one transaction. If one of them has
+        changed, lifts none. Returns the kinds that it lifted."""
         ...
 
 
 class KnownBrokers(Protocol):
-    """Brokers that may hold messages of a topic, those included that have left its route. Raises DatabaseAway."""
+    """Brokers that may hold messages of a topic, including brokers that have left its route. Raises DatabaseAway."""
 
     def note(
         self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
     ) -> frozenset[str]:
-        """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
+        """Notes the brokers of the route; returns all that count: these, and those that the route has lacked for at
+        most keep_seconds.
 
-        A broker is missed from the first call that does not name it, so none is forgotten while no process runs. None:
-        the route is not known, nothing is noted. Writes only what changed; a broker that is back counts as seen again.
+        A broker is missing from the first call that does not name it, so no broker is forgotten while no process runs.
+        `seen` None: the route is not known, and nothing is noted. Writes only changes; a broker that is back counts as
+        seen again.
         """
         ...
 
 
-#: A half without a unique key that could be followed is noted by its place, behind this word.
+#: A half without a usable unique key is noted by its place, after this word.
 NAMED_BY_PLACE = "half-at-"
 
 
@@ -426,25 +436,26 @@ class NotedHalf:
 
     unique_key: str
     broker: str
-    #: Of the business's key; None: the half does not give it.
+    #: The digest of the business key; None: the half contains no such key.
     key_digest: bytes | None
     tag_digest: bytes | None
     stored_at_ms: int
 
 
 class NotedHalves(Protocol):
-    """Halves that look-ups saw, for which of them share a key of the business. Raises DatabaseAway."""
+    """Halves that look-ups saw, from which siblings (with the same business key) are found. Raises DatabaseAway."""
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
-        """All of them are there when it returns. `replaces`: with these digests; else one that is there keeps its own:
-        what takes its key from another place, such as an earlier process, does not undo them. False: the ledger cannot
-        keep them."""
+        """Stores all halves before it returns. `replaces`: overwrites stored digests. Otherwise an existing half keeps
+        its digest, so that a process that reads the key from another place, such as an earlier one, undoes nothing.
+        False: this ledger cannot store halves."""
         ...
 
     def of_keys(
         self, environment: str, topic: str, key_digests: Collection[bytes]
     ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
-        """Digest -> every half that was noted with it. None: the ledger cannot keep them, or a row is damaged."""
+        """Returns digest -> every half that was noted with it. None: the ledger cannot store halves, or a row is
+        damaged."""
         ...
 
 
@@ -455,49 +466,50 @@ class Outage:
     environment: str
     started_at_ms: int
     reason: str
-    #: JSON: progress of the scan: since_ms, and a subscription's until_ms and rows, "left_out": why rows of some
-    #: subscriptions were; "complete": true once it has ended, "rounds": true once announcement consumers had the time
-    #: to resume.
+    #: JSON: the progress of the scan. It has since_ms, and for each subscription until_ms and rows; "left_out" says why
+    #: rows of some subscriptions were left out. "complete" is true once the scan has ended, "rounds" once announcement
+    #: consumers had time to resume.
     scan_position: Mapping[str, object] | None
     scanned: int
     closed_at_ms: int | None
 
     @property
     def is_scanned(self) -> bool:
-        """The inbox scan has ended: announcements resume."""
+        """True once the inbox scan has ended. Announcements resume then."""
         return bool(self.scan_position and self.scan_position.get("complete") is True)
 
     @property
     def rounds_may_run(self) -> bool:
-        """Announcements have resumed: the next round closes the row."""
+        """True once announcements have resumed: the next round closes the row."""
         return bool(self.is_scanned and self.scan_position and self.scan_position.get("rounds") is True)
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Subscription -> why the scan left rows of it out; empty where all were scanned."""
+        """Subscription -> why the scan left some of its rows out; empty if all rows were scanned."""
         left_out = (self.scan_position or {}).get("left_out")
         return left_out if isinstance(left_out, Mapping) else {}
 
 
 class Outages(Protocol):
-    """Times without Redis, or after it lost its memory. Raises DatabaseAway."""
+    """Times without Redis, or after Redis lost its memory. Raises DatabaseAway."""
 
     def current(self, environment: str) -> Outage | None:
-        """The open row, if any."""
+        """Returns the open row; None: no outage is open."""
         ...
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
-        """Opens a row unless one is open; starts at database time or at the last stored round if that is earlier."""
+        """Opens a row unless one is open; it starts at database time, or at the last stored round if that is
+        earlier."""
         ...
 
     def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
-        """Notes progress of the scan."""
+        """Stores the progress of the scan."""
         ...
 
     def note_reason(self, outage: Outage, reason: str) -> None:
-        """The open row's reason becomes MEMORY_LOST or UNSAFE, whatever it was opened for."""
+        """Changes the open row's reason to MEMORY_LOST or UNSAFE, whatever it was opened for."""
         ...
 
     def finish(self, outage: Outage) -> bool:
-        """Closes the row; False: another process was quicker."""
+        """Closes the row; False: another process closed it first."""
         ...

@@ -1,4 +1,4 @@
-"""Step 7: a *round* compares the sets of one shard, once, in one atomic step."""
+"""Step 7: a *round* compares the sets of one shard in one atomic step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reconciler.contract.subscription import Shard, Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundCounts:
-    """What one round moved. `announced - matched - pending_added` keys were pending already."""
+    """How many keys one round moved. `announced - matched - pending_added` announced keys were pending already."""
 
     announced: int
-    #: Announced keys whose consumption was recorded already.
+    #: Announced keys whose consumption had been recorded.
     matched: int
     pending_before: int
-    #: Keys new in pending.
+    #: Keys that are new in pending.
     pending_added: int
     #: Keys that left pending because their consumption was recorded.
     pending_matched: int
@@ -33,37 +33,41 @@ class RoundDone:
     epoch: str
     #: The fence after the round.
     generation: int
-    #: Redis TIME of the round in milliseconds, but later than that of every round before.
+    #: Redis TIME of the round in milliseconds; it is later than that of every earlier round.
     at_ms: int
     #: "<broker>/<queue>" -> next offset of the unique-key topic, read in the same atomic step.
     offsets: Mapping[str, int]
     counts: RoundCounts
-    #: Offsets like `offsets`: each key announced below them was matched or settled when the round ran. Not stored.
+    #: Offsets like `offsets`: every key announced below them was matched or settled when the round ran. The ledger does
+    #: not store this field.
     floor: Mapping[str, int] = field(default_factory=dict, compare=False)
-    #: What proves them, of the queues for which it was known.
+    #: The proofs of these offsets, for queues with a known one.
     floor_proofs: Mapping[str, QueueProof] = field(default_factory=dict, compare=False)
     #: The time that keys first seen by this round get: at_ms, unless Redis' clock is far behind earlier rounds. None:
-    #: the round is the ledger's, which does not keep it.
+    #: the round was read from the ledger, which does not store it.
     clock_ms: int | None = field(default=None, compare=False)
-    #: First seen of the oldest key that is pending after it; None: there is none, or the round is the ledger's.
+    #: When the oldest key that is pending after the round was first seen; None: no key is pending, or the round was
+    #: read from the ledger.
     oldest_pending_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """What a shard's memory says before a round."""
+    """The state of a shard's memory before a round."""
 
-    #: None: no epoch marker, Redis is new or lost its memory.
+    #: None: there is no epoch marker, because Redis is new or lost its memory.
     epoch: str | None
     generation: int
     now_ms: int
-    #: at_ms of the newest round of this memory. None: it has none, or Redis lost it.
+    #: at_ms of this memory's newest round. None: it has had no round, or Redis lost it.
     round_at_ms: int | None = None
 
     def has_undone(self, last: RoundDone) -> bool:
-        """True if the stored round is no ancestor of the memory's newest round; rounds of one memory have rising times.
+        """Returns True if the stored round does not precede the memory's newest round; the rounds of one memory have
+        rising times.
 
-        By time, too: Redis may come back with what an earlier fall-back had undone, and its numbers prove nothing then.
+        It compares times, too: after an earlier fall-back, Redis may come back with rounds that were undone, and then
+        numbers prove nothing.
         """
         if last.epoch != self.epoch:
             return False
@@ -71,24 +75,25 @@ class ShardState:
         return is_later or last.generation > self.generation
 
     def has_lost(self, last: RoundDone) -> bool:
-        """True if this is another memory than the one that the stored round left, or fell back behind it."""
+        """Returns True if this is another memory than the one that the stored round left, or if it fell back behind
+        that round."""
         return last.epoch != self.epoch or self.has_undone(last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReading:
-    """What people are shown of a shard's memory, read in one step."""
+    """What people see of a shard's memory, read in one step."""
 
     state: ShardState
     pending: int
     oldest_pending_ms: int | None
-    #: Members of the commit sets.
+    #: Number of members of the commit sets.
     consumed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRound:
-    """The round that is to follow one, if no other has."""
+    """The round that is to follow a known one, unless another round has run since."""
 
     shard: Shard
     epoch: str
@@ -98,64 +103,67 @@ class NextRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestingShard:
-    """A shard at rest: a look found it as its last round had left it, and nothing that a round would move."""
+    """A shard at rest: a look found it as its last round had left it, with nothing for a round to move."""
 
-    #: at_ms of that round.
+    #: at_ms of its last round.
     round_at_ms: int
-    #: As of a round, when the look was taken.
+    #: Offsets as a round reads them, at the time of the look.
     offsets: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingKey:
-    """One unmatched key."""
+    """One key that is pending."""
 
     unique_key: str
     first_seen_ms: int
-    #: Set apart (ShardMemory.apart): it is no suspect before its tag has been compared with the outbox.
+    #: True if the key is set apart (ShardMemory.apart): it is no suspect before its tag was compared with the outbox.
     is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlaces:
-    """Where a shard's memory has one key; in several places between two rounds, in none before and long after."""
+    """The places of one key in a shard's memory: several between two rounds, none before its announcement and long
+    after."""
 
-    #: In the half set: no round has taken its announcement yet.
+    #: The key is in the half set: no round has taken its announcement yet.
     is_announced: bool
-    #: Pending since then.
+    #: The key is pending since this time; None: it is not pending.
     first_seen_ms: int | None
-    #: In a commit set of the last rounds.
+    #: The key is in a commit set of the last rounds.
     is_consumed: bool
 
     @property
     def is_anywhere(self) -> bool:
-        """It is in one of them."""
+        """True if the key is in any of these places."""
         return self.is_announced or self.first_seen_ms is not None or self.is_consumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLook:
-    """What one *look* at a shard has found, in one step."""
+    """What one *look* at a shard found, in one step."""
 
     state: ShardState
-    #: Members of the half set and all commit sets, which a round reads; 0: it would move none.
+    #: Number of members of the half set and all commit sets, which a round reads; 0: a round would move no key.
     members: int
     pending: int
     oldest_pending_ms: int | None
-    #: Some keys may be set apart.
+    #: True if some keys may be set apart.
     has_apart: bool
-    #: Whether the token holds the lease; None: nobody does any more.
+    #: True if the token holds the lease; None: the lease is free.
     is_ours: bool | None
-    #: As of a round.
+    #: Offsets as a round reads them.
     offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 class ShardMemory(Protocol):
-    """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
+    """The part of step 7 in Redis. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign
+    epoch."""
 
     @property
     def is_spread(self) -> bool:
-        """Shards lie on several servers, each of which may be away alone: RedisAway speaks of one shard only."""
+        """True if shards lie on several servers, each of which may be away alone: then RedisAway concerns one shard
+        only."""
         ...
 
     def state(self, shard: Shard) -> ShardState:
@@ -163,138 +171,148 @@ class ShardMemory(Protocol):
         ...
 
     def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
-        """state() and pending_size() of all of them together.
+        """Does state() and pending_size() for all of them together.
 
-        A shard that could not be read, whatever the cause, is left out: state() finds it out. Raises nothing.
+        A shard that could not be read is left out, whatever the cause: state() raises the error. Raises nothing.
         """
         ...
 
     def begin_epoch(self, shard: Shard) -> str:
-        """Writes a new epoch marker unless there is one; returns the marker in force."""
+        """Writes a new epoch marker unless one exists; returns the valid marker."""
         ...
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """Runs the atomic step once, if no other round has run since it was begun.
+        """Runs the atomic step once, unless another round has run since it was begun.
 
-        None: it did not run, or it is not known whether it ran (another owner was quicker, the reply was lost, the
-        epoch is another one). Either way pending holds every unmatched key and the next round is right.
-        `not_before_ms`: at_ms of the last stored round + 1, so that ages never run backwards after a fail-over.
+        None: it did not run, or that is unknown (another owner was faster, the reply was lost, or the epoch differs).
+        In any case pending holds every unmatched key, and the next round is correct. `not_before_ms`: at_ms of the last
+        stored round + 1, so that ages never run backwards after a fail-over.
         """
         ...
 
     def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
-        """Runs the atomic step of several shards, as few exchanges as there are servers; what ran, as far as is known.
+        """Runs the atomic steps of several shards with one exchange per server; returns those that are known to have
+        run.
 
-        Raises nothing: each of the others, whatever the cause, is to be taken alone, which finds it out.
+        Raises nothing: each of the other shards must be taken alone, which raises its error.
         """
         ...
 
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
     ) -> list[PendingKey]:
-        """Pending keys first seen at or before the time, oldest first, ties by key; `after` pages on."""
+        """Returns pending keys that were first seen at or before the time, the oldest first, equal times by key;
+        `after`: the last key of the page before."""
         ...
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
-        """Removes keys from pending: only after their ledger rows are committed. Returns how many were there."""
+        """Removes keys from pending; call it only after their ledger rows are committed. Returns how many keys were
+        pending."""
         ...
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
-        """Keys whose announced tag the group does not take: a page of about 500, and the cursor of the next one (0: no
-        more). A hint, no evidence: any sender can announce. Some may be pending, in the half set, matched or settled.
-        """
+        """Returns a page of about 500 keys whose announced tag the group does not take, and the cursor of the next page
+        (0: the last page). This is a hint and proves nothing, because any sender can announce. Some of the keys may be
+        pending, in the half set, matched or settled."""
         ...
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Removes keys from pending whose tag in the outbox the group does not take; returns how many were there.
+        """Removes keys from pending whose tag in the outbox the group does not take; returns how many were pending.
 
-        Neither they nor those `going_on` are set apart any more, but for keys not taken that no round has seen yet.
+        Neither these keys nor those in `going_on` stay set apart, except keys that are not taken and that no round has
+        seen yet.
         """
         ...
 
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:
-        """Number of pending keys and the lowest first_seen_ms (None: empty)."""
+        """Returns the number of pending keys and the lowest first_seen_ms (None: no key is pending)."""
         ...
 
 
 class RoundLeases(Protocol):
-    """Right to run a shard's rounds: saves work, correctness rests on the fence and the claims. Raises RedisAway."""
+    """The right to run a shard's rounds: it saves work, while fence and claims make rounds correct. Raises
+    RedisAway."""
 
     def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
-        """Takes or renews; False if another token holds it."""
+        """Takes or renews the lease; False: another token holds it."""
         ...
 
     def release(self, shard: Shard, *, token: str) -> None:
-        """Gives up if the token holds it."""
+        """Gives the lease back if the token holds it."""
         ...
 
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
-        """Looks at all of them together, and renews the leases of those with True, as far as the token holds them.
+        """Looks at all shards together, and renews the leases of those with True if the token holds them.
 
-        A shard that could not be looked at, whatever the cause, is left out: its round finds it out. Raises nothing.
+        A shard that could not be looked at is left out, whatever the cause: its round raises the error. Raises nothing.
         """
         ...
 
 
 class Sharers(Protocol):
-    """Processes that share the subscriptions of an environment. An entry is a lease: it ends unless it is renewed.
+    """The processes that share the subscriptions of an environment. An entry is a lease: it ends if it is not renewed.
     Raises RedisAway."""
 
     def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
-        """Enters the process, or renews its entry. Returns the tokens of the sharers with the same digest, its own too.
+        """Adds the process, or renews its entry. Returns the tokens of all sharers with the same digest, including its
+        own.
 
-        `digest`: of the subscriptions that it has."""
+        `digest`: the digest of the process's subscriptions.
+        """
         ...
 
     def leave(self, environment: str, *, token: str) -> None:
-        """Takes its entry out."""
+        """Removes the entry."""
         ...
 
 
 class Rounds(Protocol):
-    """Durable record of rounds, since when they run, and the floors that they read. Raises DatabaseAway."""
+    """The durable record of rounds, since when they run, and the floors that they read. Raises DatabaseAway."""
 
     def since_ms(self, subscription: Subscription) -> int | None:
-        """Since when the subscription answers for messages; 0: for every one. None: its first round is to come.
+        """Returns since when the subscription answers for messages; 0: for every message. None: it has had no round
+        yet.
 
-        A ledger that cannot keep it (an older one, a right that is missing) says 0, and tells that once.
+        A ledger that cannot store it (an older one, or a missing right) gives 0, and logs that once.
         """
         ...
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Notes, before its first round, since when the subscription answers, and returns what is on record.
+        """Stores before the subscription's first round since when it answers for messages; returns the stored time.
 
-        That is `at_ms` or database time, if that is earlier. It is 0 where the ledger knows it already (rounds,
-        candidates, floors) and for None: Redis does. What was noted before stays, whoever was first.
+        That is `at_ms`, or database time if that is earlier. It is 0 if the ledger has rounds, candidates or floors of
+        the subscription, and for None, which means that Redis knows the subscription. A stored time stays, whoever
+        stored it first.
         """
         ...
 
     def store(self, *done: RoundDone) -> None:
-        """A row each, all or none of them; doing it twice is harmless."""
+        """Writes one row for each round, all or none; doing it twice is harmless."""
         ...
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks rounds of the epoch as void that are no ancestors of the memory's newest round: Redis fell back.
+        """Marks those rounds of the epoch as void that do not precede the memory's newest round, because Redis fell
+        back.
 
-        They have a higher generation, or a later time than `at_ms` (None: its time is not known). Returns how many.
-        The rows are for people, outages and the audit; the floor does not rest on them.
+        They have a higher generation, or a later time than `at_ms` (None: its time is unknown). Returns their number.
+        These rows serve people, outages and the audit; the floor does not need them.
         """
         ...
 
     def last(self, shard: Shard) -> RoundDone | None:
-        """The newest round that is not void."""
+        """Returns the newest round that is not void."""
         ...
 
     def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """Writes down, in one transaction, that all shards of these subscriptions were seen at rest so long ago, by
-        number. False: the ledger cannot keep it."""
+        """Stores in one transaction that all shards of these subscriptions were seen at rest so many seconds ago, by
+        number. False: the ledger cannot store it."""
         ...
 
     def raise_floor(
         self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
     ) -> None:
-        """Raises the floor of each queue ("<broker>/<queue>") that lies lower (RoundDone.floor), with what proves it.
+        """Raises the floor of each queue ("<broker>/<queue>") that lies lower (RoundDone.floor), with its proof.
 
-        It sinks only where its proof says that the queue began anew (contract/queue_proof.py), by compare-and-set.
+        A floor sinks only if its proof says that the queue began again (contract/queue_proof.py), by compare-and-set.
         """
         ...

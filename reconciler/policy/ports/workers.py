@@ -1,4 +1,4 @@
-"""Doing the same for several outboxes at once, whose adapters are thread-safe."""
+"""Runs the same function for several outboxes at once; their adapters are thread-safe."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ R = TypeVar("R")
 
 
 class Workers(Protocol):
-    """Runs a function for every item, several at a time or one after the other."""
+    """Runs a function for every item, several in parallel or one after the other."""
 
     @property
     def width(self) -> int:
-        """How many run at the same time, at most."""
+        """How many calls run at the same time at most."""
         ...
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Results in the order of the items. Every call has ended when it returns or raises.
+        """Returns the results in the order of the items. Every call has ended when this returns or raises.
 
-        Raises what the first item's call raised of those that failed.
+        If calls failed, raises the error of the first such item.
         """
         ...
 
 
 class OneByOne:
-    """Workers without threads: in the order of the items, on the caller's thread; the first failure ends it."""
+    """Workers without threads: runs the items in order on the caller's thread; the first failure ends it."""
 
     width = 1
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Results in the order of the items."""
+        """Returns the results in the order of the items."""
         return [function(item) for item in items]
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Does nothing, because there is nothing to close."""

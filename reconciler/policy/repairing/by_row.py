@@ -1,8 +1,8 @@
-"""A send that rests on a row of the business: what it is asked after the claim decides, and nothing that was proved
-before. Pure.
+"""Decides about a send that rests on a row of the business: only answers from after the claim count, and nothing that
+was proved before. Pure.
 
-A producer's answer to its broker delivers as an END does: so nothing is sent beside a producer, nor what one may have
-rolled back.
+A producer's answer to its broker delivers the message as an END does. So nothing is sent while a producer could answer,
+or if a producer may have rolled the half back.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.repairing.case import RepairCase, RepairStep, stay
 
-#: Longest pause between two looks at a repair whose row may be of another message: only that one's end changes it.
+#: Longest pause between two looks at a repair whose row may belong to another message: only that message's end changes
+#: this.
 SIBLINGS_WAIT_SECONDS_MAX = 300.0
-#: Pause before half queues are read on.
+#: Pause before half queues are read further.
 _READING_ON_SECONDS = 1.0
 
 
 def proved_by_row(case: RepairCase, answer: RepairStep) -> Question | RepairStep:
-    """The send, once the row is known to be of its message alone: of two with one key and tag each sees the other and
-    none is sent, so that no two sends of a key are under way."""
+    """Returns the send once the row is known to belong to this message alone. If two messages have one key and tag,
+    each sees the other and none is sent, so that two sends of a key are never under way."""
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
@@ -45,14 +46,14 @@ def proved_by_row(case: RepairCase, answer: RepairStep) -> Question | RepairStep
 
 
 def sent_anew(of_key: Lookup[StoredMessage], case: RepairCase, message: StoredMessage) -> Lookup[StoredMessage]:
-    """Messages of the same key and tag that consumers get under another unique key, such as one that the service has
-    sent anew: the row of the business is as much theirs."""
+    """Returns delivered messages with the same key and tag but another unique key, such as a message that the service
+    sent again: the row of the business may as well be theirs."""
     return of_key.only(lambda one: one.unique_key != case.unique_key and one.tag == message.tag)
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
-    """No producer may be there that could answer a broker's question about a half, nor may one have rolled it back: an
-    answer delivers, too. None is asked about a half that was given up."""
+    """Returns the send if no producer is connected that could answer a broker's question about a half, and none may
+    have rolled it back, because an answer delivers, too. Producers are not asked about a half that was given up."""
     parked = newest_per_broker(case.own_parked.records if case.own_parked is not None else ())
     asked = {
         broker: half
@@ -64,7 +65,7 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
     if case.producers is None:
         return Question.PRODUCERS
     for broker, half in asked.items():
-        if half.producer_group == half.real_topic:  # as proxies name the group of their clients
+        if half.producer_group == half.real_topic:  # proxies name the group of their clients like this
             return _wait(case, PRODUCERS_BEHIND_PROXY(topic=half.real_topic, broker=broker))
         look = case.producers[broker]
         if look.is_connected is not False:
@@ -73,14 +74,14 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
         left_seconds = look.interval_seconds - min(look.away_seconds, case.waited_seconds)
         if left_seconds > 0:
             return stay(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
-        # An END, of a rollback too, leaves the half where it is; only one that is open is put back by its broker.
+        # END, also END ROLLBACK, leaves the half where it is; the broker puts back only a half that is open.
         if half.check_times is None or not _is_put_back(half, look, since_seconds=case.waited_seconds):
             return _wait(case, NOT_PUT_BACK(group=half.producer_group, broker=broker))
     return replace(send, halves=tuple(asked.values()))
 
 
 def _is_put_back(half: StoredMessage, look: ProducerLook, *, since_seconds: float) -> bool:
-    """Whether it came to its queue after a look of these seconds that found no producer."""
+    """Returns True if the half was put back after a look, so many seconds ago, that found no producer."""
     ends = [end for seconds, end in look.half_queue_ends if seconds <= since_seconds]
     return bool(ends) and half.queue_offset >= min(ends)
 

@@ -1,4 +1,4 @@
-"""The state machine of a repair, and what is known about one that is worked on.
+"""The state machine of a repair, and what is known about a repair while it is worked on.
 
 | from | to | when |
 |---|---|---|
@@ -10,7 +10,8 @@
 | SENT | OPEN | the next rung: no effect within two grace periods although the group is past the copy |
 | any | FAILED | 16 attempts, no rung left, the commit is not proved any more, or an inbox has another content |
 
-Within a state the rung, the wait and the answer may change. A repair never leaves DONE or FAILED by itself.
+Within one state, rung, wait and answer may change. A repair leaves DONE or FAILED only by a person's act or a new
+proof.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 
 ATTEMPTS_MAX = 16
-#: A copy that is still absent when the index has passed the send by this was not made by it.
+#: If the index has passed the send by this time and a copy is still absent, the send did not make one.
 SEND_MARGIN_MS = 5_000
-#: Longest wait between two attempts.
+#: Pauses between two attempts.
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
-#: Longest pause between two looks at a repair whose effect is waited for.
+#: Longest pause between two looks at a repair that waits for its effect.
 SENT_WAIT_SECONDS_MAX = 60.0
 
-#: How long a repair that was not sent waits for an unreadable value to be mended.
+#: For so long a repair that was not sent waits for an unreadable value to be corrected.
 DAMAGED_SECONDS_MAX = 900.0
 
 _LEGAL = {
@@ -57,19 +58,19 @@ _LEGAL = {
 
 
 def require_legal(before: RepairState, after: RepairState) -> None:
-    """Raises InvariantViolation unless the table above allows it."""
+    """Raises InvariantViolation unless the table above allows the change."""
     if after not in _LEGAL[before]:
         raise InvariantViolation(f"a repair must not go from {before} to {after}")
 
 
 def back_off_seconds(attempts: int) -> float:
-    """1, 2, 4 ... seconds, bounded."""
+    """Returns 1, 2, 4 ... seconds, up to the longest pause."""
     return BACK_OFF.pause_seconds(attempts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStep:
-    """What to do, and the state that follows if it is only written."""
+    """What to do next, and the state to write if nothing is sent."""
 
     act: Act
     state: RepairState
@@ -80,41 +81,43 @@ class RepairStep:
     halves: tuple[StoredMessage, ...] = ()
     groups: tuple[str, ...] = ()
     rows: tuple[Repair, ...] = ()
-    #: What the send rests on where no outbox has it: a row of the business. `halves` are those that brokers may still
-    #: ask about: no producer may be there that could answer.
+    #: The proof for the send if no outbox has one: a row of the business. `halves` are those that brokers may still ask
+    #: about: no producer may be connected that could answer.
     commit: Commit | None = None
-    #: True: decide again at once, the claim is kept.
+    #: True: decide again at once, while the claim is kept.
     goes_on: bool = False
 
     @property
     def subject(self) -> StoredMessage:
-        """The message of an act that has one; raises InvariantViolation for others."""
+        """The message of an act; raises InvariantViolation for an act without one."""
         if self.message is None:
             raise InvariantViolation(f"{self.act} has no message")
         return self.message
 
     def only_writes(self, **changes: Any) -> RepairStep:
-        """The step with its act replaced: it writes the state and does nothing else."""
+        """Returns the step without its act: it writes the state only."""
         return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairCase(CaseFile):
-    """One claimed repair. The inboxes of its groups and the outbox are read after the claim."""
+    """One claimed repair with all answers about its key. The inboxes of its groups and the outbox are read after the
+    claim."""
 
     repair: Repair
-    #: Database time when it was claimed.
+    #: Database time of the claim.
     now_ms: int
-    #: After a send the effect is looked for no earlier.
+    #: The effect is looked for at the earliest so long after a send.
     verify_after_seconds: float
-    #: Where the last send, or the proof of the loss, lies ahead of the ledger's clock: for how long this process has
-    #: seen it so.
+    #: If the last send, or the proof of the loss, lies ahead of the ledger's clock: for how long this process has seen
+    #: that.
     seen_seconds: float = 0.0
-    #: Group -> its verdict in the ledger, read after the claim. A group that was not judged has none.
+    #: Group -> its verdict in the ledger, read after the claim. A group without a verdict is left out.
     verdicts: Mapping[str, Candidate] = field(default_factory=dict)
 
     def not_before_ms(self, question: Question) -> int:
-        """The proof of the loss; for committed copies also the last send, which may have made one."""
+        """Returns the time of the proof of the loss; for committed copies, also of the last send, which may have made
+        one."""
         sent_at_ms = self.repair.sent_at_ms
         match question:
             case Question.OUTBOX:
@@ -126,11 +129,13 @@ class RepairCase(CaseFile):
                 return self.repair.created_at_ms
 
     def is_asked_of_now(self, question: Question) -> bool:
-        """What came while rows, half queues and producers were asked counts before a send."""
+        """Returns True before a send, because messages that came while rows, half queues and producers were asked
+        count, too."""
         return question in (Question.COPIES_AGAIN, Question.MESSAGES_OF_KEY)
 
     def before_a_send(self, repair: Repair) -> RepairCase:
-        """The file of a repair that is SENDING now: what brokers answered may change by the send and is asked again."""
+        """Returns the file for a repair that is SENDING now: brokers are asked again, because the send may change their
+        answers."""
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
         return replace(
             self, repair=repair, copies=None, copies_again=None, halves=None, parked=None, business=None, siblings=None,
@@ -139,11 +144,11 @@ class RepairCase(CaseFile):
 
     @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """Groups whose effect is waited for: not those that were given the message before they answer for messages, nor
-        those that a person has dismissed.
+        """The groups whose effect is awaited. Left out are groups that were given the message before they answer for
+        messages, and groups that a person has dismissed.
 
-        If none were left, nobody has the effect and no broker a copy, a half proved the loss that has gone since: it is
-        everybody's.
+        If no group is left, no group has the effect and no broker a copy, then a half that is gone now had proved the
+        loss: all groups count.
         """
         lacking = tuple(plan for plan in self._lacking if not (self._is_dismissed(plan) or self._was_delivered(plan)))
         answering = tuple(plan for plan in lacking if not self.lies_before(plan))
@@ -153,26 +158,26 @@ class RepairCase(CaseFile):
 
     @property
     def is_taken_by_nobody(self) -> bool:
-        """No group takes the message by these settings, and none has its effect: those of another process, which has
-        proved the loss, may differ."""
+        """True if no group takes the message by these settings and none has its effect: the process that proved the
+        loss may have other settings."""
         return not self._lacking and not any(self._has_effect(plan.group) for plan in self.plans)
 
     @property
     def spared(self) -> tuple[str, ...]:
-        """Groups without the effect that a person has dismissed. A copy for every group would be a second effect there:
-        what was missing has been done by hand."""
+        """Groups without the effect that a person has dismissed. A copy for every group would have a second effect
+        there, because the person did by hand what was missing."""
         return tuple(sorted(plan.group for plan in self._lacking if self._is_dismissed(plan)))
 
     @property
     def unread_verdict(self) -> Fact | None:
-        """Why it is not known whether a person has dismissed a group that lacks the effect; None: it is known."""
+        """Why it is unknown whether a person has dismissed a group that lacks the effect; None: it is known."""
         rows = [self.verdicts[plan.group] for plan in self._lacking if plan.group in self.verdicts]
         return next(
             (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
         )
 
     def _was_delivered(self, plan: SubscriptionPlan) -> bool:
-        """No inbox tells the effect, and the group has passed a copy: more is never known."""
+        """Returns True if the group has no inbox and has passed a copy: nothing more can become known."""
         row = self.verdicts.get(plan.group)
         return row is not None and (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.DELIVERED)
 
@@ -181,13 +186,14 @@ class RepairCase(CaseFile):
         return row is not None and (row.is_dismissed or row.took_effect_dismissed)
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
-        """As for every case file, but UNKNOWN for a group without an inbox that is past the copies."""
+        """Returns what every case file returns, but UNKNOWN for a group without an inbox that has passed the copies."""
         position = CaseFile.position_of(self, plan)
         is_past = position is Question.GROUP_COPIES
         return Verdict.UNKNOWN if is_past and not self.of_group[plan.group].has_inbox else position
 
     def group_positions(self) -> Mapping[str, Verdict] | Question:
-        """Missing group -> where it is with the committed copies, or what tells that."""
+        """Returns the position of each missing group relative to the committed copies, or the question that would show
+        it."""
         positions: dict[str, Verdict] = {}
         for plan in self.missing:
             position = self.position_of(plan)
@@ -197,89 +203,91 @@ class RepairCase(CaseFile):
         return positions
 
     def proof_of(self, message: StoredMessage) -> Commit:
-        """The commit that the send of a copy rests on. Raises InvariantViolation if there is none."""
+        """Returns the commit that proves the send of a copy. Raises InvariantViolation without one."""
         return self.commit or self.topic.evidence.commit_of_copy(message)
 
     @property
     def rung(self) -> RungTraits:
-        """What is peculiar to the repair's rung."""
+        """The traits of the repair's rung."""
         return RUNGS[self.repair.rung]
 
     @property
     def outbox_unknown(self) -> Fact | None:
-        """Why the outbox is silent about the commit; None: it answered."""
+        """Why the outbox has no answer about the commit; None: it answered."""
         lookup = self.outbox
         return outbox_unknown(lookup) if lookup is not None and lookup.is_unknown else None
 
     @property
     def has_damaged_outbox(self) -> bool:
-        """The outbox is silent for nothing but a value that cannot be read."""
+        """True if only an unreadable value keeps the outbox from answering."""
         return self.outbox is not None and self.outbox.damage is not None
 
     @property
     def unneeded(self) -> tuple[Repair, ...]:
-        """Unfinished hand-over rows of groups that have the effect: their handler must not run.
+        """Unfinished hand-overs of groups that have the effect: their handler must not run.
 
-        Groups without a [[subscriptions]] section are left out: their inbox is never read.
+        Groups without a [[subscriptions]] section are left out, because their inbox is never read.
         """
         served = {plan.group for plan in self.topic.subscriptions} - {plan.group for plan in self.missing}
         return tuple(row for row in self.hand_overs or () if row.scope in served and row.state not in FINISHED_REPAIRS)
 
     @property
     def effect_unknown(self) -> Fact | None:
-        """Why no group is known to lack the effect. None: a group is known to lack it, or has no inbox configured."""
+        """Why it is unknown whether a group lacks the effect. None: a group is known to lack it, or has no inbox
+        configured."""
         lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
         return unknown[0] if unknown and len(unknown) == len(lookups) else None
 
     @property
     def waits_for_a_send(self) -> bool:
-        """Nothing was sent that could be looked for, and an effect is missing."""
+        """True if an effect is missing and no send has happened whose result could be looked for."""
         return self.repair.state is RepairState.OPEN and bool(self.missing)
 
     @property
     def other_content(self) -> Fact | None:
-        """Why the effect of a group is that of another message; None: no such effect is known."""
+        """Why the effect of a group is of another message; None: no such effect is known."""
         message, topic = self.message, self.topic.topic
         found = ((name, other_content(of.inbox, message, topic=topic)) for name, of in sorted(self.of_group.items()))
         return next((OTHER_EFFECT_OF(group=group, why=why) for group, why in found if why is not None), None)
 
     @property
     def waited_seconds(self) -> float:
-        """Time since the last send, or since the loss was proved: at least as long as this process has seen it so."""
+        """Seconds since the last send, or since the proof of the loss: at least as long as this process has seen it
+        so."""
         return max((self.now_ms - waits_since_ms(self.repair)) / 1000, self.seen_seconds)
 
     @property
     def usual_wait_seconds(self) -> float:
-        """Pause before the next look at a repair that waits."""
+        """Pause before the next look at a waiting repair."""
         return min(max(1.0, self.topic.grace_period_seconds / 2), 30.0)
 
     @property
     def patience_seconds(self) -> float:
-        """How long an effect may take before the next rung."""
+        """How long an effect may take before the next rung is tried."""
         return 2 * self.topic.grace_period_seconds
 
 
 def waits_since_ms(repair: Repair) -> int:
-    """When it was sent last, or its loss was proved, by the ledger's clock."""
+    """Returns when the last send happened, or else when the loss was proved, by the ledger's clock."""
     return repair.created_at_ms if repair.sent_at_ms is None else repair.sent_at_ms
 
 
 def stay(case: RepairCase, reason: Fact, wait_seconds: float) -> RepairStep:
-    """The decision to leave a repair as it is for a while."""
+    """Returns the decision to leave a repair as it is for a while."""
     return RepairStep(
         act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
     )
 
 
 def not_sent(case: RepairCase) -> RepairStep:
-    """The step to write when the claim's time runs out before a send that the ledger has as SENDING."""
+    """Returns the step to write if the claim's time ends before a send that the ledger shows as SENDING."""
     before = RepairState.OPEN if case.repair.state is RepairState.SENDING else case.repair.state
     return replace(stay(case, NOT_SENT(), 1.0), state=before)
 
 
 def target_of(decision: RepairStep) -> Mapping[str, object]:
-    """What a send aims at, written before it."""
+    """Returns the target of a send, which is written before the send."""
     message = decision.subject
     return {
         "broker": message.broker,
@@ -292,7 +300,7 @@ def target_of(decision: RepairStep) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOverByHand:
-    """What a person hands over to the replay worker of one group, or why nothing is."""
+    """What a person hands over to the replay worker of one group, or why nothing can be handed over."""
 
     why: Fact
     message: StoredMessage | None = None
@@ -301,7 +309,7 @@ class HandOverByHand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOutcome:
-    """What became of one repair in one pass."""
+    """The result of one repair in one pass."""
 
     unique_key: str
     rung: Rung
@@ -321,12 +329,12 @@ class RepairReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Outcome -> number."""
+        """Outcome -> number of repairs."""
         return dict(sorted(Counter(outcome.outcome for outcome in self.outcomes).items()))
 
 
 def word_of(repair: Repair) -> str:
-    """What became of a repair, in a word."""
+    """Returns one word for the state of a repair."""
     match repair.state:
         case RepairState.DONE:
             return "done"
@@ -339,7 +347,7 @@ def word_of(repair: Repair) -> str:
 
 
 def outcome_of(repair: Repair, reason: Fact, outcome: str) -> RepairOutcome:
-    """What a report says of a row."""
+    """Returns a row's entry for the report."""
     return RepairOutcome(
         unique_key=repair.unique_key,
         rung=repair.rung,

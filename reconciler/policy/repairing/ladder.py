@@ -1,4 +1,4 @@
-"""Step 10 as pure functions: what to do next with a repair, from evidence alone (states: case.py)."""
+"""Step 10 as pure functions: from evidence alone, decides what to do next with a repair (states: case.py)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _EFFECT_SEEN, _COPY_THERE, _WAITS_FOR_WORKERS = EFFECT_SEEN(), COPY_THERE(), WAI
 
 
 def decide(case: RepairCase) -> Question | RepairStep:
-    """The next act or the next question."""
+    """Returns the next act or the next question."""
     if not case.missing:
         return _every_effect_seen(case)
     match case.repair.state:
@@ -86,7 +86,8 @@ def decide(case: RepairCase) -> Question | RepairStep:
 
 
 def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """A repair that waits for an unreadable value, and has sent nothing, fails: such a value does not mend itself."""
+    """Lets a repair fail that waits for an unreadable value and has sent nothing, because such a value never cures
+    itself."""
     if isinstance(answer, Question) or answer.state is not RepairState.OPEN or answer.goes_on:
         return answer
     if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
@@ -109,7 +110,8 @@ def _write(case: RepairCase, state: RepairState, reason: Fact, *, rung: Rung | N
 def _wait(case: RepairCase, reason: Fact, seconds: float | None = None) -> RepairStep:
     usual = case.usual_wait_seconds
     if case.repair.state is RepairState.SENT:
-        # A group that consumes nothing for hours keeps every repair SENT: looked at ever more rarely, never dropped.
+        # A group that consumes nothing for hours keeps every repair SENT: they are looked at more and more rarely, but
+        # never dropped.
         usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
@@ -122,7 +124,7 @@ def _damaged(case: RepairCase, damage: Fact) -> RepairStep:
     return _failed(case, MEND(damage=damage))
 
 
-# --------------------------------------------------------------------------- the effect is there
+# --------------------------------------------------------------------------- the effect exists
 
 
 def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
@@ -131,8 +133,8 @@ def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
     if case.repair.is_unsent:
         return _done(case, HEALED())
     if case.rung.proof is Question.HAND_OVERS:
-        # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
-        # that was not run is withdrawn: its worker may run it when the effect's inbox row has been deleted.
+        # The effect is committed before its row: a worker may still hold the row, and a failed one is for a person. A
+        # row that was not run is withdrawn, because its worker could run it after the effect's inbox row was deleted.
         if case.hand_overs is None:
             return Question.HAND_OVERS
         if case.hand_overs:
@@ -141,9 +143,9 @@ def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
 
 
 def _finish(case: RepairCase) -> Question | RepairStep:
-    """DONE, after the broker has been stopped from asking for half copies that no longer matter."""
+    """Makes the repair DONE, after the broker was stopped from asking for half copies that no longer matter."""
     if case.waited_seconds < case.verify_after_seconds:
-        # 5.1+ writes OP records up to 3 s late: a check round in between puts the half back once more.
+        # 5.1+ writes OP records up to 3 s late: a check in between puts the half back once more.
         return _wait(case, WAITS_FOR_PUT_BACK(), case.verify_after_seconds - case.waited_seconds)
     if case.own_copies is None:
         return Question.COMMITTED_COPIES
@@ -153,9 +155,10 @@ def _finish(case: RepairCase) -> Question | RepairStep:
     if unknown:
         return _wait(case, HALVES_UNKNOWN(why=unknown[0]))
     if case.own_copies.is_absent and case.is_taken_by_nobody:
-        return _done(case, TAKEN_BY_NOBODY())  # a half may be all that there is of the message: it is left open
+        return _done(case, TAKEN_BY_NOBODY())  # the half may be the only copy of the message, so it stays open
     still_open = open_halves(case)
-    # A query proves that some transaction of its key was committed: another half of the key may still be answered.
+    # A query proves only that some transaction with its key was committed: another half of the key may still be
+    # answered.
     if still_open and not case.topic.evidence.asks_business:
         done = _done(case, HALVES_CLOSED())
         return replace(done, act=Act.CLOSE, halves=still_open)
@@ -163,13 +166,13 @@ def _finish(case: RepairCase) -> Question | RepairStep:
 
 
 def _done(case: RepairCase, reason: Fact) -> RepairStep:
-    """Nothing is left to be sent, but the effect of another message is not this one's."""
+    """Returns DONE, except if the effect is of another message."""
     other = case.other_content
     return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)
 
 
 def open_halves(case: RepairCase) -> tuple[StoredMessage, ...]:
-    """Newest half copies (4.3 and newer) that no committed copy was made from: the broker still asks for them."""
+    """Returns the newest half copies (4.3 and newer) without a committed copy: the broker still asks about them."""
     copies = case.own_copies.records if case.own_copies is not None else ()
     halves = case.own_halves.records if case.own_halves is not None else ()
     closed = {(copy.broker, copy.prepared_transaction_offset) for copy in copies}
@@ -197,7 +200,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
         if settled is not None:
             return settled
         if by_query:
-            return _wait(case, _COPY_THERE)  # more than one copy of a message is never sent by a row of the business
+            return _wait(case, _COPY_THERE)  # a row of the business never allows a second copy of a message
     if case.repair.rung not in case.topic.repair_order:
         return _climb(case, RUNG_TAKEN_OUT(rung=str(case.repair.rung)))
     if case.spared and not case.rung.is_per_group:
@@ -211,23 +214,24 @@ def _open(case: RepairCase) -> Question | RepairStep:
 
 
 def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """A send that rests on a row of the business."""
+    """Decides about a send that rests on a row of the business."""
     if isinstance(answer, Question) or answer.act not in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
         return answer
     if case.rung.is_per_group:
-        return _commit_unproved(case) or answer  # only an outbox has what a worker's handler is to be given
+        return _commit_unproved(case) or answer  # only an outbox has the message that a worker's handler must get
     if case.own_parked is None:
         return Question.PARKED_COPIES
     if case.own_parked.is_unknown:
         return _unreadable(case, case.own_parked)
     if answer.act is Act.REPUBLISH and case.own_parked.is_absent:
-        return _wait(case, ENDED_OR_ASKED())  # a row says that the key was committed, not that this half was
+        return _wait(case, ENDED_OR_ASKED())  # a row proves that the key was committed, but not that this half was
     send = proved_by_row(case, answer)
     return send if isinstance(send, Question) or send.act is not answer.act else _not_delivered_since(case, send)
 
 
 def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | RepairStep:
-    """Rows, half queues and producers took their time: a producer that has answered and left meanwhile left a copy."""
+    """Checks again for a copy before the send, because rows, half queues and producers took their time: a producer that
+    answered and left meanwhile left a copy."""
     if (again := case.copies_again) is None:
         return Question.COPIES_AGAIN
     if again.is_found:
@@ -242,7 +246,7 @@ def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | Repai
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:
-    """The committed copies; before they are known the question, or the wait for an answer."""
+    """Returns the committed copies; before they are known, the question or the wait for an answer."""
     copies = case.own_copies
     if copies is None:
         return Question.COMMITTED_COPIES
@@ -250,8 +254,8 @@ def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:
 
 
 def by_hand(case: RepairCase) -> Question | RepairStep:
-    """A hand-over that a person asks for: what every send is asked, for the one group of the case, whatever was sent
-    before. A step that sends nothing says why."""
+    """Decides about a hand-over that a person asks for: it asks what every send asks, for the one group of the case,
+    whatever was sent before. A step without a send says why nothing is sent."""
     refused = _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
     if refused is not None:
         return refused
@@ -262,7 +266,7 @@ def by_hand(case: RepairCase) -> Question | RepairStep:
 
 
 def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
-    """A message older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
+    """Refuses a message that is older than a group keeps its inbox rows, because it may have had its effect there."""
     written_ms = case.message.created_at_ms if case.message is not None else message.born_timestamp_ms
     unsure = [
         plan.group
@@ -292,7 +296,7 @@ def _commit_unproved(case: RepairCase) -> RepairStep | None:
 
 
 def _verdict_unread(case: RepairCase) -> RepairStep | None:
-    """A group's verdict that cannot be read may say that a person has dismissed it."""
+    """Waits if a group's verdict cannot be read, because it may say that a person has dismissed the group."""
     why = case.unread_verdict
     if why is None:
         return None
@@ -302,14 +306,14 @@ def _verdict_unread(case: RepairCase) -> RepairStep | None:
 
 
 def _effect_unknown(case: RepairCase) -> RepairStep | None:
-    """The loss was proved some time ago: a group may have got its effect by another way since."""
+    """Waits if the effects are unknown: since the proof of the loss, a group may have got its effect another way."""
     if case.effect_unknown is None:
         return None
     return _wait(case, EFFECT_UNKNOWN(why=case.effect_unknown))
 
 
 def _copy_found(case: RepairCase) -> Question | RepairStep | None:
-    """A copy is there before a send: it is waited for, unless a missing group is past it without an effect."""
+    """Waits for a copy that exists before a send, unless a missing group has passed it without an effect."""
     first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
     if first_try:
         return _write(case, RepairState.SENT, _COPY_THERE, wait_seconds=case.verify_after_seconds)
@@ -331,7 +335,8 @@ def _end(case: RepairCase) -> Question | RepairStep:
     if not newest:
         return _climb(case, NO_HALF())
     row = case.row
-    # Ghosts of a retried send have the same key on another broker: one is committed, the others are closed at the end.
+    # A retried send leaves halves with the same key on another broker: one is committed, the others are closed at the
+    # end.
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
     return _beyond_inbox(case, half) or RepairStep(
@@ -367,7 +372,8 @@ def _unreadable(case: RepairCase, lookup: Lookup[StoredMessage]) -> RepairStep:
 
 
 def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
-    """The half, else the parked copy, else the committed copy, else the outbox body; the half has every field."""
+    """Returns the half, or else the parked copy, the committed copy or the outbox body, in this order; the half has
+    every field."""
     if case.own_halves is None:
         return Question.HALF_COPIES
     if case.own_halves.is_found:
@@ -382,11 +388,11 @@ def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
 
 
 def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """A message whose effect may bear a former name, and of which a copy is there, is sent to groups alone that have
-    acknowledged it without an effect. A kept body is not sent once a copy may have been deleted.
+    """Restricts a send if the effect may have a former name and a copy exists: then only groups that have acknowledged
+    the copy without an effect get the message. A stored body is not sent once a copy may have been deleted.
 
-    A plug-in up to 0.2.0 takes each copy for a message of its own: what has, or will have, its effect by the first
-    copy would have another one by the next.
+    A plug-in up to 0.2.0 takes each copy for a message of its own: if the first copy has, or will have, its effect, the
+    next copy would have another one.
     """
     if isinstance(answer, Question) or answer.act is not case.rung.act or is_digits(case.unique_key):
         return answer
@@ -421,8 +427,8 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
 
 
 def _beyond_names(case: RepairCase) -> RepairStep | None:
-    """No broker has a copy: while the first half copy is there, so is every copy that came of it. Only a group with an
-    inbox notes effects by names."""
+    """Refuses a send if a copy may be gone: while the first half copy exists, every copy that was made from it exists,
+    too. Only groups with an inbox record effects by names."""
     if case.shows_first_half:
         return None
     if not any(case.of_group[plan.group].has_inbox for plan in case.missing):
@@ -435,7 +441,7 @@ def _beyond_names(case: RepairCase) -> RepairStep | None:
 
 
 def _climb(case: RepairCase, reason: Fact) -> RepairStep:
-    """The next rung, at once."""
+    """Returns the next rung, to be tried at once."""
     rung = next_rung(case.topic.repair_order, case.repair.rung)
     if rung is None:
         return _failed(case, NO_RUNG(why=reason))
@@ -446,12 +452,12 @@ def _climb(case: RepairCase, reason: Fact) -> RepairStep:
 
 
 def _sending(case: RepairCase) -> Question | RepairStep:
-    """A send without an answer: what it left decides."""
+    """Decides about a send without an answer, by what the send left."""
     copies = _copies(case)
     if not isinstance(copies, Lookup):
         return copies
     if case.rung.proof is Question.HAND_OVERS:
-        # Inserting the rows again is harmless, and there is no other way to see whether they are there.
+        # Inserting the rows again is harmless, and nothing else shows whether they exist.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
     if copies.is_found:
         return _write(case, RepairState.SENT, COPY_FOUND(), wait_seconds=case.verify_after_seconds)
@@ -459,7 +465,7 @@ def _sending(case: RepairCase) -> Question | RepairStep:
 
 
 def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
-    """What the answer to END COMMIT or a republish means for the SENDING repair of the case."""
+    """Returns the step that follows from the answer to END COMMIT or a republish of the SENDING repair."""
     said = _said(answer)
     match answer.outcome:
         case EndOutcome.DONE:
@@ -470,10 +476,10 @@ def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
         case EndOutcome.HALF_GONE:
             return _climb(case, said)
         case EndOutcome.NOT_SENT if case.rung.climbs_when_not_sent:
-            # Too large, or not what the half was: another try would not change it.
+            # The message is too large, or differs from the half: another try would not change that.
             return _climb(case, said)
         case _:
-            # REFUSED_FOR_NOW, MISMATCH and a half that is not the expected one: certainly not executed, look again.
+            # REFUSED_FOR_NOW, MISMATCH and a half that is not the expected one: certainly not executed, so look again.
             return _write(case, RepairState.OPEN, said, wait_seconds=back_off_seconds(case.repair.attempts))
 
 
@@ -495,7 +501,8 @@ def _sent(case: RepairCase) -> Question | RepairStep:
     if case.waited_seconds < case.patience_seconds:
         return _wait(case, WAITS_FOR_EFFECT())
     if case.has_outbox and case.outbox_unknown is not None and not case.has_damaged_outbox:
-        # Without its tag, a group that does not take the message looks like one that has passed it without an effect.
+        # Without its tag, a group that does not take the message looks as if it had passed the message without an
+        # effect.
         return _wait(case, case.outbox_unknown)
     copies = _copies(case)
     if not isinstance(copies, Lookup):
@@ -518,9 +525,9 @@ def _handed_over(case: RepairCase, rows: Sequence[Repair]) -> Question | RepairS
 
 
 def _withdrawn(case: RepairCase) -> RepairStep:
-    """Ends free hand-over rows before the repair ends, since they are not read afterwards.
+    """Ends free hand-over rows before the repair ends, because they are not read afterwards.
 
-    A row that a worker holds or has put off is waited for: the worker finds the effect, or its claim runs out.
+    A row that a worker holds or has put off is awaited: the worker finds the effect, or its claim ends.
     """
     free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
     if not free:
@@ -536,7 +543,7 @@ def _withdrawn(case: RepairCase) -> RepairStep:
 
 
 def _is_free(row: Repair, now_ms: int) -> bool:
-    """Same rule as Repairs.claimable: due, and unclaimed or its lease has expired."""
+    """Returns True by the same rule as Repairs.claimable: the row is due, and has no living claim."""
     return is_repair_due(row.next_at_ms, now_ms=now_ms) and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
@@ -544,7 +551,7 @@ def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> R
     unapplied = tuple(sorted(g for g, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED))
     if unapplied:
         reason = ACKNOWLEDGED(groups=unapplied)
-        # Nothing was sent by us: the message was delivered after all, and what the group did with it is only shown.
+        # We sent nothing: the message was delivered after all, and the group's reaction is only shown.
         return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
     return _dead_lettered(case, positions) or _wait(case, _positions(positions))
 
@@ -555,9 +562,10 @@ def _positions(positions: Mapping[str, Verdict], *others: Fact) -> Fact:
 
 
 def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep | None:
-    """Another copy would be refused, too; one that a person sends again brings its effect, which ends the repair.
+    """Fails the repair for a dead-lettered message, because another copy would be refused, too. If a person sends that
+    one again, its effect ends the repair.
 
-    A group without an inbox that is past the copy tells nothing more, however long it is waited for.
+    A group without an inbox that has passed the copy shows nothing more, however long we wait.
     """
     told = {g: v for g, v in positions.items() if v is not Verdict.UNKNOWN or case.of_group[g].has_inbox}
     if not told or any(verdict is not Verdict.DEAD_LETTERED for verdict in told.values()):

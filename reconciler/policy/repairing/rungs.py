@@ -1,4 +1,4 @@
-"""The rungs of the repair ladder, one row each: its act, what it is called, its proof, and the groups it reaches."""
+"""The rungs of the repair ladder, one row each: its act, its reason, its proof, and the groups that it reaches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reconciler.policy.inquiry.case_file import Question
 
 
 class Act(StrEnum):
-    """What a decision asks the procedure to do."""
+    """What the procedure has to do for a decision."""
 
-    #: Write the state, nothing else.
+    #: Write the state only.
     WRITE = "write"
     #: Write SENDING, then END COMMIT on the half `message`.
     END = "end"
@@ -24,7 +24,7 @@ class Act(StrEnum):
     REPUBLISH = "republish"
     #: Write SENDING, then hand `message` over to `groups`.
     HAND_OVER = "hand-over"
-    #: END ROLLBACK on each of `halves`, then write.
+    #: Send END ROLLBACK for each of `halves`, then write.
     CLOSE = "close"
     #: End the hand-over `rows`, then write.
     WITHDRAW = "withdraw"
@@ -34,17 +34,17 @@ class Act(StrEnum):
 class RungTraits:
     """Act, proof and reach of one rung."""
 
-    #: Each sends: a step with this act is held back where it could have a second effect.
+    #: The act, which sends: a step with it is held back where it could have a second effect.
     act: Act
-    #: What is written down before it.
+    #: The reason that is written before the act.
     reason: Fact
-    #: What a send leaves, by which a later owner knows that it happened.
+    #: The question whose answer shows a later owner that the send happened.
     proof: Question
-    #: True: the send reaches the groups that lack the effect only; False: every group of the topic.
+    #: True: the send reaches only groups that lack the effect; False: every group of the topic.
     is_per_group: bool = False
-    #: True: the act is on an open half, and without one the next rung follows.
+    #: True: the act needs an open half; without one the next rung follows.
     needs_half: bool = False
-    #: True: a send that a guard of ours refused would be refused again, so the next rung follows.
+    #: True: if our own guard refused the send, it would refuse again, so the next rung follows.
     climbs_when_not_sent: bool = False
 
 
@@ -58,12 +58,13 @@ RUNGS: Mapping[Rung, RungTraits] = {
 
 
 def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
-    """The rung after this one; None at the end of the ladder. One that was taken out of the settings: the first."""
+    """Returns the rung after this one; None at the end of the ladder. If the settings no longer contain this rung,
+    returns the first one."""
     later = order[order.index(rung) + 1 :] if rung in order else order
     return later[0] if later else None
 
 
 def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
-    """Where the repair of a loss begins: only LOST_CONFIRM has an open half."""
+    """Returns where the repair of a loss begins: only LOST_CONFIRM has an open half."""
     usable = [rung for rung in order if verdict is Verdict.LOST_CONFIRM or not RUNGS[rung].needs_half]
     return usable[0] if usable else order[0]

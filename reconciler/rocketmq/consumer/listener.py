@@ -23,8 +23,7 @@ class ConsumeStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class FailedAt:
     """Answer of a listener that takes its batch message by message: those before `position` are done, that one comes
-    again, those behind it were not looked at and suffer nothing (Java's ackIndex sends them back, too).
-    """
+    again, those behind it were not looked at and suffer nothing (Java's ackIndex sends them back, too)."""
 
     position: int
 

@@ -1,4 +1,4 @@
-"""What every tree's env.py does: one transaction a migration, a version table of the tree's own."""
+"""What every tree's env.py does: one transaction per migration, and a version table for each tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from reconciler.contract.tables import VERSION_TABLES
 
 
 def run(tree: str) -> None:
-    """Runs the migrations on the connection, or prints them for the dialect, that schema.py put into the attributes."""
+    """Runs the migrations on the connection, or prints them for the dialect, which schema.py put into the
+    attributes."""
     attributes = context.config.attributes
     if context.is_offline_mode():
         context.configure(
@@ -18,13 +19,13 @@ def run(tree: str) -> None:
             version_table=VERSION_TABLES[tree],
             output_buffer=attributes["output"],
             transaction_per_migration=True,
-            transactional_ddl=False if attributes["in_transaction"] else None,  # None: as the database has it
+            transactional_ddl=False if attributes["in_transaction"] else None,  # None: as the database supports it
         )
     else:
         context.configure(
             connection=attributes["connection"],
             version_table=VERSION_TABLES[tree],
-            transaction_per_migration=True,  # a migration may need to leave its own
+            transaction_per_migration=True,  # a migration may need to leave its own transaction
         )
     with context.begin_transaction():
         context.run_migrations()

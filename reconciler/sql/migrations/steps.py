@@ -1,10 +1,10 @@
-"""Steps of migrations beside programs that go on writing; harmless where an interrupted upgrade has taken them. Frozen,
-as the migrations that use them are.
+"""Steps of migrations while other programs write; an interrupted upgrade may repeat them. Frozen, like the migrations
+that use them.
 
-PostgreSQL builds an index outside of any transaction, and what the migration did before is committed first. An upgrade
-that runs beside the build waits for it; the rest of an interrupted build is invalid, and is dropped. MySQL and MariaDB
-commit every statement. They build an index in place; the short locks at its start and end give up instead of letting
-writers queue behind them. What is printed for a transaction of a service's own migration builds it in there.
+PostgreSQL builds an index outside of any transaction; earlier steps of the migration are committed before. A second
+upgrade waits for the build; what an interrupted build leaves is invalid, and is dropped. MySQL and MariaDB commit every
+statement. They build an index in place; its short locks at start and end give up instead of making writers queue. DDL
+that is printed for a service's own migration builds the index within that transaction.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:nam
 
 
 def column(name: str, kind: Kind, comment: str) -> sa.Column[Any]:
-    """One that is NOT NULL."""
+    """Returns a column that is NOT NULL."""
     return sa.Column(name, kind, nullable=False, comment=comment)
 
 
 def nullable(name: str, kind: Kind, comment: str) -> sa.Column[Any]:
-    """One that may be NULL."""
+    """Returns a column that may be NULL."""
     return sa.Column(name, kind, nullable=True, comment=comment)
 
 
 def create_table(name: str, *columns: sa.Column[Any], key: Sequence[str], comment: str) -> None:
-    """A table with its primary key. Fails where it is there."""
+    """Creates a table with its primary key. Fails if the table exists."""
     op.create_table(name, *columns, sa.PrimaryKeyConstraint(*key), comment=comment, **OPTIONS)
 
 
 def add_columns(table: str, *columns: sa.Column[Any]) -> None:
-    """Those that the table lacks."""
+    """Adds the columns that the table lacks."""
     present = () if context.is_offline_mode() else sa.inspect(op.get_bind()).get_columns(table)
     names = {column["name"] for column in present}
     for column in columns:
@@ -47,13 +47,13 @@ def add_columns(table: str, *columns: sa.Column[Any]) -> None:
 
 
 def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.TextClause | None = None) -> None:
-    """One index. `where`: of these rows, on databases that have such indexes."""
+    """Builds one index. `where`: only for these rows, on databases that have such indexes."""
     match op.get_context().dialect.name:
         case "postgresql" if not context.config.attributes.get("in_transaction"):
             with op.get_context().autocommit_block():
                 _build_concurrently(name, table, list(columns), where)
         case "mysql" | "mariadb":
-            if context.is_offline_mode() or not _is_there(name, table):  # DDL there is in no transaction
+            if context.is_offline_mode() or not _is_there(name, table):  # these databases have no transactional DDL
                 op.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
                 op.execute(f"ALTER TABLE {table} ADD INDEX {name} ({', '.join(columns)}), ALGORITHM=INPLACE, LOCK=NONE")
         case _:
@@ -62,7 +62,7 @@ def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.Text
 
 def _build_concurrently(name: str, table: str, columns: list[str], where: sa.TextClause | None) -> None:
     if not context.is_offline_mode():
-        # Takes the table's lock before it looks for the name: so no build is running when it has found the index.
+        # Takes the table's lock before it looks for the name, so no build is running when it finds the index.
         op.create_index(name, table, columns, if_not_exists=True, postgresql_concurrently=True, postgresql_where=where)
         if op.get_bind().execute(sa.text(_IS_VALID), {"name": name}).scalar():
             return

@@ -1,1 +1,1 @@
-"""Ports and values: what is read for people, what they asked for and did by hand, and how notices reach them."""
+"""Ports and values for what people read and do: listings, jobs, acts by hand, and the way of notices."""

@@ -1,4 +1,4 @@
-"""What went on in the last hours, in buckets of equal width: what pages draw."""
+"""Rounds, losses and repairs of the last hours in buckets of equal width, which pages draw."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityBucket:
-    """One stretch of time; by the ledger's clock, but losses by that of Redis."""
+    """One range of time, by the ledger's clock; losses by Redis' clock."""
 
     from_ms: int
-    #: Keys in the half sets of its rounds, and keys that left because they were consumed. None: too many rounds ago.
+    #: Announced keys of its rounds, and keys that left because they were consumed. None: its rounds are too old to be
+    #: read.
     announced: int | None
     matched: int | None
-    #: Keys first seen then that turned out to be lost, one a group.
+    #: Keys first seen then that turned out to be lost, one per group.
     losses: int
     #: Repairs that were verified then.
     repairs: int
-    #: Milliseconds from the first sight of a key to the proof of its loss, of the proofs of then. None: there is none.
+    #: Mean milliseconds from the first sight of a key to the proof of its loss, for proofs in that time. None: there
+    #: was no proof.
     detection_mean_ms: int | None
     detection_max_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """All buckets, the oldest first; the last one is not over yet."""
+    """All buckets, the oldest first; the last one has not ended yet."""
 
     width_ms: int
     buckets: Sequence[ActivityBucket]

@@ -1,4 +1,5 @@
-"""An *idempotency key* names one request that changes something: the same request again gets the first one's answer."""
+"""An *idempotency key* identifies one request that changes something: a repeated request gets the first one's
+answer."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ class KeyedRequest:
     by: str
     #: At most 160 characters (row_rules.NAME_CHARACTERS): the route, and the client's key or its digest.
     key: str
-    #: SHA-256 over what was asked: method, path and body.
+    #: SHA-256 of the request: method, path and body.
     digest: bytes
 
 
 class KeyUse(Enum):
-    """What a key says about a request."""
+    """What a key shows about a request."""
 
-    #: It is the first one, or the one before died: do it, then `answer`.
+    #: The request is the first one, or the process of the one before died: execute it, then call `answer`.
     FIRST = "first"
-    #: The first one is not answered yet.
+    #: The first request is not answered yet.
     UNDER_WAY = "under way"
-    #: Here is the first one's answer.
+    #: The first request's answer is returned.
     ANSWERED = "answered"
     #: The key belongs to another request.
     OTHER_REQUEST = "other request"
@@ -32,12 +33,12 @@ class KeyUse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAnswer:
-    """How a key is used, and for ANSWERED status and answer of the first request."""
+    """How a key is used; for ANSWERED, status and answer of the first request."""
 
     use: KeyUse
-    #: FIRST: the right to answer.
+    #: For FIRST: the token that allows answering.
     token: str = ""
-    #: FIRST: a process died in this request before, and nobody knows how far it was.
+    #: For FIRST: a process died during this request before, and how far it came is unknown.
     is_again: bool = False
     status: int = 0
     answer: str = ""

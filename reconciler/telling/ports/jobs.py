@@ -1,5 +1,6 @@
-"""A *job* is a long action that a person asked for: any process that can does it, one at a time, and another goes on
-when that one dies."""
+"""A *job* is a long action that a person asked for: one process at a time works on it, and if that one dies, another
+one continues.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +9,18 @@ from dataclasses import dataclass
 
 from reconciler.contract.tables import JobKind, JobState
 
-#: In these states nothing is done any more.
+#: In these states no process works on the job.
 ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedJob:
-    """A job that is asked for."""
+    """A job that a person asks for."""
 
-    #: At most 64 ASCII characters. The same id again is the same job.
+    #: At most 64 ASCII characters. A repeated id means the same job.
     job_id: str
     kind: JobKind
-    #: JSON-ready; each kind has its shape.
+    #: JSON-ready; each kind has its own form.
     request: Mapping[str, object]
     by: str
 
@@ -35,19 +36,19 @@ class Job:
     state: JobState
     token: str | None
     lease_until_ms: int | None
-    #: Claims since the job last came forward.
+    #: Claims since the job last made progress.
     attempts: int
-    #: Keys that are finished, from the first on; of a rebuild the inbox rows.
+    #: Number of finished keys, from the first on; for a rebuild, of inbox rows.
     done: int
     #: None: not known.
     total: int | None
-    #: Finished keys by outcome; empty for a rebuild.
+    #: Outcome -> number of finished keys; empty for a rebuild.
     counts: Mapping[str, int]
     #: The first keys that did not end well, JSON-ready.
     lines: Sequence[Mapping[str, object]]
     #: Why it failed, or what it waits for.
     error: str | None
-    #: Who wished that it ends before its time; it does so before its next key.
+    #: The person who asked to end it early; it ends before its next key.
     cancelled_by: str | None
     created_at_ms: int
     started_at_ms: int | None
@@ -56,32 +57,33 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """A job and what is to be done, for its owner."""
+    """A job and its work, for its owner."""
 
     job: Job
     token: str
-    #: None: it was not planned yet.
+    #: None: it is not planned yet.
     work: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """What an owner writes under its token. None keeps what is written."""
+    """What an owner writes under its token. None keeps the stored value."""
 
     done: int | None = None
     total: int | None = None
     counts: Mapping[str, int] | None = None
     lines: Sequence[Mapping[str, object]] | None = None
     work: Mapping[str, object] | None = None
-    #: Why it failed, or what it waits for; None takes back what was written.
+    #: Why it failed, or what it waits for; None removes the stored text.
     error: str | None = None
-    #: One of ENDED_JOBS: it is over, and the claim is given up.
+    #: One of ENDED_JOBS: the job has ended, and the claim ends.
     ends: JobState | None = None
-    #: True: what is done now is not done again, so the deaths of earlier owners do not count any more.
+    #: True: the job has made progress that is not repeated, so earlier deaths of owners do not count any more.
     comes_forward: bool = False
-    #: The claim is given up, and the job may be taken after this, from database time: its owner did not die of it.
+    #: The claim ends, and the job may be claimed after so many seconds, from database time: its owner did not die of
+    #: it.
     free_in_seconds: float | None = None
 
 
-#: Owners in a row that may die of a job before it is FAILED.
+#: After so many owners in a row died during a job, it is FAILED.
 ATTEMPTS_MAX = 5

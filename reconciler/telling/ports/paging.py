@@ -1,4 +1,4 @@
-"""Listings of the ledger, page by page: what is asked for, and what comes."""
+"""Listings of the ledger by pages: what is asked for, and what is returned."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from reconciler.contract.verdicts import Verdict
 
 T = TypeVar("T")
 
-#: Where a page ended, for the ledger that said so; a fraction or bytes: a damaged row of SQLite.
+#: Where a page ended, for the ledger that returned it; a fraction or bytes come from a damaged row of SQLite.
 Position: TypeAlias = tuple[int | float | str | bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerFilter:
-    """Rows to be shown; None leaves a field open. Fields that a table lacks are ignored."""
+    """Conditions on the rows to show; None: any value. Fields that a table lacks are ignored."""
 
     topic: str | None = None
     group: str | None = None
@@ -31,11 +31,11 @@ class LedgerFilter:
     #: EVERY_GROUP, or the group of a hand-over.
     scope: str | None = None
     job_state: JobState | None = None
-    #: Who did it, or asked for it; a bare name finds a user of the web and a login of that name, too.
+    #: The person who did or asked for it; a bare name finds both a console user and a login of that name.
     by: str | None = None
-    #: An act by hand, as the book names it.
+    #: An act by hand, as it is recorded.
     command: str | None = None
-    #: Rows whose time, by which the listing is ordered, is this or later, and before that.
+    #: Rows whose time (the order of the listing) is at or after the one, and before the other.
     since_ms: int | None = None
     before_ms: int | None = None
 
@@ -48,13 +48,14 @@ class Page(Generic[T]):
     """Some rows of a listing, the newest first."""
 
     rows: Sequence[T]
-    #: Where the next page goes on; None: there are no more rows. A page may be shorter than asked for, and even empty,
-    #: although there are more: one call looks at a bounded number of rows.
+    #: Where the next page continues; None: there are no more rows. A page may be shorter than asked for, and even
+    #: empty, although there are more rows, because one call looks at a limited number of rows.
     end: Position | None
 
 
 def all_rows(listing: Callable[..., Page[T]], *, limit: int) -> Iterator[T]:
-    """The first rows of a listing, up to `limit`, however many pages that takes; it takes `limit` and `after`."""
+    """Yields the first rows of a listing, up to `limit`, over as many pages as needed; the listing takes `limit` and
+    `after`."""
     after: Position | None = None
     while limit > 0:
         page = listing(limit=limit, after=after)

@@ -37,21 +37,21 @@ class VerdictCount:
     state: CandidateState
     verdict: Verdict
     loss_verdict: Verdict | None
-    #: At most COUNTED_MAX + 1.
+    #: COUNTED_MAX + 1 at most.
     count: int
-    #: The earliest first_seen_ms of them.
+    #: The earliest first_seen_ms among them.
     oldest_ms: int
-    #: The unreadable states or verdicts; then they count as undecided.
+    #: The unreadable states or verdicts; such rows count as undecided.
     damage: str | None = None
 
     @property
     def is_open_loss(self) -> bool:
-        """Lost, and neither arrived nor given up."""
+        """True for losses that neither arrived nor were given up."""
         return self.state is CandidateState.OPEN and self.loss_verdict is not None
 
     @property
     def is_repaired_loss(self) -> bool:
-        """Lost, and arrived since; one that a person has dismissed is settled, too."""
+        """True for losses that arrived since; dismissed ones are settled, too."""
         is_there = self.state is CandidateState.SETTLED and self.verdict is Verdict.CONSUMED
         return is_there and self.loss_verdict is not None
 
@@ -64,11 +64,11 @@ class RepairCount:
     scope: str
     state: RepairState
     rung: Rung
-    #: Of those counted, rows of which at least one send was started.
+    #: How many of the counted rows have started at least one send.
     attempted: int
-    #: At most COUNTED_MAX + 1.
+    #: COUNTED_MAX + 1 at most.
     count: int
-    #: The unreadable states or rungs; then they count as failed.
+    #: The unreadable states or rungs; such rows count as failed.
     damage: str | None = None
 
 
@@ -77,7 +77,7 @@ class StoredRound:
     """A row of reconciler_round."""
 
     done: RoundDone
-    #: Redis fell back behind it: it never happened.
+    #: True if Redis fell back behind the round: it does not count.
     is_void: bool
     stored_at_ms: int
 
@@ -92,8 +92,8 @@ class StoredRest:
     shards: Sequence[RestingShard]
 
     def seen_again(self, stored: StoredRound) -> StoredRound:
-        """The newest round of a shard, as if it had been stored when the shard was seen at rest. As it is where another
-        one was seen: a round came since, or the one that was seen is void."""
+        """Returns the newest round of a shard with the time at which the shard was seen at rest. Returns it unchanged
+        if another round was seen: a round came since, or the seen one is void."""
         done, number = stored.done, stored.done.shard.number
         if number >= len(self.shards) or stored.stored_at_ms >= self.at_ms:
             return stored
@@ -114,15 +114,15 @@ class QuarantinedAnnouncement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLife(KeyInLedger):
-    """Everything the ledger knows of one key, in all topics."""
+    """Everything that the ledger knows about one key, in all topics."""
 
-    #: For each candidate the round that saw the key first, where it is still kept.
+    #: For each candidate, the round that saw the key first, if it is still stored.
     rounds: Sequence[StoredRound]
-    #: What was done to it by hand, in time order.
+    #: Acts by hand on the key, in time order.
     actions: Sequence[OperatorAction] = ()
 
 
-#: Other environments that a sentence names.
+#: Most other environments that a sentence names.
 ENVIRONMENTS_NAMED = 5
 
 
@@ -130,103 +130,104 @@ ENVIRONMENTS_NAMED = 5
 class EnvironmentTraces:
     """Whether anything ever ran with an environment."""
 
-    #: A round of it was stored before the time that was asked for.
+    #: True if one of its rounds was stored before the given time.
     has_earlier_round: bool
-    #: It had a round, or a process that noted its use.
+    #: True if it had a round, or a process that noted its use.
     is_known: bool
-    #: Other environments of the ledger, the first ENVIRONMENTS_NAMED; none where the login may not read them.
+    #: Other environments of the ledger, at most ENVIRONMENTS_NAMED; empty if the login may not read them.
     others: Sequence[str] = ()
 
 
 class LedgerReports(Protocol):
-    """What commands and pages show of the ledger: reads only. Raises DatabaseAway.
+    """What commands and pages show of the ledger; it only reads. Raises DatabaseAway.
 
-    Listings have the newest row first, and rows of one millisecond in a fixed order. `after`: where the page before
-    ended; InvalidValue for that of another listing.
+    Listings have the newest row first, and rows of the same millisecond in a fixed order. `after`: where the page
+    before ended; raises InvalidValue for a position of another listing.
     """
 
     def candidates(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Candidate]:
-        """By the time that each was first seen."""
+        """Pages by the time at which each was first seen."""
         ...
 
     def repairs(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Repair]:
-        """By the time that each was created."""
+        """Pages by the time at which each was created."""
         ...
 
     def rounds(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[StoredRound]:
-        """By the time that each was stored; void ones, too."""
+        """Pages by the time at which each was stored; void ones are included."""
         ...
 
     def outages(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Outage]:
-        """By their start."""
+        """Pages by their start."""
         ...
 
     def quarantined(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[QuarantinedAnnouncement]:
-        """By the time that each was refused."""
+        """Pages by the time at which each was refused."""
         ...
 
     def actions(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[OperatorAction]:
-        """What was done by hand, by its start."""
+        """Pages of acts by hand, by their start."""
         ...
 
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
     ) -> Sequence[QuarantinedAnnouncement]:
-        """Refused announcements of one queue, by offset."""
+        """Returns refused announcements of one queue, by offset."""
         ...
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
-        """Candidates by subscription, state and verdicts; of each, the first COUNTED_MAX + 1 at most."""
+        """Counts candidates by subscription, state and verdicts, each up to COUNTED_MAX + 1."""
         ...
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
-        """Repairs by topic, scope, state and rung; of each, COUNTED_MAX + 1 at most, those that were sent first."""
+        """Counts repairs by topic, scope, state and rung, each up to COUNTED_MAX + 1, those that were sent first."""
         ...
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
-        """All rows of one key."""
+        """Returns all rows of one key."""
         ...
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
-        """The newest round of every shard that is not void, by shard; as if stored when the shard was seen at rest."""
+        """Returns the newest round of every shard that is not void, by shard; with the time at which the shard was seen
+        at rest, if it was."""
         ...
 
     def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
-        """last_rounds() of each, asked together."""
+        """Does last_rounds() for each together."""
         ...
 
     def rests_are_hidden(self) -> bool:
-        """Whether this login may not read rows of rest, so that `last_rounds` and `shards_since` answered by rounds
-        alone: a shard at rest has one in half an hour."""
+        """Returns True if this login may not read rows of rest, so that `last_rounds` and `shards_since` know only
+        rounds: a shard at rest has one in half an hour."""
         ...
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """Shards that had a round which is not void, or were seen at rest, after this time of the ledger; of very many,
-        not all."""
+        """Returns shards that had a valid round, or were seen at rest, after this time of the ledger; of very many, not
+        all."""
         ...
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
-        """What processes of the environment, and of others, have left; `before_ms`: by the ledger's time."""
+        """Returns what processes of the environment, and of others, have left; `before_ms`: by the ledger's time."""
         ...
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
-        """Stopped topics."""
+        """Returns the topics with stopped repairs."""
         ...
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
-        """Where announcements would start if Redis lost everything."""
+        """Returns where announcements would be read from if Redis lost everything."""
         ...
 
 
@@ -260,7 +261,7 @@ class Ledger(Protocol):
 
     @property
     def holds(self) -> Holds:
-        """Stopped topics."""
+        """Topics with stopped repairs."""
         ...
 
     @property
@@ -270,7 +271,7 @@ class Ledger(Protocol):
 
     @property
     def halves(self) -> NotedHalves:
-        """Halves that share a key of the business."""
+        """Noted halves, from which siblings (with the same business key) are found."""
         ...
 
     @property
@@ -280,12 +281,12 @@ class Ledger(Protocol):
 
     @property
     def announcements(self) -> AnnouncementLedger:
-        """The announcement consumer's durable side."""
+        """What the announcement consumer stores durably."""
         ...
 
     @property
     def actions(self) -> OperatorActions:
-        """What is done by hand."""
+        """Acts by hand."""
         ...
 
     @property

@@ -101,8 +101,7 @@ def calendar_of(
     today: date,
 ) -> AuditCalendar:
     """`audits`: name and what is known. A subscription counts from its first statement on: to its last one, or for ever
-    where it is configured.
-    """
+    where it is configured."""
     marks = _Marks()
     named: dict[str, list[str]] = {name: [] for name in ("waiting", "altered", "unverified", "violating")}
     violations = 0

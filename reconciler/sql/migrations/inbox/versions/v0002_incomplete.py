@@ -1,6 +1,6 @@
-"""Whether the handler of a row has returned: until then its row is incomplete.
+"""Records whether the handler of a row has returned: until then its row is incomplete.
 
-NULL for the rows of older releases and of other languages: they are complete.
+NULL for rows of older releases and of other languages, which are complete.
 """
 
 from __future__ import annotations

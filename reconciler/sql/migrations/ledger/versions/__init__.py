@@ -1,1 +1,1 @@
-"""One module a revision; a released one is never changed."""
+"""One module per revision; a released one is never changed."""

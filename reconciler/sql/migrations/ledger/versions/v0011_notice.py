@@ -337,13 +337,13 @@ def _create_notice() -> None:
 
 
 def _index_by_time(name: str, table: str, columns: list[str]) -> None:
-    """Of the rows that have the time, where a database has such indexes."""
+    """Indexes only rows that have the time, if the database has such indexes."""
     has_value = sa.text(f"{columns[-1]} IS NOT NULL")
     op.create_index(name, table, columns, postgresql_where=has_value, sqlite_where=has_value)
 
 
 def _index_pages() -> None:
-    """For pages of listings, the newest row first."""
+    """Builds indexes for pages of listings, the newest row first."""
     candidates = ["first_seen_ms", "topic", "consumer_group", "unique_key"]
     repairs = ["created_at_ms", "topic", "scope", "unique_key"]
     refused = ["seen_at_ms", "unique_key_topic", "broker", "queue_id", "queue_offset"]
@@ -367,10 +367,10 @@ def _index_pages() -> None:
 
 
 def _index_counts() -> None:
-    """For counting.
+    """Builds indexes for counting.
 
-    PostgreSQL's hold the rows for which something is true that is true of all: a planner that knows nothing of a table
-    takes them for counts, which say so, and never to find a key.
+    PostgreSQL's have a condition that is true for all rows: a planner without statistics uses them for counts, which
+    state the condition, and never to find a key.
     """
     for name, table, columns in (
         (

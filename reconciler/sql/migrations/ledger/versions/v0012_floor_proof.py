@@ -1,6 +1,6 @@
-"""What proves a floor: the record of its queue that was seen last before it.
+"""The proof of a floor: the last record of its queue that was seen before it.
 
-NULL for floors of older releases, and where an announcement consumer may not keep proofs.
+NULL for floors of older releases, and if an announcement consumer may not store proofs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Since when a subscription answers for messages: a group that is added is not sent what was sent before it."""
+"""Since when a subscription answers for messages: a new group does not get messages from before it was added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE = "reconciler_subscription"
 
 
 def upgrade() -> None:
-    """Makes the table; the next round writes a row of each subscription. An older release does not know it."""
+    """Creates the table; the next round writes a row for each subscription. An older release does not know it."""
     op.create_table(
         TABLE,
         sa.Column("environment", NAME, nullable=False, comment="Environment."),

@@ -1,6 +1,6 @@
-"""What keeps a key UNKNOWN, beside its evidence, and the index by which such keys are found and counted.
+"""The cause that keeps a key UNKNOWN, beside its evidence, and the index by which such keys are found and counted.
 
-NULL of rows that an older release beside this one writes for the first time; it leaves those of others as they are.
+NULL for rows that an older release beside this one inserts; it does not change existing values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Code and fields beside texts that decisions rest on: answers of repairs, and actions by hand.
+"""Code and fields beside texts that decisions need: answers of repairs, and acts by hand.
 
 0.2.0 neither writes nor reads the columns. What it decides by words gets its fact here; rows that it writes later have
-none, and are known by the same words (reconciler/contract/earlier_words.py).
+none, and are recognised by the same words (reconciler/contract/earlier_words.py).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def upgrade() -> None:
         nullable("fact", TEXT, "Code and fields of what later commands decide by."),
     )
     if context.is_offline_mode():
-        return  # the rows are known by their words
+        return  # the rows are recognised by their words
     if op.get_context().dialect.name == "postgresql":
-        with op.get_context().autocommit_block():  # the lock of the table is given up before rows are looked for
+        with op.get_context().autocommit_block():  # releases the table's lock before rows are looked for
             _fill(op.get_bind())
     else:
         _fill(op.get_bind())
 
 
 def _fill(connection: sa.Connection) -> None:
-    """Dismissals are made by people: they are few among the rows. A row that is changed meanwhile is left as it is."""
+    """Fills the column. Persons make dismissals, so they are few. A row that changes meanwhile stays as it is."""
     names = ("environment", "topic", "scope", "unique_key", "answer")
     table = sa.table(_REPAIR, *(sa.column(name) for name in (*names, "answer_fact")))
     rows = connection.execute(
@@ -57,7 +57,7 @@ def _fill(connection: sa.Connection) -> None:
             table.c.answer.startswith(_DISMISSED_BY), table.c.answer_fact.is_(None)
         )
     ).all()
-    # Databases that fold case find others, too.
+    # Databases that ignore case find other rows, too.
     found = [
         {f"p_{name}": value for name, value in zip(names, row, strict=True)} | {"p_fact": _fact(row.answer)}
         for row in rows

@@ -1,6 +1,6 @@
-"""Until when repairs of a topic are stopped by hand, and code and fields of why the circuit breaker has stopped them.
+"""Until when a hold by a person stops a topic's repairs, and code and fields of why the circuit breaker stopped them.
 
-0.2.0 neither writes nor reads the column, and goes on stopping them: a person lifts the hold there.
+0.2.0 neither writes nor reads the column: for it the hold continues until a person lifts it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""When all shards of a subscription were seen at rest last: until then its commits are accounted for without rounds.
+"""When all shards of a subscription were last seen at rest: until then its commits are accounted for without rounds.
 
-0.2.0 neither writes nor reads the column: its `status` takes the last rounds for all there was.
+0.2.0 neither writes nor reads the column: its `status` only knows rounds.
 """
 
 from __future__ import annotations

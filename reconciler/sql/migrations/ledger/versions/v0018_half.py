@@ -1,4 +1,4 @@
-"""Halves of topics whose commits a query proves: which share a key of the business.
+"""Halves of topics whose commits a query proves, from which siblings (with the same business key) are found.
 
 An older release does not know the table. Where it is missing, a row of the business proves no loss.
 """
@@ -20,7 +20,7 @@ TABLE = "reconciler_half"
 
 
 def upgrade() -> None:
-    """Makes the table with its indexes; look-ups write its rows."""
+    """Creates the table with its indexes; look-ups write its rows."""
     op.create_table(
         TABLE,
         column("environment", NAME, "Environment."),
