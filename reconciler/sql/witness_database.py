@@ -246,7 +246,7 @@ class _Words:
 
 
 class WitnessDatabase:
-    """One database that is asked for evidence. Thread-safe: it keeps what the login may read, and how much is in time."""
+    """One database that is asked for evidence. Thread-safe: it keeps which parts of the role it may read."""
 
     def __init__(
         self,
@@ -413,7 +413,7 @@ class WitnessDatabase:
         return self._newer if self._readable().has_newer else sa.null().label(self._newer.name)
 
     def role(self) -> DatabaseRole:
-        """Returns the role alone, for people; later questions see at least what the server has now. Raises DatabaseAway."""
+        """Returns the role alone, for people; later questions see what it has now, or more. Raises DatabaseAway."""
         words = self._readable()
 
         def ask(connection: sa.Connection) -> DatabaseRole:
