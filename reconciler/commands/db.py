@@ -1,4 +1,4 @@
-"""Tables of outbox, inbox and ledger: reconciler db upgrade, reconciler db sql; and what they need installed."""
+"""Tables of outbox, inbox and ledger: `reconciler db upgrade`, `reconciler db sql`; and the packages that they need."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ def upgrade_database(url: Secret, tree: str) -> str:
 
 
 def database_ddl(tree: str, dialect: str, *, in_transaction: bool) -> str:
-    """The DDL of a tree as text."""
+    """Returns the DDL of a tree as text."""
     return schema.ddl(tree, dialect, in_transaction=in_transaction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradedDatabase:
-    """A database whose tables are up to date now."""
+    """A database whose tables are up to date."""
 
     name: str
     revision: str
 
 
 def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
-    """Upgrades every database that the settings name for a tree, each once; an error leaves the later ones."""
+    """Upgrades every database that the settings name for a tree, each once; after an error, later ones are not
+    upgraded."""
     named = [database for database in configured_databases(settings) if database.tree == tree]
     if not named:
         raise ConfigurationError(f"the settings name no {tree}_url: name the database with --url or RECONCILER_DB_URL")
@@ -38,7 +39,7 @@ def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
 
 
 def missing_drivers(settings: Settings) -> list[str]:
-    """One line for each setting whose database cannot be reached by what is installed, with what to install."""
+    """Returns one line for each setting whose database needs a package that is not installed, with what to install."""
     first = {database.url: database for database in reversed(configured_databases(settings))}
     return [
         f"{database.setting}: {missing}"

@@ -27,7 +27,7 @@ class DiagnosisRow(NamedTuple):
     check: str
     level: Level
     found: str
-    #: Empty for ok.
+    #: Empty if ok.
     remedy: str
 
 
@@ -38,19 +38,19 @@ class Diagnosis:
     check: Fact
     level: Level
     found: Fact
-    #: None for ok.
+    #: None if ok.
     remedy: Fact | None = None
-    #: What other checks found because of this.
+    #: Findings of other checks that follow from this one.
     following: tuple[Diagnosis, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON: in English, and as codes with fields."""
+        """Returns plain data for JSON: in English, and as codes with fields."""
         facts = {"check": self.check, "found": self.found, "remedy": self.remedy}
         coded = {name: None if fact is None else fact.as_dict() for name, fact in facts.items()}
         return {**self.as_row()._asdict(), "facts": coded, "following": [one.as_dict() for one in self.following]}
 
     def as_row(self) -> DiagnosisRow:
-        """A row of the table, in English."""
+        """Returns a row of the table, in English."""
         remedy = "" if self.remedy is None else said(self.remedy)
         return DiagnosisRow(check=said(self.check), level=self.level, found=said(self.found), remedy=remedy)
 
@@ -59,21 +59,22 @@ Check = Callable[[], Iterable[Diagnosis]]
 
 
 class NamedCheck(NamedTuple):
-    """A check, and whom it asks."""
+    """A check, and the dependencies that it asks."""
 
-    #: What it is called where it cannot be asked.
+    #: The name of the check if it cannot be asked.
     name: Fact
-    #: What to do then, where the error does not know.
+    #: The remedy in that case, if the error has none.
     otherwise: Fact | None
     run: Check
-    #: Whose failure is the cause of whatever it finds wrong.
+    #: Dependencies whose failure is the cause of whatever the check finds.
     needs: tuple[Hashable, ...] = ()
-    #: Whether that one answers is what it looks at, or asks first.
+    #: The dependency that this check looks at, or asks first.
     tells: Hashable = None
 
 
 def failed(check: Fact, error: ReconcilerError, otherwise: Fact | None = None) -> Diagnosis:
-    """A check that ended with an error. What to do is said once: by the error itself, or else `otherwise`."""
+    """Returns the finding for a check that ended with an error. The remedy is given once: by the error itself, or else
+    by `otherwise`."""
     remedy, why = known_remedy(error), str(error)
     match error:
         case InvalidValue():
@@ -86,23 +87,23 @@ def failed(check: Fact, error: ReconcilerError, otherwise: Fact | None = None) -
 
 
 def as_told(text: str) -> Fact:
-    """What an error says, or whoever else has no code for it."""
+    """Returns a fact for the text of an error, or any other text without a code."""
     return AS_TOLD(text=text)
 
 
 def listed(facts: Iterable[Fact]) -> Fact:
-    """At least one fact in the middle of a sentence."""
+    """Returns at least one fact as a part of a sentence."""
     return reduce(lambda one, other: ALSO(one=one, other=other), facts)
 
 
 def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = ()) -> list[Diagnosis]:
-    """Runs them side by side, and tells of them in order; what follows from one of those that are silent is below the
-    failure that says so.
+    """Runs checks in parallel, and returns their findings in order; findings that follow from a silent dependency are
+    listed under the failure that reports it.
 
-    A dependency that is away is one failed check, behind what the check had found before.
+    A dependency that is away is one failed check, after what the check had found before.
     """
     diagnoses: list[Diagnosis] = []
-    #: Silent one -> where the failure is that tells of it.
+    #: Silent dependency -> index of the failure that reports it.
     causes: dict[Hashable, int] = {}
     for one, found in zip(checks, side_by_side(_found_by, checks), strict=True):
         for diagnosis, needs in found:
@@ -117,12 +118,12 @@ def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = (
 
 
 def _found_by(check: NamedCheck) -> list[tuple[Diagnosis, tuple[Hashable, ...]]]:
-    """What is found, with those whose failure would be its cause."""
+    """Returns the findings, each with the dependencies whose failure would be its cause."""
     found: list[tuple[Diagnosis, tuple[Hashable, ...]]] = []
     try:
         found.extend((diagnosis, check.needs) for diagnosis in check.run())
     except ReconcilerError as error:
-        # Who refuses a right has answered.
+        # A dependency that refuses a right has answered.
         needs = () if lacks_right(error) else (*check.needs, check.tells)
         found.append((failed(check.name, error, check.otherwise), needs))
     return found

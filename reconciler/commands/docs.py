@@ -1,6 +1,7 @@
-"""The pages of docs, which travel with the product: one page, or one section of it, by the name that messages give it.
+"""The pages of docs, which are installed with the product: returns a page or one of its sections by the name that
+messages use.
 
-Standard library only: a message about a missing package names a page, too.
+Standard library only, because a message about a missing package names a page, too.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ from reconciler.errors import UsageError
 
 #: The page that lists the others.
 INDEX = "index.md"
-#: Pages in Chinese have the names of the English ones below this folder.
+#: Chinese pages have the names of the English ones in this folder.
 CHINESE = "zh/"
-#: How the names of drawings end.
+#: The ending of drawings' names.
 DRAWING = ".svg"
 #: How messages name a page: docs/how-to/install.md#extras.
 MENTION = re.compile(r"\bdocs/((?:[\w-]+/)*[\w-]+\.md)(#[\w-]+)?")
 _HEADING = re.compile(r"(#+) +(.*)")
 _FENCE = re.compile(r" *(```|~~~)")
-#: On lines of their own: for the tests of pages, for translators, and for the console.
+#: Remarks on lines of their own, for the tests of pages, for translators, and for the console.
 _REMARK = re.compile(r"<!--.*?-->")
 
 
 def folder() -> Traversable:
-    """Where the pages are: in the wheel beside the code, in a checkout beside its folder."""
+    """Returns the folder of the pages: in the wheel beside the code, in a checkout beside its folder."""
     packed = files("reconciler").joinpath("docs")
     return packed if packed.is_dir() else Path(__file__).parents[2] / "docs"
 
 
 @cache
 def page_names() -> frozenset[str]:
-    """Below docs, as `how-to/install.md`."""
+    """Returns names relative to docs, such as `how-to/install.md`."""
     return frozenset(name for name in _found(folder(), "") if name.endswith(".md"))
 
 
 @cache
 def drawing_names() -> frozenset[str]:
-    """Below docs, as pages show them."""
+    """Returns names relative to docs, as pages contain them."""
     return frozenset(name for name in _found(folder(), "") if name.endswith(DRAWING))
 
 
@@ -55,29 +56,29 @@ def _found(place: Traversable, above: str) -> Iterator[str]:
 
 
 def in_language(name: str, language: str) -> str:
-    """The page in that language, or in the only one that there is."""
+    """Returns the page in that language, or in the only existing one."""
     translated = f"{CHINESE}{name}"
     return translated if translated in page_names() and (language == "zh" or name not in page_names()) else name
 
 
 def source(name: str) -> str:
-    """The Markdown of one of the pages, as it is."""
+    """Returns the unchanged Markdown of a page."""
     return folder().joinpath(*name.split("/")).read_text(encoding="utf-8")
 
 
 def without_remarks(text: str) -> str:
-    """Without remarks that stand on a line of their own."""
+    """Returns the text without remarks on lines of their own."""
     return "".join(f"{line}\n" for line, is_code in lines_of(text) if is_code or not _REMARK.fullmatch(line.strip()))
 
 
 @cache
 def page_title(name: str) -> str:
-    """The first heading of a page."""
+    """Returns the first heading of a page."""
     return next(found[2] for line in source(name).splitlines() if (found := _HEADING.fullmatch(line)))
 
 
 def lines_of(text: str) -> Iterator[tuple[str, bool]]:
-    """Each line, and whether it is within a block of code."""
+    """Yields each line, and whether it is within a block of code."""
     is_code = False
     for line in text.splitlines():
         is_edge = _FENCE.match(line) is not None
@@ -86,14 +87,15 @@ def lines_of(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def anchor_of(heading: str) -> str:
-    """The anchor that a code host, the site and the console give to a heading."""
+    """Returns the anchor that a code host, the site and the console give to a heading."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def find(name: str) -> str:
-    """What a person calls a page, such as docs/how-to/install.md#extras or BreakerOpen: its text, or the section's.
+    """Returns the text of a page or section by a person's name for it, such as docs/how-to/install.md#extras or
+    BreakerOpen.
 
-    Raises UsageError: there is no such page or section.
+    Raises UsageError if there is no such page or section.
     """
     wanted, _, anchor = name.strip().removeprefix("./").removeprefix("docs/").partition("#")
     wanted = wanted.removesuffix("/") or INDEX
@@ -127,6 +129,6 @@ def _section(text: str, anchor: str, *, page: str) -> str:
 
 
 def ways_to(texts: Sequence[str]) -> Sequence[str]:
-    """A line for each page that messages name: the command that shows it. Empty: they name none."""
+    """Returns a line for each page that messages name: the command that shows it. Empty: they name no page."""
     named = [f"docs/{found[1]}{found[2] or ''}" for text in texts for found in MENTION.finditer(text)]
     return [f"`reconciler docs {page}` shows that page" for page in dict.fromkeys(named)]

@@ -1,6 +1,6 @@
-"""The first use of a word of the glossary on a page of docs becomes a link to it, with the word's meaning beside it.
+"""Makes the first use of a glossary word on a page of docs a link to its meaning.
 
-Pages are written without these links. The console and the site, which show them, put them in.
+Pages are written without these links. The console and the site add them when they show a page.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HOUSE_WORDS = frozenset({
 # fmt: on
 #: Of the Chinese ones, everyday words that mean more than the glossary says.
 _EVERYDAY = frozenset({"方式", "隔离"})
-#: "half an hour", "half of the keys": no message.
+#: "half an hour", "half of the keys": not the message.
 _HALF = r"half(?! (?:an?|of|the|past|as)\b|-)"
 _ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?)? ?\|", re.MULTILINE)
-#: What is left as it is: code, remarks and what is live, headings, links and pictures.
+#: Parts that are left as they are: code, remarks and live parts, headings, links and pictures.
 _LEFT = (
     r"^ *```.*?^ *```$|^#+ .*?$|<!-- live.*?<!-- /live -->|<!--.*?-->|`[^`\n]*`"
     r"|!?\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])|<\S+>"
@@ -36,7 +36,7 @@ _LEFT = (
 
 @cache
 def _meanings(language: str) -> Mapping[str, str]:
-    """House word in that language -> its meaning, without code."""
+    """Returns house word in that language -> its meaning, without code."""
     found: dict[str, str] = {}
     for first, second, third in _ROW.findall(docs.source(docs.in_language(GLOSSARY, language))):
         english, meaning = (first, second) if language == "en" else (second, third)
@@ -55,7 +55,7 @@ def _words(language: str) -> re.Pattern[str]:
 
 
 def with_glossary(text: str, page: str) -> str:
-    """The Markdown of a page of docs, with a link at the first use of each house word."""
+    """Returns the Markdown of a page of docs, with a link at the first use of each house word."""
     language = "zh" if page.startswith(docs.CHINESE) else "en"
     glossary = docs.in_language(GLOSSARY, language)
     if page == glossary:

@@ -24,7 +24,7 @@ from reconciler.words import said_and_coded
 OTHER_TOPIC = Code("list.other-topic", topic=Field.NAME)
 OTHER_GROUP = Code("list.other-group", group=Field.NAME)
 
-#: Messages of one business id whose rows are listed.
+#: Most messages of one business id whose rows are listed.
 KEYS_MAX = 200
 _WANTED_FIRST = (RepairState.FAILED, RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
 
@@ -45,7 +45,7 @@ def _page_of(
 
 
 def _floors(connections: Connections, only: LedgerFilter) -> list[Floor]:
-    """There is one a queue."""
+    """Returns the floors, one for each queue."""
     subscriptions = [plan.subscription for topic in topic_plans(connections.settings) for plan in topic.subscriptions]
     wanted = [s for s in subscriptions if only.topic in (None, s.topic)]
     return [f for s in wanted if only.group in (None, s.group) for f in connections.ledger.reports.floors(s)]
@@ -57,18 +57,19 @@ class LedgerListing:
 
     columns: Sequence[str]
     rows: Sequence[Row]
-    #: Where the next page goes on; None: there are no more rows. A page may be shorter than asked for.
+    #: Where the next page continues; None: there are no more rows. A page may be shorter than asked for.
     end: Position | None = None
-    #: Lines beside the table: the unique keys that --key was taken for, and names that are not configured.
+    #: Lines beside the table: the unique keys that --key stands for, and names that are not configured.
     notes: Sequence[Fact] = ()
 
     @property
     def exit_code(self) -> int:
-        """3: nothing ever ran with the environment of the settings, so that no row means nothing; 0."""
+        """3: nothing ever ran with the environment of the settings, so that an empty list means nothing; otherwise
+        0."""
         return 3 if any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes) else 0
 
     def named(self) -> list[dict[str, object]]:
-        """The rows with the names of their columns; facts as plain data."""
+        """Returns the rows with the names of their columns; facts as plain data."""
         plain = ([one.as_dict() if isinstance(one, Fact) else one for one in row] for row in self.rows)
         return [dict(zip(self.columns, row, strict=True)) for row in plain]
 
@@ -79,7 +80,7 @@ class LedgerListing:
         return [self.columns[place] for place in kept], [tuple(row[place] for place in kept) for row in self.rows]
 
     def told(self) -> dict[str, object]:
-        """The notes for JSON, as sentences, and below `facts` as codes and fields."""
+        """Returns the notes for JSON, as sentences, and below `facts` as codes and fields."""
         sentences, facts = said_and_coded({"notes": self.notes})
         return {**sentences, "facts": facts}
 
@@ -93,9 +94,9 @@ def list_page(
     name: str | None = None,
     after: Position | None = None,
 ) -> LedgerListing:
-    """One page; `name`: of a unique key, or of the newest messages of a business id, only.
+    """Returns one page; `name`: only rows of a unique key, or of the newest messages of a business id.
 
-    Raises InvalidValue for a listing, a name or a position that there is not, DependencyAway.
+    Raises InvalidValue for an unknown listing, name or position, DependencyAway.
     """
     listing, only, notes = _asked(connections, what, only, name)
     found = _page_of(connections, listing, only, limit, after)
@@ -105,9 +106,9 @@ def list_page(
 def list_rows(
     connections: Connections, what: str, *, only: LedgerFilter, limit: int, name: str | None = None
 ) -> LedgerListing:
-    """As list_page(), but as many pages as it takes for `limit` rows.
+    """Does the same as list_page(), over as many pages as `limit` rows need.
 
-    Repairs that failed and unfinished ones come first: else a hundred newer ones would hide them.
+    Failed and unfinished repairs come first, because a hundred newer ones would otherwise hide them.
     """
     listing, only, notes = _asked(connections, what, only, name)
     is_open = what == "repairs" and only.repair_state is None
@@ -141,7 +142,8 @@ def _asked(
 
 
 def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[Fact]:
-    """A retired topic or group may have rows yet; a misspelt one has none, which must not look like calm."""
+    """Yields a fact for a name that is not configured: a retired topic or group may still have rows, but a misspelt one
+    has none, which must not look like calm."""
     if only.topic is not None and only.topic not in {one.topic for one in settings.subscriptions}:
         yield OTHER_TOPIC(topic=only.topic)
     if only.group is not None and only.group not in {one.group for one in settings.subscriptions}:

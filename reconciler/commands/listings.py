@@ -1,5 +1,5 @@
-"""Listings of the ledger, each described once: the command line, the API with its description, the pages of the
-console and the reference pages take what a row has, and what it can be searched by, from here.
+"""Listings of the ledger, each described once: the command line, the API, the pages of the console and the reference
+pages read from here what a row contains, and what it can be searched by.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class ListingFilter:
-    """Only rows with one value."""
+    """A filter for rows with one value."""
 
-    #: Of the parameter of the API.
+    #: The name of the API's parameter.
     name: str
     doc: str
-    #: Field of LedgerFilter, where it has another name. KEY sets none: a name is taken for unique keys.
+    #: The field of LedgerFilter, if its name differs. KEY sets none, because a name stands for unique keys.
     sets: str = ""
-    #: What its values are: texts, closed words, or yes and no.
+    #: The kind of its values: texts, closed words, or yes and no.
     kind: type[str] | type[bool] = str
-    #: Of the command line; empty: it has none.
+    #: The option of the command line; empty: it has none.
     option: str = ""
-    #: Of the search on the console's page; empty: it has none.
+    #: The field of the search on the console's page; empty: it has none.
     field: str = ""
 
     @property
     def words(self) -> Sequence[str]:
-        """The closed words; none: it is a text, or yes and no."""
+        """The closed words; empty: it is a text, or yes and no."""
         return tuple(map(str, self.kind)) if issubclass(self.kind, StrEnum) else ()
 
     def meaning(self, value: Any) -> Mapping[str, Any]:
-        """Field of LedgerFilter and value; nothing for KEY. Raises ValueError for a word that is none of the list."""
+        """Returns field of LedgerFilter and value; nothing for KEY. Raises ValueError for a word outside of the
+        list."""
         return {} if self is KEY else {self.sets or self.name: self.kind(value)}
 
 
@@ -49,19 +50,19 @@ class ListingColumn:
     """One value of each row."""
 
     name: str
-    #: The attribute in which what the ledger holds has it, or what makes it of that.
+    #: The attribute of the ledger's value, or a function that makes the cell of that value.
     value: str | Callable[[Any], object]
-    #: In the table of the ledger, where it has another name there.
+    #: The column's name in the ledger's table, if it differs.
     in_table: str = ""
-    #: Of a value that no column of the table holds: what it is.
+    #: What the value is, if no column of the table holds it.
     doc: str = ""
-    #: Of such a value: "text", "flag", or "fact".
+    #: The kind of such a value: "text", "flag", or "fact".
     kind: str = "text"
     #: False: the console's page leaves it out.
     is_on_page: bool = True
 
     def cell(self, row: Any) -> object:
-        """The value of one row; a word of a closed list as text."""
+        """Returns the value for one row; a word of a closed list as text."""
         found = self.value(row) if callable(self.value) else attrgetter(self.value)(row)
         return text_of(found) if isinstance(found, StrEnum) else found
 
@@ -76,9 +77,9 @@ class Listing:
     table: Table
     columns: Sequence[ListingColumn]
     filters: Sequence[ListingFilter] = ()
-    #: The column of the time by which rows are ordered, and searched; empty: all rows are one page.
+    #: The column with the time by which rows are ordered and searched; empty: all rows are one page.
     time: str = ""
-    #: Columns that a person looks for: the first ones of a table.
+    #: Columns that a person searches for: the first ones of a table.
     looked_for: Sequence[str]
     #: The first columns of the console's page; the others follow in their order.
     leading: Sequence[str] = ()
@@ -90,16 +91,16 @@ class Listing:
 
     @property
     def on_page(self) -> Sequence[str]:
-        """Names of the columns of the console's page, in its order."""
+        """The names of the columns on the console's page, in its order."""
         return [*self.leading, *(c.name for c in self.columns if c.is_on_page and c.name not in self.leading)]
 
     def row(self, found: Any) -> Row:
-        """The cells of what the ledger holds."""
+        """Returns the cells of one value of the ledger."""
         return tuple(column.cell(found) for column in self.columns)
 
 
 def text_of(value: object) -> str | None:
-    """The text of an enumeration's value, or None."""
+    """Returns the text of an enumeration's value, or None."""
     return None if value is None else str(value)
 
 
@@ -132,12 +133,12 @@ def _state(kind: type[StrEnum], sets: str, *, of: str = "rows") -> ListingFilter
     return ListingFilter("state", f"Only {of} in this state.", sets=sets, kind=kind, option="--state", field="state")
 
 
-#: Of jobs, which `reconciler job list` shows.
+#: Filters of jobs, which `reconciler job list` shows.
 JOB_FILTERS = (_state(JobState, "job_state", of="jobs"), BY)
 
 
 def _columns(names: str, of: str = "") -> Sequence[ListingColumn]:
-    """Columns of these names, and their values in the attributes of the same names, of `of` if given."""
+    """Returns columns with these names, whose values are the attributes of the same names, of `of` if given."""
     return [ListingColumn(name, f"{of}.{name}".lstrip(".")) for name in names.split()]
 
 

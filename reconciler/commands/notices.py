@@ -1,4 +1,4 @@
-"""What is told beside the rows of the ledger: rounds that stand still, accounted-until times; the dead man's ping."""
+"""Notices about more than rows of the ledger: missing rounds, accounted-until times; and the dead man's ping."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
-#: A round, or a row of rest, within so many intervals: rounds run. A subscription at rest has a row in twelve.
+#: A round, or a row of rest, within so many intervals proves that rounds run. A subscription at rest has a row in
+#: twelve intervals.
 RECENT_INTERVALS = 16
 
 
@@ -44,10 +45,10 @@ def telling(
     metering: Metering | None = None,
     watches: Sequence[Watch] = (),
 ) -> Iterator[None]:
-    """Tells people within the block; does nothing without a [[notifiers]] section.
+    """Sends notices within the block; does nothing without a [[notifiers]] section.
 
-    `status`: the newest report. Without it, as where a process does not reach Redis and brokers, accounted-until times
-    are not known, and nothing is pinged.
+    `status`: the newest report. Without it, in a process that does not reach Redis and brokers, accounted-until times
+    are unknown, and no ping is sent.
     """
     if not settings.notifiers:
         yield
@@ -58,7 +59,7 @@ def telling(
             all_watches.append(_accounts_watch(status))
             pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING]
             stack.enter_context(pinging(pings, lambda: proves_calm(status()), clock=clock))
-        # Connections of its own: they are opened for the first notice that has a key.
+        # Its own connections, opened for the first notice with a key.
         connections = stack.enter_context(Connections.for_people(settings, clock=clock))
         name_of = partial(_business_id, connections)
         service = stack.enter_context(telling_people(settings, clock=clock, watches=all_watches, name_of=name_of))
@@ -73,7 +74,7 @@ def _business_id(connections: Connections, unique_key: str) -> str:
 def telling_audits(
     settings: Settings, watches: Sequence[Watch], *, clock: Clock
 ) -> AbstractContextManager[NoticeService | None]:
-    """Beside `telling` in the same process, which sends: what audits have found is told, too, within the block."""
+    """Reports findings of audits within the block, beside `telling` in the same process, which sends."""
     if not watches:
         return nullcontext()
     kinds = frozenset({NoticeKind.AUDIT_VIOLATION})
@@ -81,9 +82,10 @@ def telling_audits(
 
 
 def rounds_watch(settings: Settings) -> Watch:
-    """Subscriptions whose newest stored round is too old. One that never had a round is not told: it may be new.
+    """Finds subscriptions whose newest stored round is too old. One that never had a round is left out, because it may
+    be new.
 
-    Where rounds run, one look at the newest rows of all says so; only a subscription without any is asked about.
+    If rounds run, one look at the newest rows of all shows it; only subscriptions without such a row are asked about.
     """
     limit_ms = round((limit_seconds(settings, None) + settings.rounds.skew_margin_seconds) * 1000)
     recent_ms = min(limit_ms, round(RECENT_INTERVALS * settings.rounds.interval_seconds * 1000))
@@ -133,7 +135,7 @@ def _away(kind: NoticeKind, gone: Sequence[Fact], *, since_ms: int) -> Sequence[
 
 
 def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrouble]:
-    """Subscriptions whose accounted-until time does not advance."""
+    """Returns subscriptions whose accounted-until time does not advance."""
     return [
         StandingTrouble(
             kind=NoticeKind.ACCOUNTED_UNTIL_STALE,
@@ -150,7 +152,7 @@ def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrou
 
 
 def proves_calm(report: StatusReport | None) -> bool:
-    """Whether rounds run, and all commits until just now are accounted for. Not knowing is no proof."""
+    """Returns True if rounds run, and all commits until just now are accounted for. An unknown state proves nothing."""
     if report is None or report.late_lines or not report.subscriptions:
         return False
     return all(one.accounted.until_ms is not None for one in report.subscriptions)
@@ -158,7 +160,7 @@ def proves_calm(report: StatusReport | None) -> bool:
 
 @contextmanager
 def pinging(notifiers: Sequence[NotifierSettings], is_calm: Callable[[], bool], *, clock: Clock) -> Iterator[None]:
-    """A ping at each interval within the block, while all is proved to be well; otherwise silence."""
+    """Sends a ping at each interval within the block while everything is proved to be well; otherwise it is silent."""
     with ExitStack() as stack:
         for one in notifiers:
             turns = {f"ping of {one.name}": _ping_turn(one, is_calm)}
@@ -178,7 +180,7 @@ def _ping_turn(notifier: NotifierSettings, is_calm: Callable[[], bool]) -> Calla
                 logger.info("ping_withheld", extra=about)
         except ReconcilerError as error:
             logger.warning("ping_unsent", extra=about | {"error": str(error)})
-        except Exception:  # the switch's receiver alarms; the next turn may cure it
+        except Exception:  # the switch's receiver will alarm, and the next turn may cure it
             logger.exception("ping_failed", extra=about)
 
     return turn
@@ -191,7 +193,7 @@ def _measured(service: NoticeService | None, metering: Metering | None) -> Abstr
 
 
 def notice_samples(service: NoticeService) -> Iterator[Sample]:
-    """What was sent, and for how long a message has been due."""
+    """Yields what was sent, and for how long a message has been due."""
     for (name, outcome), count in tuple(service.outcomes.items()):
         yield Sample(c.NOTICES, (name, outcome), count)
     looked_at_ms = service.looked_at_ms or 0

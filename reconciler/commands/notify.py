@@ -1,4 +1,4 @@
-"""A test message to each notifier, and what doctor says of them without sending one."""
+"""Sends a test message to each notifier; and says for doctor what is known without sending one."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ ONE_ADDRESS = Code("doctor.one-address")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeTest:
-    """What became of one test message."""
+    """The result of one test message."""
 
     name: str
     kind: str
     #: sent, away or refused.
     outcome: str
-    #: Why it was not sent, or not to everybody; empty: it was.
+    #: Why it was not sent, or not to all recipients; empty: it was sent to all.
     why: str = ""
 
     @property
     def exit_code(self) -> int:
-        """0: sent; 3: the receiver is away; 1: a person has to mend something."""
+        """0: sent; 3: the receiver is away; 1: a person has to correct something."""
         return {"sent": 0, "away": 3}.get(self.outcome, 1)
 
 
 def send_tests(settings: Settings, *, clock: Clock, name: str | None = None) -> list[NoticeTest]:
-    """Sends a message that says that it is a test to the notifier of that name, or to each that carries messages.
+    """Sends a test message to the notifier of that name, or to each that carries messages; the message says that it is
+    a test.
 
-    A ping claims that all is well, and is sent only where its name is given. Raises InvalidValue: there is none.
+    A ping claims that all is well, so it is sent only if its name is given. Raises InvalidValue if there is no such
+    notifier.
     """
     wanted = [one for one in settings.notifiers if one.name == name or (name is None and _carries_messages(one))]
     if not wanted:
@@ -81,7 +83,7 @@ def _test(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Notic
 
 
 def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Sequence[str]:
-    """Recipients that were refused while others were accepted. Raises ChannelAway and ChannelRefused."""
+    """Sends; returns recipients that were refused while others were accepted. Raises ChannelAway and ChannelRefused."""
     if not _carries_messages(notifier):
         make_ping(notifier)()
         return ()
@@ -106,8 +108,8 @@ def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Seque
 
 
 def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:
-    """One line a notifier: what it lacks, or what its last message came to; nothing is sent. A second one where it has
-    an address of the console that `web.public_url` would give it."""
+    """Returns one line per notifier: what it lacks, or the result of its last message; nothing is sent. A second line
+    follows if it has an address of the console that `web.public_url` would give it."""
     settings = connections.settings
     if not settings.notifiers:
         return []

@@ -26,7 +26,7 @@ from reconciler.wiring.subscriptions import require_past_since
 from reconciler.wiring.tracing import traced_by, tracing
 from reconciler.words import said_and_coded
 
-#: How long `once` goes on until everything that was found is repaired and verified.
+#: For how long `once` continues until everything that was found is repaired and verified.
 WAIT_SECONDS_DEFAULT = 60.0
 _PAUSE_SECONDS = 1.0
 _UNFINISHED = frozenset({RepairState.OPEN, RepairState.SENDING, RepairState.SENT})
@@ -34,7 +34,7 @@ _UNFINISHED = frozenset({RepairState.OPEN, RepairState.SENDING, RepairState.SENT
 
 @dataclass(slots=True, kw_only=True)
 class OnceReport:
-    """What `reconciler once` did: all its rounds together."""
+    """What `reconciler once` did in all its rounds together."""
 
     #: Rounds of each subscription, oldest first.
     rounds: dict[str, list[RoundReport]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class OnceReport:
         return 4 if is_partial else 0
 
     def rows(self) -> list[tuple[object, ...]]:
-        """Rows for people."""
+        """Returns rows for people."""
         names = ("topic", "group", *self.columns)
         return [
             tuple("; ".join(cell) if isinstance(cell, list) else cell for cell in (line[name] for name in names))
@@ -64,7 +64,7 @@ class OnceReport:
         ]
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         return {
             "subscriptions": self._lines(),
             "repairs_unfinished": self.repairs_unfinished,
@@ -102,9 +102,9 @@ class OnceReport:
 
 
 def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float = WAIT_SECONDS_DEFAULT) -> OnceReport:
-    """Reads what is announced, then runs rounds until nothing is pending or open, or the time is over.
+    """Reads all announcements, then runs rounds until nothing is pending or open, or the time is over.
 
-    Raises TransientError for a dependency that is away: nothing is waited for. Raises ConfigurationError as `run` does.
+    Raises TransientError for a dependency that is away, without waiting. Raises ConfigurationError like `run`.
     """
     clock = SystemClock()
     require_past_since(settings, now_ms=clock.now_ms())
@@ -149,7 +149,7 @@ def _await_announcements(
     clock: Clock,
     deadline: float,
 ) -> None:
-    """Until every shard of every subscription was read to its end, or is suspended, or the time is over."""
+    """Waits until every shard of every subscription was read to its end, or is suspended, or the time is over."""
     expected = sum(topic.shards * len(topic.subscriptions) for topic in assembly.plans)
     while not stop.is_set() and clock.monotonic_seconds() < deadline:
         if consumer.settled_queues() >= expected:

@@ -1,4 +1,4 @@
-"""A replay worker of one group: reconciler replay."""
+"""`reconciler replay`: runs a replay worker of one group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.wiring.subscriptions import find_subscription
 
 
 def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic: str, group: str) -> None:
-    """A replay worker of one group until the stop. `handler` is package.module:function, plain or decorated.
+    """Runs a replay worker of one group until the stop. `handler` is package.module:function, plain or decorated.
 
     Waits for dependencies that are away. Raises ConfigurationError, InvalidValue for a handler of another group.
     """

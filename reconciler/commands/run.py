@@ -1,4 +1,4 @@
-"""reconciler run: rounds, verification and repairs, until it is stopped."""
+"""`reconciler run`: rounds, verification and repairs, until it is stopped."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often an open outage is looked for and worked on.
+#: How often `run` looks for an open outage and works on it.
 OUTAGE_SECONDS = 1.0
-#: How often Redis' settings are looked at again: the eviction policy of a running server can change.
+#: How often Redis' settings are checked again, because the eviction policy of a running server can change.
 SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
-#: Passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more rounds
-#: than that in an hour.
+#: Most passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more
+#: rounds than that in an hour.
 RETENTION_PASSES_MAX = 20
-#: Pause between two passes, so that other writers get their turn with a database that takes one writer at a time.
+#: Pause between two passes, so that other writers have their turn in a database that allows one writer at a time.
 RETENTION_PAUSE_SECONDS = 1.0
 
 
@@ -57,13 +57,12 @@ def run_service(
     *,
     beside: Callable[[Metering | None, RateLimit], AbstractContextManager[object]] = lambda *_: nullcontext(),
 ) -> None:
-    """Announcement consumers, rounds, outage recovery and retention until the stop.
+    """Runs announcement consumers, rounds, outage recovery and retention until the stop.
 
-    `beside`: what the process serves, too; of its metering, which is None where metrics.listen is not set, and its rate
-    of repairs.
-    A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
-    can mend: a Redis that is unsafe at the start, missing tables, another number of shards, another cluster that is run
-    with the same environment.
+    `beside`: further services of the process; it gets the metering, which is None without metrics.listen, and the rate
+    of repairs. A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only
+    a person can correct: a Redis that is unsafe at the start, missing tables, another number of shards, another cluster
+    that uses the same environment.
     """
     clock = SystemClock()
     require_past_since(settings, now_ms=clock.now_ms())
@@ -128,7 +127,7 @@ def _serve(
         ]
         require_own_identities(connections)
         require_safe_redis(assembly)
-        assembly.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
+        assembly.ledger.holds.active(settings.environment)  # checks that the ledger answers and has its tables
         for topic in assembly.plans:  # those of the newest release, too: a round would be the first to miss them
             assembly.ledger.brokers.note(
                 settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
@@ -152,16 +151,17 @@ def _serve(
                     runner.run()
             finally:
                 consumer.stop()
-                with suppress(TransientError):  # they run out by themselves
+                with suppress(TransientError):  # the leases end by themselves
                     assembly.leave()
                     for _, topic_rounds in rounds:
                         topic_rounds.release()
 
 
 def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, clock: Clock) -> None:
-    """Passes until nothing old is left, the stop, or the bound; the next turn deletes the rest. Raises DatabaseAway.
+    """Runs passes until nothing old is left, the stop, or the limit; the next turn deletes the rest. Raises
+    DatabaseAway.
 
-    `delete_some`: one pass; True if more is left.
+    `delete_some`: runs one pass; returns True if more is left.
     """
     for _ in range(RETENTION_PASSES_MAX):
         if not delete_some() or clock.wait(stop, RETENTION_PAUSE_SECONDS):
@@ -183,7 +183,7 @@ def _rounds_of_topic(
     run = traced_by(spans, rounds.run)
 
     def one(subscription: Subscription) -> None:
-        with suppress(RedisAway):  # the round finds out by itself, and opens the outage
+        with suppress(RedisAway):  # the round notices it and opens the outage
             if assembly.keep_shard_count(subscription) is not None:
                 return
         report = run(subscription)
@@ -200,10 +200,10 @@ def _rounds_of_topic(
 
 
 def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:
-    """Runs all, also after one has failed; the first unexpected error is raised after the last.
+    """Runs all, even after one has failed; the first unexpected error is raised after the last.
 
-    Raises TransientError and ConfigurationError at once: what is away is away for all, and a person has to mend the
-    configuration.
+    Raises TransientError and ConfigurationError at once, because a dependency that is away is away for all, and a
+    person has to correct the configuration.
     """
     failure: Exception | None = None
     for subscription in subscriptions:
@@ -219,7 +219,8 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
 
 
 def still_safe_redis(assembly: RoundAssembly) -> None:
-    """Checks Redis' settings while the reconciler runs: unsafe ones pause it, as if Redis were away, until mended.
+    """Checks Redis' settings while the reconciler runs: unsafe ones pause it, as if Redis were away, until they are
+    corrected.
 
     Raises RedisAway.
     """
@@ -229,7 +230,7 @@ def still_safe_redis(assembly: RoundAssembly) -> None:
         environment, outages = assembly.settings.environment, assembly.ledger.outages
         outage = outages.current(environment)
         if outage is not None and outage.reason == "AWAY" and assembly.memory.is_spread:
-            outages.note_reason(outage, "UNSAFE")  # else the shards of other servers went on
+            outages.note_reason(outage, "UNSAFE")  # otherwise the shards of other servers would continue
         if outage is None:
             outages.open(environment, reason="UNSAFE", noticed_by=assembly.owner)
             assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=as_foreign(str(error))))

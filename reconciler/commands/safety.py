@@ -1,6 +1,7 @@
-"""What `run`, `once` and `sweep` refuse to start with: a Redis that may lose keys, two outboxes of one identity.
+"""Reasons for which `run`, `once` and `sweep` refuse to start: a Redis that may lose keys, two outboxes with one
+identity.
 
-Whether Redis is safe to keep the sets is asked by `doctor`, too, and by `run` again and again.
+`doctor` also asks whether Redis can safely keep the sets, and `run` asks again and again.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.words import said
 
-#: `doctor` waits this long for one answer.
+#: How long `doctor` waits for one answer.
 _TIMEOUT_SECONDS = 3.0
 
 UNSAFE_REDIS = Code("safety.unsafe-redis", about=Field.NAME, found=Field.FACT, remedy=Field.FACTS)
 
 
 def require_safe_redis(assembly: RoundAssembly) -> None:
-    """Raises ConfigurationError for a Redis that could lose what it acknowledged, also for a node of a cluster beside
-    one that is away; RedisAway."""
+    """Raises ConfigurationError for a Redis that could lose what it acknowledged, also for one node of a cluster while
+    another is away; RedisAway."""
     _judged(assembly.redis, assembly.settings, require_safe)
 
 
 def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
-    """All findings, of every primary where it is a cluster. Raises RedisAway."""
+    """Returns all findings; in a cluster, those of every primary. Raises RedisAway."""
     settings = connections.settings
     redis = open_redis(settings.redis.url, timeout_seconds=_TIMEOUT_SECONDS, silences=connections.redis_silences)
     try:
@@ -42,8 +43,8 @@ def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
 def _judged(
     redis: RoundRedis, settings: Settings, judge: Callable[[Sequence[RedisFinding]], object]
 ) -> Sequence[RedisFinding]:
-    """`judge` has the findings of each primary, also of a cluster's beside one that is away. Raises what it raises,
-    RedisAway."""
+    """`judge` gets the findings of each primary, even if another one of the cluster is away. Raises what `judge`
+    raises, RedisAway."""
     return check_redis(
         redis.client,
         environment=settings.environment,

@@ -15,7 +15,7 @@ from reconciler.policy.commit_query import BusinessState
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 
-#: What to do about the halves of a row, each in one sentence.
+#: What to do about the halves of a row, one sentence each.
 START_PRODUCER = Code("scan.start-producer", group=Field.NAME, until_ms=Field.TIME)
 LOOK_AT_ANSWERS = Code("scan.look-at-answers", group=Field.NAME, until_ms=Field.TIME)
 LET_IT_BE_ASKED = Code("scan.let-it-be-asked", until_ms=Field.TIME)
@@ -47,9 +47,9 @@ SUMMARY = Code(
     delivered=Field.NUMBER,
 )
 
-#: Asked so often, a producer that is there does not decide.
+#: Once a half was asked about so often, a connected producer evidently does not decide.
 _ASKED_IN_VAIN = 3
-#: What has no answer stands first.
+#: Halves without an answer come first.
 _ORDER = (*sorted(UNDELIVERED, reverse=True), *sorted(set(HalfFate) - UNDELIVERED))
 #: Columns of the table of groups.
 GROUP_COLUMNS = (
@@ -72,36 +72,36 @@ HALF_COLUMNS = ("topic", "unique key", "state", "business", "age", "asked", "bro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfGroup:
-    """Halves of one topic and producer group in one state, of which the business says one thing."""
+    """Halves of one topic and producer group in one state, with one answer of the business."""
 
     topic: str
     producer_group: str
     state: HalfFate
     business: BusinessState | None
     halves: tuple[Half, ...]
-    #: Clients that any of their brokers could ask now. None: a broker did not tell.
+    #: Number of clients that any of their brokers could ask now. None: a broker did not say.
     producers: int | None
     next_step: Fact
 
     @property
     def keys(self) -> int:
-        """Halves on two brokers are one."""
+        """The number of halves; a half on two brokers counts once."""
         return len({half.copy.identity for half in self.halves})
 
     @property
     def oldest_born_ms(self) -> int:
-        """Birth of the oldest one."""
+        """The birth of the oldest one."""
         return min(half.copy.born_ms for half in self.halves)
 
     @property
     def asked(self) -> tuple[int, int]:
-        """How often producers were asked, the fewest and the most."""
+        """How often producers were asked: the fewest and the most times."""
         times = [half.copy.asked for half in self.halves]
         return min(times), max(times)
 
     @property
     def questions_left(self) -> int | None:
-        """Of the one that has the fewest left."""
+        """Questions left for the half with the fewest."""
         return min((half.questions_left for half in self.halves if half.questions_left is not None), default=None)
 
     @property
@@ -117,18 +117,18 @@ class HalfGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """What is told."""
+    """The report of a scan."""
 
     scanned_at_ms: int
     older_than_seconds: float
     findings: Sequence[BrokerFindings]
     groups: Sequence[HalfGroup]
-    #: What is to be noted of commit queries.
+    #: Remarks about commit queries.
     query_notes: Sequence[Fact] = ()
 
     @property
     def outcomes(self) -> list[tuple[str, str, HalfOutcomes]]:
-        """Topic, producer group, and how its halves ended on all brokers; empty where nobody asked."""
+        """Topic, producer group, and how its halves ended on all brokers; empty if that was not asked for."""
         found: dict[tuple[str, str], HalfOutcomes] = {}
         for one in self.findings:
             for pair, outcome in (one.outcomes or {}).items():
@@ -137,13 +137,13 @@ class ScanReport:
 
     @property
     def halves(self) -> list[Half]:
-        """All, what is stuck or given up first, the oldest first."""
+        """All halves, stuck and given-up ones first, then the oldest first."""
         found = [half for one in self.findings for half in one.halves]
         return sorted(found, key=lambda half: (_ORDER.index(half.state), half.copy.born_ms, half.copy.identity))
 
     @property
     def exit_code(self) -> int:
-        """130: it was stopped; 3: halves of a broker could not be read; 1: one that was not delivered is too old, and
+        """130: it was stopped; 3: a broker's halves could not be read; 1: a half that was not delivered is too old, and
         the business does not say that nothing was committed."""
         if not self.is_finished:
             return 130
@@ -158,7 +158,7 @@ class ScanReport:
         return all(one.is_finished for one in self.findings)
 
     def summary(self) -> Fact:
-        """Counts, in one sentence."""
+        """Returns the counts in one sentence."""
 
         def count(*states: HalfFate) -> int:
             return len({half.copy.identity for half in self.halves if half.state in states})
@@ -172,7 +172,7 @@ class ScanReport:
         )
 
     def proved(self) -> Fact | None:
-        """What the business's tables say, in one sentence. None: nobody asked them."""
+        """Returns what the business's tables say, in one sentence. None: they were not asked."""
         asked = {half.copy.identity: half for half in self.halves if half.business is not None}.values()
         if not asked:
             return None
@@ -190,7 +190,8 @@ class ScanReport:
         )
 
     def notes(self) -> Iterator[Fact]:
-        """What the business says, what stands still, and what could not be seen, broker by broker."""
+        """Yields what the business says, which check services do not move, and what could not be read, broker by
+        broker."""
         if (proved := self.proved()) is not None:
             yield proved
         yield from self.query_notes
@@ -206,7 +207,7 @@ class ScanReport:
             yield NOT_LOOKED_UP(number=blind)
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole report, for programs."""
+        """Returns the whole report for programs."""
         summary, notes = self.summary(), list(self.notes())
         return {
             "scanned_at_ms": self.scanned_at_ms,
@@ -220,7 +221,7 @@ class ScanReport:
         }
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """The same in many small objects; `kind` says what each is."""
+        """Yields the same in many small objects; `kind` says what each is."""
         whole = self.as_dict()
         parts = {kind: whole.pop(kind) for kind in ("brokers", "groups", "halves", "outcomes", "notes")}
         yield {"kind": "scan", **whole}
@@ -229,7 +230,7 @@ class ScanReport:
 
 
 def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | None, progress: Progress) -> ScanReport:
-    """Looks once. Raises BrokerUnavailable if no name server answers."""
+    """Scans once. Raises BrokerUnavailable if no name server answers."""
     findings = scan_halves(request, progress=progress)
     if topic is not None:
         for one in findings:
@@ -242,7 +243,7 @@ def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | No
 def report_of(
     findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float, query_notes: Sequence[Fact] = ()
 ) -> ScanReport:
-    """The report of what was found."""
+    """Returns the report of the findings."""
     standing = {one.broker for one in findings if one.stands_seconds is not None}
     halves = [half for one in findings for half in one.halves]
     return ScanReport(
@@ -275,14 +276,14 @@ def _groups(halves: Iterable[Half], standing: set[str]) -> Iterator[HalfGroup]:
 
 
 def may_be_lost(half: Half) -> bool:
-    """Not delivered, and the business does not say that nothing was committed."""
+    """Returns True if the half was not delivered and the business does not say that nothing was committed."""
     if half.business_state is BusinessState.COMMITTED:
         return True
     return half.state in UNDELIVERED and half.business_state in (None, BusinessState.UNKNOWN)
 
 
 def _next(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
-    """What to do, by what the business says of them all."""
+    """Returns what to do, by the business's answer about all of them."""
     business = halves[0].business
     kept_until_ms = min((half.kept_until_ms or 0 for half in halves), default=0)
     by_itself = next_step(state, halves, producers=producers, standing=standing)
@@ -303,7 +304,7 @@ def _next(state: HalfFate, halves: Sequence[Half], *, producers: int | None, sta
 
 
 def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
-    """What to do about the halves of a row."""
+    """Returns what to do about the halves of a row."""
     oldest = min(halves, key=lambda half: half.copy.born_ms)
     match state:
         case HalfFate.FRESH:
@@ -333,7 +334,7 @@ def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None,
 
 
 def outcome_row(topic: str, group: str, outcome: HalfOutcomes) -> dict[str, Any]:
-    """How the halves of a topic and producer group ended, for programs."""
+    """Returns how the halves of a topic and producer group ended, for programs."""
     return {
         "topic": topic,
         "producer_group": group,
@@ -345,7 +346,7 @@ def outcome_row(topic: str, group: str, outcome: HalfOutcomes) -> dict[str, Any]
 
 
 def half_row(half: Half) -> dict[str, Any]:
-    """A half, for programs."""
+    """Returns a half for programs."""
     copy = half.copy
     return {
         "broker": copy.broker,
@@ -406,7 +407,7 @@ def _told(fact: Fact) -> dict[str, Any]:
 
 
 def age_text(milliseconds: int) -> str:
-    """How old something is, in its two largest units."""
+    """Returns an age in its two largest units."""
     seconds = max(0, milliseconds) // 1000
     days, hours, minutes = seconds // 86_400, seconds % 86_400 // 3_600, seconds % 3_600 // 60
     if days:

@@ -1,6 +1,6 @@
-"""The page of a scan: one file that opens anywhere, offline, in both languages, with the ages as a picture.
+"""The page of a scan: one file that opens anywhere, offline, in both languages, with a picture of the ages.
 
-No script, no font, nothing from elsewhere: which language is shown is a radio button.
+It has no script, no font and nothing from elsewhere: a radio button chooses the language.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _GROUP_HEADS = (
     "topic", "group", "state", "business", "halves", "oldest", "asked", "producers", "left", "last", "kept", "next",
 )  # fmt: skip
 _HALF_HEADS = ("topic", "key", "state", "business", "age", "asked", "broker")
-#: Halves in the table of the page.
+#: Most halves in the page's table.
 HALVES_MAX = 1_000
-#: Upper bounds of the bars, in seconds, with what stands below each.
+#: Upper limits of the bars in seconds, with the text below each.
 _AGES = (
     (60, "< 1 min"),
     (300, "1-5 min"),
@@ -94,7 +94,7 @@ text-align:left;vertical-align:top;overflow-wrap:break-word}.wide{overflow-x:aut
 
 
 def page_of(report: ScanReport) -> str:
-    """The whole page, as one text."""
+    """Returns the whole page as one text."""
     lines = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
@@ -144,7 +144,8 @@ def _section(report: ScanReport, language: str) -> Iterator[str]:
 
 
 def _told(text: str) -> str:
-    """What a stranger may have brought: no markup, and nothing that hides or turns the text around it."""
+    """Returns a text that a stranger may have written: without markup, and without characters that hide or turn the
+    text around them."""
     return escape(visible(text))
 
 
@@ -176,7 +177,7 @@ def _half_cells(half: Half, report: ScanReport, states: Sequence[str]) -> list[s
 
 
 def _picture(report: ScanReport, fates: Mapping[HalfFate, str], *, others: str) -> str:
-    """Bars of ages: open ones and given-up ones that were not delivered, with all others above them."""
+    """Draws bars of ages: open and given-up halves that were not delivered, with all others above them."""
     kinds = {HalfFate.OPEN: "open", HalfFate.GIVEN_UP: "given-up"}
     counts = [dict.fromkeys((*kinds.values(), "other"), 0) for _ in _AGES]
     for half in report.halves:

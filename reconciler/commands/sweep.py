@@ -1,4 +1,4 @@
-"""The sweeper: reconciler sweep."""
+"""`reconciler sweep`: the sweeper."""
 
 from __future__ import annotations
 

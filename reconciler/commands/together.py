@@ -1,4 +1,4 @@
-"""Questions of one command that wait for servers beside each other."""
+"""Runs questions of one command in parallel, because they wait for servers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 T = TypeVar("T")
 A = TypeVar("A")
 
-#: Questions of a command that wait for their answers at the same time.
+#: Most questions of a command that wait for answers at the same time.
 ASKED_AT_ONCE = 16
 
 
 def side_by_side(find: Callable[[A], T], asked: Iterable[A]) -> list[T]:
-    """What is found of each, in their order. Raises what `find` raises of the first that fails."""
+    """Returns what is found for each, in order. Raises the error of the first question that fails."""
     with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="asking") as threads:
         return list(threads.map(find, asked))
 
 
 def found_by_each(find: Callable[[A], T], asked: Sequence[A]) -> dict[A, T]:
-    """The same, by what was asked."""
+    """Returns the same as a dictionary."""
     return dict(zip(asked, side_by_side(find, asked), strict=True))

@@ -1,4 +1,4 @@
-"""Topics and groups that the reconciler needs, on every master: reconciler topics create."""
+"""`reconciler topics create`: creates topics and groups that the reconciler needs, on every master."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class CreatedTopic:
 
 
 def create_topics(settings: Settings, *, business_queues: int | None = None) -> list[CreatedTopic]:
-    """The unique-key topics with exactly the configured queues, the probe topic and our groups, on every master.
+    """Creates the unique-key topics with exactly the configured queues, the probe topic and our groups, on every
+    master.
 
-    With business_queues, also the configured business topics and consumer groups that a master does not have yet;
-    those that exist are left as they are. Raises BrokerUnavailable if a name server or a master is away: a topic that
-    is missing on one broker would cost announcements when the others are away.
+    With business_queues, also creates configured business topics and consumer groups that a master lacks; existing ones
+    stay as they are. Raises BrokerUnavailable if a name server or a master is away, because a topic that is missing on
+    one broker would cost announcements while the others are away.
     """
     queues = settings.unique_key_topic.queues
     wanted = [*((name, queues) for name in unique_key_topics(settings)), (settings.rocketmq.probe_topic, 1)]
@@ -32,7 +33,8 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
     with Connections.for_people(settings) as connections:
         admin = connections.admin
         for broker, address in masters(connections).items():
-            for group in READER_GROUPS:  # brokers with autoCreateSubscriptionGroup=false refuse to be read
+            # brokers with autoCreateSubscriptionGroup=false refuse reads by an unknown group
+            for group in READER_GROUPS:
                 admin.create_group(address, group)
             for topic, queues in wanted:
                 admin.create_topic(address, topic, queues=queues)
@@ -44,7 +46,7 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
 
 
 def _create_business(connections: Connections, address: str, *, queues: int) -> list[str]:
-    """Topics and groups of the settings that the master lacks; returns the topics."""
+    """Creates topics and groups of the settings that the master lacks; returns the topics."""
     admin, settings = connections.admin, connections.settings
     topics = dict.fromkeys(
         [s.topic for s in settings.subscriptions] + [t for p in settings.producers for t in p.topics]

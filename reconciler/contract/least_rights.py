@@ -1,6 +1,6 @@
 """What each *role* may do, and needs: in Redis, in the databases, on the brokers. A role is one kind of process.
 
-`doctor`, docs/reference/rights.md and the tests that take away one right after the other read this table. It leaves out
+`doctor`, docs/reference/rights.md and the tests that take away one right after the other read this table. Not in it:
 the tables of a service's own business, and the owner's login that `reconciler db upgrade` needs.
 """
 
@@ -25,7 +25,7 @@ Tree = Literal["outbox", "inbox", "ledger"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUser:
-    """What a login of Redis may do, starting from no right."""
+    """What a login of Redis may do, beginning with nothing."""
 
     name: str
     #: Patterns of keys; %s stands for the environment.
@@ -55,7 +55,7 @@ class SqlRight:
     only_mysql: bool = False
     #: Setting without which the right is not needed; empty: always needed.
     only_with: str = ""
-    #: What the role leaves undone without the right, while it does everything else; None: the role needs the right.
+    #: What the role does not do without it, and does everything else; None: it needs the right.
     without_it: Fact | None = None
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Role:
 
     @property
     def databases(self) -> Mapping[Tree, tuple[SqlRight, ...]]:
-        """The tables that the role reaches, with its rights there."""
+        """Tables -> its rights there; none: the role does not reach them."""
         every: dict[Tree, tuple[SqlRight, ...]] = {"outbox": self.outbox, "inbox": self.inbox, "ledger": self.ledger}
         return {tree: rights for tree, rights in every.items() if rights}
 
@@ -91,7 +91,7 @@ class Role:
 
 
 def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[str]:
-    """Returns one GRANT per table, without a semicolon. It includes rights that only a setting needs."""
+    """One GRANT a table, without a semicolon. Rights that only a setting needs are among them."""
     verbs: dict[str, list[str]] = {}
     for right in rights:
         if is_mysql or not right.only_mysql:
@@ -100,14 +100,14 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
     return [f"GRANT {', '.join(granted)} ON {table} TO {login}" for table, granted in verbs.items()]
 
 
-#: What is missing where a role works without the right.
+#: What is missing where a role goes on without the right.
 SINCE_UNKNOWN = Code("rights.since-unknown")
 COMPLETE_AT_ONCE = Code("rights.complete-at-once")
 REST_NOT_KEPT = Code("rights.rest-not-kept")
 REST_UNSEEN = Code("rights.rest-unseen")
 HALVES_NOT_KEPT = Code("rights.halves-not-kept")
 HALVES_NOT_NAMED = Code("rights.halves-not-named")
-#: Tables that a role works without.
+#: Tables that a role goes on without.
 _WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN(), tables.HALF.name: HALVES_NOT_KEPT()}
 
 
@@ -150,7 +150,7 @@ RECONCILER = RedisUser(
         "pexpire", "info", "role", "config|get", "script|load", "eval", "evalsha", "ping",
     ),
 )  # fmt: skip
-#: What each role needs besides on the nodes of a Redis Cluster: to find the nodes, and to follow a moving slot.
+#: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.
 IN_A_CLUSTER = ("asking", "cluster|slots", "command")
 REDIS_USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)
 
@@ -179,7 +179,7 @@ _ALL_OF_LEDGER = (
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
 _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in tables.VERSION_TABLES.items()}
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
-#: The rights of a process that notifies people and writes no other table.
+#: What a process needs that tells people, and writes no other table.
 _TELLING = tuple(
     replace(right, only_with="notifiers", without_it=REST_UNSEEN() if right.without_it else None)
     for right in (

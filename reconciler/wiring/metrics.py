@@ -1,4 +1,4 @@
-"""Wiring of the metrics: without metrics.listen, neither they nor prometheus_client are loaded."""
+"""Wiring of the metrics: nothing of them, and no prometheus_client, is loaded unless metrics.listen is set."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ if TYPE_CHECKING:
 
 
 class AnnouncementStates(Protocol):
-    """What the metrics read of an announcement consumer."""
+    """What is read of an announcement consumer."""
 
     def states(self) -> Iterable[AnnouncementQueueState]:
-        """Returns every queue that had a step."""
+        """Every queue that had a step."""
         ...
 
 
 class Metering:
-    """The measurements of one process. It is made once; its readers are added and removed together with what they
-    read."""
+    """What one process measures. Made once; its readers come and go with what they read."""
 
     def __init__(self, book: MetricBook, events: EventMetrics, *, clock: Clock) -> None:
         self.book = book
@@ -48,15 +47,14 @@ class Metering:
         self._clock = clock
 
     def before(self, brokers: BrokerEvidence) -> BrokerEvidence:
-        """Returns the witness with its answers counted and timed."""
+        """The witness, with its answers counted and timed."""
         from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
 
         return MeasuredBrokerEvidence(brokers, self.book, clock=self._clock)
 
     @contextmanager
     def serving(self, listen: str, *, readiness: Readiness, readers: Iterable[Reader]) -> Iterator[tuple[str, int]]:
-        """Serves the pages over HTTP within the block; yields the address. Raises ConfigurationError for an address in
-        use."""
+        """The pages over HTTP within the block; yields where. Raises ConfigurationError for an address in use."""
         from reconciler.instrumentation.metrics.pages import MetricPages
         from reconciler.instrumentation.metrics.serving import serving
 
@@ -69,7 +67,7 @@ class Metering:
     def reading_service(
         self, *, runner: TickRunner, consumer: AnnouncementStates, history: HistoryService | None
     ) -> AbstractContextManager[None]:
-        """Reads schedule, announcements and history of `reconciler run` within the block."""
+        """Schedule, announcements and history of `reconciler run`, within the block."""
         return self.book.reading(
             lambda: schedule_samples(runner),
             lambda: announcement_samples(consumer.states()),
@@ -77,23 +75,22 @@ class Metering:
         )
 
     def reading_schedule(self, runner: TickRunner) -> AbstractContextManager[None]:
-        """Reads the schedule of `reconciler sweep` within the block."""
+        """The schedule of `reconciler sweep`, within the block."""
         return self.book.reading(lambda: schedule_samples(runner))
 
     def reading_worker(self, worker: ReplayWorker, configured: SubscriptionSettings) -> AbstractContextManager[None]:
-        """Reads the counts of `reconciler replay` within the block."""
+        """The counts of `reconciler replay`, within the block."""
         place = (configured.topic, configured.group)
         return self.book.reading(
             lambda: [Sample(c.HAND_OVERS, (*place, name), n) for name, n in asdict(worker.counts).items()]
         )
 
     def reading_spans(self, counts: Callable[[], Mapping[str, int]]) -> AbstractContextManager[None]:
-        """Reads the counts of `reconciler run`'s spans, by their outcome, within the block."""
+        """The counts of the spans of `reconciler run`, by what came of them, within the block."""
         return self.book.reading(lambda: [Sample(c.SPANS, (name,), n) for name, n in counts().items()])
 
     def swept(self, report: SweepReport, *, took_seconds: float) -> None:
-        """Counts one sweep. The schedule's times and the time of the last good sweep are separate, because a failed
-        sweep is no sign of life."""
+        """One sweep. Times of the schedule and of the last good sweep are apart: one that fails is no sign of life."""
         book = self.book
         book.add(c.SWEEPS, "problems" if report.problems else "clean")
         book.observe(c.SWEEP_DURATION, value=took_seconds)
@@ -104,11 +101,11 @@ class Metering:
         book.put(c.SWEEP_WALK, value=report.walk_rows)
 
     def announced_due(self, report: SweepReport) -> None:
-        """Counts one look for NEW rows between two sweeps; it does not count as a sweep."""
+        """One look for NEW rows between two sweeps: no sweep, and no sign that sweeps run."""
         self.book.add(c.SWEPT_ROWS, "announced", amount=report.announced)
 
 
-#: Fields of a sweep's report that count rows.
+#: Fields of a sweep's report that are numbers of rows.
 SWEPT_OUTCOMES = (
     "announced", "settled", "announced_again", "unsettled", "differing", "unprovable", "deleted", "doubled", "damaged",
     "reopened",
@@ -116,19 +113,19 @@ SWEPT_OUTCOMES = (
 
 
 def open_metering(settings: Settings, command: str, *, clock: Clock) -> Metering | None:
-    """Makes the measurements; None: metrics.listen is not set. Raises MissingDependency."""
+    """None: metrics.listen is not set. Raises MissingDependency."""
     return None if settings.metrics.listen is None else new_metering(settings, command, clock=clock)
 
 
 def new_metering(settings: Settings, command: str, *, clock: Clock) -> Metering:
-    """Makes the measurements, wherever they are shown. Raises MissingDependency."""
+    """Wherever it is shown. Raises MissingDependency."""
     require_prometheus_client()
     from prometheus_client import disable_created_metrics
 
     from reconciler.instrumentation.metrics.book import MetricBook
     from reconciler.instrumentation.metrics.events import EventMetrics
 
-    # For the whole process: these would be a second series for each counter, which no alert uses.
+    # Of this whole process: they are a second series for each counter, which no alert asks for.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client has no type there
     book = MetricBook(command)
     events = EventMetrics(book)
@@ -138,7 +135,7 @@ def new_metering(settings: Settings, command: str, *, clock: Clock) -> Metering:
 
 
 def require_prometheus_client() -> None:
-    """Raises MissingDependency without prometheus_client."""
+    """Raises MissingDependency."""
     try:
         import prometheus_client  # noqa: F401 - only metrics need it
     except ImportError as error:
@@ -149,12 +146,12 @@ def require_prometheus_client() -> None:
 
 
 def build_samples() -> Iterator[Sample]:
-    """Yields the running release."""
+    """Which release runs."""
     yield Sample(c.BUILD_INFO, (release(), revision(), platform.python_version()), 1)
 
 
 def schedule_samples(runner: TickRunner) -> Iterator[Sample]:
-    """Yields turns that did no work, and overdue turns."""
+    """Turns that did no work, and those that are overdue."""
     for (job, reason), count in tuple(runner.skipped.items()):
         yield Sample(c.TURNS_MISSED, (job, reason), count)
     for job, seconds in runner.lateness_seconds().items():
@@ -162,7 +159,7 @@ def schedule_samples(runner: TickRunner) -> Iterator[Sample]:
 
 
 def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[Sample]:
-    """Yields sums over the queues of each subscription, because a queue is no label."""
+    """Sums over the queues of each subscription: a queue is no label."""
     sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
     for one in states:
         place = (one.subscription.topic, one.subscription.group)
@@ -178,7 +175,7 @@ def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[S
 
 
 def history_samples(counters: Mapping[str, Any]) -> Iterator[Sample]:
-    """Yields what the history's threads did."""
+    """What the history's threads did."""
     yield Sample(c.HISTORY_WRITTEN, (), counters["rows_spooled"])
     yield Sample(c.HISTORY_DROPPED, (), counters["rows_dropped"])
     yield Sample(c.HISTORY_MISSED, (), counters["rounds_missed"])

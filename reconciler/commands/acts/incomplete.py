@@ -79,9 +79,9 @@ class WantedEnding:
 
 
 def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: bool) -> IncompleteReport | None:
-    """Ends rows, and opens their keys again, so that the next round judges them. None: the person declined.
+    """Ends rows and opens their keys again, so that the next round judges them. None: the person declined.
 
-    Raises InvalidValue for a subscription that is not configured, DatabaseAway, also where the login may not write.
+    Raises InvalidValue for a subscription that is not configured, DatabaseAway, also if the login may not write.
     """
     require(ask_ledger(connections))
     of, inboxes = _inboxes(connections, wanted)
@@ -97,8 +97,8 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
 
 
 def _inboxes(connections: Connections, wanted: WantedEnding) -> tuple[Subscription, Sequence[IncompleteRows]]:
-    """The subscription and its databases, or the one that a person names. Raises InvalidValue for a subscription that
-    is not configured or has no inbox."""
+    """Returns the subscription and its databases, or the one that a person names. Raises InvalidValue for a
+    subscription that is not configured or has no inbox."""
     configured = find_subscription(connections.settings, wanted.topic, wanted.group)
     subscription = subscription_of(connections.settings, configured)
     urls = (wanted.url,) if wanted.url is not None else effect_evidence(connections.settings).inboxes_of(subscription)
@@ -110,8 +110,8 @@ def _inboxes(connections: Connections, wanted: WantedEnding) -> tuple[Subscripti
 def _dismissed(
     connections: Connections, of: Subscription, rows: Sequence[IncompleteRow], wanted: WantedEnding
 ) -> set[str]:
-    """Keys of the rows that a person dismissed, if the rows are to be deleted. Without its row the next delivery takes
-    effect, beside what was done by hand. A row that is accepted lets nothing happen."""
+    """Returns keys of the rows that a person dismissed, if the rows are to be deleted. Without its row the next
+    delivery takes effect, in addition to what was done by hand. If a row is accepted, nothing happens afterwards."""
     if wanted.ending is not Ending.DELETE:
         return set()
     known = connections.ledger.candidates.of_keys(of, [row.unique_key for row in rows])
@@ -121,7 +121,7 @@ def _dismissed(
 def _hints(
     connections: Connections, found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]], wanted: WantedEnding
 ) -> Mapping[str, str]:
-    """Of a key without a row: keys that are known and differ in case alone."""
+    """Returns, for a key without a row, known keys that differ in case alone."""
     seen = {row.unique_key for _, rows in found for row in rows}
     missing = [key for key in wanted.unique_keys if key not in seen][:HINTS_MAX]
     return {key: said(note) for key in missing if (note := other_case_note(connections, key))}
@@ -155,8 +155,8 @@ def _end(
                 for inbox, rows in to_end:
                     for first in range(0, len(rows), ROWS_AT_ONCE):
                         page = rows[first : first + ROWS_AT_ONCE]
-                        # Asked once more, as late as can be: the ledger is another database. A dismissal that comes
-                        # in between is told by its effect (absence_review.py).
+                        # Asked again as late as possible, because the ledger is another database. A dismissal in
+                        # between is noticed by its effect (absence_review.py).
                         dismissed |= _dismissed(connections, subscription, page, wanted)
                         kept = [row for row in page if row.unique_key not in dismissed]
                         ended[inbox] |= inbox.end(kept, wanted.ending)
@@ -174,7 +174,7 @@ def _end(
 
 
 def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
-    """A handler that is still at work on a row that was deleted would have its effect twice."""
+    """Returns True if the row may be ended: a handler that still works on a deleted row would have its effect twice."""
     return wanted.also_young or not row.is_young
 
 
@@ -184,8 +184,8 @@ def _judge_again(
     wanted: WantedEnding,
     found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
 ) -> None:
-    """Opens what waits for this act. Also a key whose row was ended by an act that could not open it, or was in doubt
-    then; one whose row is incomplete still is judged so once more."""
+    """Opens the keys that wait for this act. It includes a key whose row was ended by an act that could not open it, or
+    was in doubt then; a key whose row is still incomplete gets the same verdict again."""
     ledger = connections.ledger
     left = {row.unique_key for _, rows in found for row in rows if not _is_ended(row, wanted)}
     waiting = LedgerFilter(
@@ -234,7 +234,7 @@ def _report(
 
 
 def _named(error: DatabaseAway, how_far: str = "") -> Exception:
-    """A right that is missing, with the login that has it; what did not answer in time, with what was done before."""
+    """Returns the error with the login that lacks the right; for a silent server, with what was done before."""
     if lacks_right(error):
         return InvalidValue("--url", "the login of this inbox", f"{_NEEDS} ({error})")
     if isinstance(error, DatabaseSilent):

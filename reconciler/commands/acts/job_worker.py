@@ -1,7 +1,7 @@
-"""Does jobs, one at a time, beside whatever else its process does.
+"""Works on jobs, one at a time, besides the process's other work.
 
-An owner that dies costs its lease: then another worker goes on with the first key that is not finished. That key may
-have been sent; the claim on its repair decides, so it is not sent again.
+When an owner dies, its lease ends: then another worker continues with the first key that is not finished. That key may
+have been sent; the claim on its repair decides, so it is not sent twice.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from reconciler.wiring.rounds import RoundAssembly
 
 logger = logging.getLogger(__name__)
 
-#: A claim lasts this long without a sign of life of its owner, which gives three in that time.
+#: A claim lasts this long without a renewal; its owner renews it three times in that time.
 LEASE_SECONDS = 30.0
 #: How often a worker without a job looks for one.
 LOOK_SECONDS = 1.0
-#: A job that met a dependency that was away is taken again after this.
+#: A job that met a dependency that was away is claimed again after this.
 AGAIN_SECONDS = 10.0
-#: How long the end of a process waits for the key in hand.
+#: How long the end of a process waits for the current key.
 STOP_SECONDS_MAX = 20.0
-#: Keys of one job that are kept with the reason why they did not end well.
+#: Most keys of one job that are stored with the reason why they did not end well.
 LINES_MAX = 500
 _REASON_CHARACTERS = 300
 
@@ -58,15 +58,15 @@ class _Ends(Exception):
 
 
 class _ClaimLost(_Ends):
-    """Another worker may have the job: nothing more is done, and nothing written."""
+    """Another worker may have the job: this one does and writes nothing more."""
 
 
 class _Cancelled(_Ends):
-    """A person wished so."""
+    """A person asked for it."""
 
 
 class _Stopped(_Ends):
-    """The process ends: the next worker goes on at once."""
+    """The process ends: the next worker continues at once."""
 
 
 @contextmanager
@@ -77,9 +77,9 @@ def working_on_jobs(
     assembly: RoundAssembly | None = None,
     lease_seconds: float = LEASE_SECONDS,
 ) -> Iterator[None]:
-    """Jobs are done on a thread of its own within the block; its end waits for the key in hand, within a bound.
+    """Works on jobs on a separate thread within the block; its end waits for the current key, up to a limit.
 
-    `stop` may come before the end of the block: it ends the work on jobs, too. `assembly`: that of the process, if it
+    `stop` may come before the end of the block, and then ends the work on jobs. `assembly`: the process's own, if it
     has one.
     """
     over = threading.Event()
@@ -104,7 +104,7 @@ def working_on_jobs(
 
 
 class JobWorker:
-    """Claims jobs and does them. Confined to one thread, but for the sign of life of the job in hand."""
+    """Claims jobs and works on them. Used by one thread only, except for renewing the claim of the current job."""
 
     def __init__(
         self,
@@ -121,11 +121,11 @@ class JobWorker:
         self._rounds: dict[str, ReconcileRound] = {}
 
     def work_all(self) -> float:
-        """Does the jobs that there are; returns how long to wait for the next look. Raises nothing: it is logged."""
+        """Works on all jobs; returns how long to wait before the next look. Raises nothing: errors are logged."""
         try:
             while not self._is_over() and self.work_one():
                 pass
-        except (TransientError, ConfigurationError) as error:  # away, or its tables are missing
+        except (TransientError, ConfigurationError) as error:  # the ledger is away, or its tables are missing
             logger.warning("jobs_wait", extra={"error": str(error)})
             return AGAIN_SECONDS
         except Exception:
@@ -134,7 +134,8 @@ class JobWorker:
         return LOOK_SECONDS
 
     def work_one(self) -> bool:
-        """Takes one job and does it to its end, if nothing interrupts it; False: there is none. Raises DatabaseAway."""
+        """Claims one job and works on it to its end, unless interrupted; False: there is no job. Raises
+        DatabaseAway."""
         jobs, token = self._connections.ledger.jobs, secrets.token_hex(16)
         asked_at = self._connections.clock.monotonic_seconds()
         claimed = jobs.claim(self._connections.settings.environment, token=token, lease_seconds=self._lease_seconds)
@@ -154,7 +155,7 @@ class JobWorker:
         return True
 
     def _outcome(self, claim: _Claim, about: Mapping[str, str]) -> JobChange:
-        """Does the job; what is to be written of its end. Raises _ClaimLost."""
+        """Works on the job; returns what to write at its end. Raises _ClaimLost."""
         try:
             claim.check()
             if claim.claimed.job.kind is JobKind.REPAIR:
@@ -202,8 +203,8 @@ class JobWorker:
     def _planned(
         self, claim: _Claim, request: RepairRequest, assembly: RoundAssembly
     ) -> tuple[Sequence[tuple[str, str, str]], Collection[str]]:
-        """Topic, group and key of each message, as they were found when the job began; and which keys were not any more
-        what the person had seen who asked for it."""
+        """Returns topic, group and key of each message, as found when the job began; and which keys had changed since
+        the person who asked for the job saw them."""
         if claim.claimed.work is not None:
             return _keys_of(claim.claimed.work), _changed_of(claim.claimed.work)
         if claim.claimed.job.total is not None:
@@ -215,7 +216,7 @@ class JobWorker:
         for _, subscription, of_subscription in found:
             keys += ((subscription.topic, subscription.group, key) for key in of_subscription)
         heard = {key for _, _, key in keys}
-        # Nobody's keys are in the result, too, with the reason.
+        # Unknown keys are in the result, too, with the reason.
         keys += ((request.topic or "", request.group or "", key) for key in request.unique_keys if key not in heard)
         keys = keys[:REPAIR_KEYS_MAX]
         changed = keys_changed(self._connections, request.seen)
@@ -243,22 +244,22 @@ class JobWorker:
                 is_changed=is_changed,
             )
         except TransientError:
-            raise  # the job waits, and goes on with this key
-        except Exception as error:  # the keys behind it are not to blame
+            raise  # the job waits, and continues with this key
+        except Exception as error:  # later keys must not suffer from this one
             logger.exception("job_key_failed", extra={"topic": topic, "group": group, "unique_key": key})
             return replace(failed, reason=KEY_FAILED(error=f"{type(error).__name__}: {error}"))
 
     # ---- rebuilding
 
     def _rebuild(self, claim: _Claim) -> int:
-        """Inbox rows put back; a scan begins again where its owner died, which is harmless."""
+        """Returns how many inbox rows were put back; if its owner dies, a scan begins again, which is harmless."""
         job = claim.claimed.job
         request = RebuildRequest.of(job.request)
         if (
             request.since_ms is None
             and self._connections.ledger.outages.current(self._connections.settings.environment) is None
         ):
-            return job.done  # the reconciler has scanned them meanwhile, and closed the outage
+            return job.done  # the reconciler has scanned them meanwhile and closed the outage
 
         def progress(rows: int) -> None:
             claim.check()
@@ -280,7 +281,7 @@ class JobWorker:
 
 
 class _Claim:
-    """The claim on the job in hand. Shared by the worker and the thread that gives the sign of life."""
+    """The claim on the current job. Shared by the worker and the thread that renews the claim."""
 
     def __init__(
         self, jobs: SqlJobs, claimed: ClaimedJob, clock: Clock, *, is_over: Callable[[], bool], lease_seconds: float
@@ -296,14 +297,14 @@ class _Claim:
 
     @contextmanager
     def kept_alive(self, *, since_seconds: float) -> Iterator[None]:
-        """Renews the lease three times in its time until the end of the block; `since_seconds`: when it was asked for,
-        monotonic."""
+        """Renews the lease three times in its length until the end of the block; `since_seconds`: when the claim was
+        asked for, monotonic."""
         self._until_seconds = since_seconds + self._lease_seconds
         left = threading.Event()
 
         def renew() -> None:
             while not self._clock.wait(left, self._lease_seconds / 3) and not self._is_lost:
-                with suppress(TransientError, _ClaimLost):  # it runs out if the ledger stays away
+                with suppress(TransientError, _ClaimLost):  # the claim ends if the ledger stays away
                     self.write(JobChange())
 
         thread = threading.Thread(target=renew, name="job-lease", daemon=True)
@@ -314,7 +315,7 @@ class _Claim:
             left.set()
 
     def check(self) -> None:
-        """Before each step. Raises _ClaimLost, _Cancelled, _Stopped."""
+        """Called before each step. Raises _ClaimLost, _Cancelled, _Stopped."""
         if self._is_lost or self._clock.monotonic_seconds() >= self._until_seconds:
             raise _ClaimLost
         if self._is_cancelled:
@@ -323,7 +324,7 @@ class _Claim:
             raise _Stopped
 
     def write(self, change: JobChange) -> None:
-        """Raises _ClaimLost, DatabaseAway."""
+        """Writes a change; raises _ClaimLost, DatabaseAway."""
         asked_at = self._clock.monotonic_seconds()
         job = self._jobs.change(self.claimed, change, lease_seconds=self._lease_seconds)
         if job is None:
@@ -334,18 +335,18 @@ class _Claim:
 
 
 def _detail(job: Job, reason: str) -> str:
-    """What stands in the rows of the actions that belong to a job."""
+    """Returns the text in the records of acts that belong to a job."""
     return f"job {job.job_id}, {reason}" if reason else f"job {job.job_id}"
 
 
 def _changed_of(work: Mapping[str, object]) -> frozenset[str]:
-    """None in the work of an earlier release, which compared nothing."""
+    """Returns the changed keys; none for an earlier release's work, which compared nothing."""
     keys = work.get("changed")
     return frozenset(map(str, keys)) if isinstance(keys, list) else frozenset()
 
 
 def _keys_of(work: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    """Raises MalformedInput for what no worker has written."""
+    """Returns the keys; raises MalformedInput for what no worker has written."""
     rows = work.get("keys")
     if isinstance(rows, list):
         keys = [(row[0], row[1], row[2]) for row in rows if isinstance(row, list) and list(map(type, row)) == 3 * [str]]

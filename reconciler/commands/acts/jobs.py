@@ -1,4 +1,4 @@
-"""Jobs as people ask for them: place, look, cancel. What does them: reconciler/commands/acts/job_worker.py."""
+"""Jobs as people see them: ask for one, look at it, cancel it. reconciler/commands/acts/job_worker.py works on them."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Posit
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription
 
-#: Keys that a job names of what it leaves.
+#: Most keys left out that a job names.
 LEFT_NAMED_MAX = 100
 #: Characters of a reason.
 REASON_CHARACTERS_MAX = 500
 
 
 def damaged_job(what: str) -> MalformedInput:
-    """What the ledger holds of a job is none that this code has written; `what`: the part."""
+    """Returns the error for a part (`what`) of a job's row that this code has not written."""
     return MalformedInput(f"{what} is damaged: ask for it again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequest:
-    """What a REPAIR job was asked for; none named: every open loss."""
+    """The request of a REPAIR job; without keys: every open loss."""
 
     unique_keys: tuple[str, ...] = ()
     topic: str | None = None
     group: str | None = None
     reason: str = ""
-    #: Unique key -> what was shown of it (ports.seen_of) to who asked for the job.
+    #: Unique key -> the word for what the person who asked for the job saw of it (ports.seen_of).
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: What matched besides when it was asked for, and was in no preview: the first LEFT_NAMED_MAX, and how many.
+    #: Keys that matched, too, when the job was asked for, but were in no preview: the first LEFT_NAMED_MAX, and their
+    #: number.
     left: tuple[str, ...] = ()
     left_number: int = 0
 
     @classmethod
     def of(cls, request: Mapping[str, object]) -> RepairRequest:
-        """That of a job. Raises MalformedInput."""
+        """Reads a job's request. Raises MalformedInput."""
         keys = request.get("unique_keys")
         texts = [request.get(name) for name in ("topic", "group")]
         if not isinstance(keys, list) or not all(map(is_unique_key, keys)) or not all(map(_is_name, texts)):
@@ -70,14 +71,14 @@ class RepairRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
-    """What a REBUILD job was asked for; without a time: since the open outage began."""
+    """The request of a REBUILD job; without a time: since the open outage began."""
 
     since_ms: int | None = None
     reason: str = ""
 
     @classmethod
     def of(cls, request: Mapping[str, object]) -> RebuildRequest:
-        """That of a job. Raises MalformedInput."""
+        """Reads a job's request. Raises MalformedInput."""
         since_ms = request.get("since_ms")
         if since_ms is not None and type(since_ms) is not int:
             raise damaged_job("the request of this job")
@@ -96,11 +97,11 @@ def place_repair(
     seen: Mapping[str, str] | None = None,
     left: Sequence[str] = (),
 ) -> Job:
-    """Asks for the repair of keys, or, where none are named, of every open loss that there is when the job begins.
+    """Asks for the repair of keys, or without keys, of every loss that is open when the job begins.
 
-    `job_id` as of `job_id_of`; None: a new job. `seen`: what was shown of keys; one that has changed when the job
-    begins is left. `left`: what matches and was not shown; it is named with the job. Raises InvalidValue,
-    DependencyAway.
+    `job_id`: from `job_id_of`; None: a new job. `seen`: the word for what was shown of keys; a key that has changed
+    when the job begins is left out. `left`: keys that match and were not shown; the job names them. Raises
+    InvalidValue, DependencyAway.
     """
     require_subscription(connections.settings, topic, group)
     wanted = tuple(dict.fromkeys(unique_keys))
@@ -127,8 +128,8 @@ def place_repair(
 def place_rebuild(
     connections: Connections, *, since_ms: int | None, reason: str, by: str, job_id: str | None = None
 ) -> Job:
-    """Asks for a scan of the inboxes into Redis. Raises UsageError without a time and an outage,
-    InvalidValue for a time that has not come, DependencyAway."""
+    """Asks for a scan of the inboxes into Redis. Raises UsageError if there is neither a time nor an outage,
+    InvalidValue for a time in the future, DependencyAway."""
     request = RebuildRequest(since_ms=since_ms, reason=_checked(reason))
     require_past(connections, since_ms, field="since_ms")
     require(ask_ledger(connections))
@@ -138,7 +139,7 @@ def place_rebuild(
 
 
 def job_id_of(environment: str, by: str, idempotency_key: str) -> str:
-    """The id of the job of a request with an idempotency key: the same request again is the same job."""
+    """Returns the id of the job for a request with an idempotency key: the same request gives the same job."""
     parts = "\n".join(f"{len(part)}:{part}" for part in (environment, by, idempotency_key))
     return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -146,18 +147,19 @@ def job_id_of(environment: str, by: str, idempotency_key: str) -> str:
 def list_jobs(
     connections: Connections, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
 ) -> Page[Job]:
-    """The newest first; of the filter state, user and times count. Raises DependencyAway, InvalidValue."""
+    """Returns jobs, the newest first, filtered by state, user and times. Raises DependencyAway, InvalidValue."""
     return connections.ledger.jobs.page(connections.settings.environment, only=only, limit=limit, after=after)
 
 
 def find_job(connections: Connections, job_id: str) -> Job:
-    """Raises InvalidValue for an id that no job has, DependencyAway."""
+    """Returns the job; raises InvalidValue for an unknown id, DependencyAway."""
     found = connections.ledger.jobs.find(connections.settings.environment, job_id) if is_storable(job_id) else None
     return _found(found, job_id)
 
 
 def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:
-    """Ends a job before its next key, on record; one that has ended stays as it is. Raises as find_job()."""
+    """Ends a job before its next key, and records the act; a job that has ended stays as it is. Raises what find_job()
+    raises."""
     jobs, environment = connections.ledger.jobs, connections.settings.environment
     find_job(connections, job_id)
     with recorded(connections, "cancel", by=by, detail=f"job {job_id}") as outcome:
@@ -167,7 +169,7 @@ def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:
 
 
 def job_document(job: Job) -> dict[str, Any]:
-    """Plain data for JSON: everything but the claim, and of the request's keys the number."""
+    """Returns plain data for JSON: everything except the claim, and the number of the request's keys."""
     document = asdict(job)
     del document["token"], document["lease_until_ms"], document["attempts"]
     keys = document["request"].pop("unique_keys", None)

@@ -1,4 +1,4 @@
-"""The body of one message, opened by a person for a reason: it is customers' data, and who saw it is on record."""
+"""The body of one message, which a person opens for a reason: it is customers' data, so it is recorded who saw it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
 
-#: A copy that is found needs no proof that others are not.
+#: A copy that was found needs no proof that others are absent.
 _NOTHING_PROVED = Horizon(at_ms={})
-#: Where a body may be, in the order in which it is looked for.
+#: The places of a body, in the order in which they are searched.
 FOUND_IN = ("outbox", "committed copy", "half message", "parked copy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedBody:
-    """A body, and where it was."""
+    """A body, and the place where it was found."""
 
     unique_key: str
     topic: str
@@ -35,9 +35,10 @@ class OpenedBody:
 
 
 def open_body(connections: Connections, unique_key: str, *, reason: str, by: str) -> OpenedBody | None:
-    """The body as the outbox kept it, else of a copy at the brokers; None: nothing that answers has it.
+    """Returns the body as the outbox stored it, or else from a copy at the brokers; None: no place that answers has it.
 
-    The look is an action on record, and begins with its row. Raises InvalidValue for what is no key, DatabaseAway.
+    Looking is recorded as an act, and the record is written first. Raises InvalidValue for a text that is no key,
+    DatabaseAway.
     """
     key = key_shaped(unique_key)
     if key is None:
@@ -51,7 +52,7 @@ def open_body(connections: Connections, unique_key: str, *, reason: str, by: str
 
 
 def _copies(connections: Connections, unique_key: str) -> Iterator[tuple[str, StoredMessage]]:
-    """The nearest to what the producer wrote first; asked for one after the other."""
+    """Yields copies, the closest to what the producer wrote first; each is asked for only when it is needed."""
     witnesses = build_witnesses(connections)
     for plan in topic_plans(connections.settings):
         outbox = witnesses.outbox.look_up(plan.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]

@@ -1,4 +1,4 @@
-"""Everything that is done by hand is written down before it is done, and what came of it after."""
+"""Every act by hand is recorded before it is done, and its result afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def operator() -> str:
-    """The name that goes into the ledger: the login's, and the person's behind sudo."""
+    """Returns the name for the ledger: the login's, and the person's behind sudo."""
     try:
         login = getpass.getuser()
     except (OSError, KeyError):
@@ -28,7 +28,7 @@ def operator() -> str:
 
 
 class ActionResult:
-    """The result of an action; set inside the block."""
+    """The result of an act; set inside the block."""
 
     def __init__(self) -> None:
         self.result = ""
@@ -47,10 +47,11 @@ def recorded(
     fact: Fact | None = None,
     undone: Fact | None = None,
 ) -> Iterator[ActionResult]:
-    """The act is the block, `by` who does it. Raises DatabaseAway before it: what cannot be written down is not done.
+    """Surrounds the act, which `by` does. Raises DatabaseAway before it, because an act that cannot be recorded is not
+    done.
 
-    A block that ends with an exception, ^C included, has that for its result. `fact`: what later commands decide by;
-    `undone`: that of an act that ended so.
+    A block that ends with an exception, ^C included, has it as its result. `fact`: what later commands need; `undone`:
+    the same for an act that ended with an exception.
     """
     actions = connections.ledger.actions
     intent = Intent(by=by, command=command, topic=topic, group=group, unique_key=unique_key, detail=detail)
@@ -65,5 +66,5 @@ def recorded(
         try:
             actions.end(action_id, outcome.result, fact=end)
         except DatabaseAway as error:
-            # The action is done, so its caller gets the result; the row stays without an end.
+            # The act is done, so its caller gets the result; the record has no end.
             log.warning("action_result_lost: what came of %s could not be written down: %s", command, error)

@@ -1,4 +1,4 @@
-"""Inbox rows back into Redis after an outage, by hand: reconciler rebuild."""
+"""`reconciler rebuild`: puts inbox rows back into Redis after an outage, by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from reconciler.wiring.rounds import RoundAssembly
 
 
 def require_past(connections: Connections, since_ms: int | None, *, field: str) -> None:
-    """Raises InvalidValue: no row can be as young, and that none was put back looks as if none was missing."""
+    """Raises InvalidValue for a time in the future: no row is so young, and 0 rows would look as if none was
+    missing."""
     if since_ms is not None and since_ms > connections.clock.now_ms():
         raise InvalidValue(field, utc_text(since_ms), "it is of the future: give a time before the outage, UTC")
 
@@ -27,10 +28,10 @@ def put_back(
     reason: str = "",
     assembly: RoundAssembly | None = None,
 ) -> int:
-    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, InvalidValue,
-    RedisAway, DatabaseAway.
+    """Scans inboxes into the commit sets; returns the number of rows. Raises UsageError, InvalidValue, RedisAway,
+    DatabaseAway.
 
-    `assembly`: that of a process that does so more than once; None: one of its own.
+    `assembly`: for a process that does this more than once; None: a new one.
     """
     require_past(connections, since_ms, field="--since")
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))

@@ -1,1 +1,2 @@
-"""What commands ask of every service: whether it answers, lets us, and is the one that the settings mean."""
+"""Questions of commands to every service: whether it answers, accepts our login, and is the one that the settings
+mean."""

@@ -1,4 +1,4 @@
-"""Which dependencies are away: asked by commands that must not wait, and end with exit code 3."""
+"""Finds out which dependencies are away, for commands that must not wait and end with exit code 3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATABASE_AWAY = Code("wiring.database-away", database=Field.FACT, why=Field.TEXT
 #: One database of several groups.
 SHARED = Code("wiring.shared", first=Field.FACT, second=Field.FACT)
 BROKER_AWAY = Code("wiring.broker-away", broker=Field.NAME, why=Field.TEXT)
-#: What else is asked, by its name.
+#: Name -> the fact for a dependency that is away.
 AWAY = {
     "redis": Code("wiring.redis-away", why=Field.TEXT),
     "rocketmq": Code("wiring.rocketmq-away", why=Field.TEXT),
@@ -44,17 +44,18 @@ REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where i
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, TransientError]:
-    """The error of each that does not answer, all asked side by side: several cost the time of the slowest.
+    """Returns the error of each dependency that does not answer; all are asked in parallel, so together they cost the
+    time of the slowest.
 
-    Raises what no waiting can cure: missing tables, a wrong driver.
+    Raises errors that no waiting can cure: missing tables, a wrong driver.
     """
     found = _by_name(asked, _why_away)
     return {name: why for name, why in found.items() if why is not None}
 
 
 def facts_of_away(settings: Settings, asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
-    """The same for people: one fact a cause, also where several names have it. A broker has a name of its own beside
-    `rocketmq`, which is away where none answers. Raises what who_is_away raises."""
+    """Returns the same for people: one fact per cause, also if several names have it. A broker has its own name besides
+    `rocketmq`, which is away if no broker answers. Raises what who_is_away raises."""
     names: dict[TransientError, list[str]] = {}
     for name, error in who_is_away(asked).items():
         names.setdefault(error, []).append(name)
@@ -72,27 +73,27 @@ def facts_of_away(settings: Settings, asked: Mapping[str, Callable[[], object]])
 
 
 def broker_name(broker: str) -> str:
-    """Under which it is away."""
+    """Returns the name under which a broker is away."""
     return f"broker {broker}"
 
 
 def away(name: str, why: str) -> Fact:
-    """That one of AWAY does not answer."""
+    """Returns the fact that one of AWAY does not answer."""
     return AWAY[name](why=why)
 
 
 def broker_away(broker: str, why: str) -> Fact:
-    """That a broker does not answer."""
+    """Returns the fact that a broker does not answer."""
     return BROKER_AWAY(broker=broker, why=why)
 
 
 def database_away(databases: Sequence[Fact], why: str) -> Fact:
-    """That a database does not answer, by all the names that it has."""
+    """Returns the fact that a database does not answer, with all its names."""
     return DATABASE_AWAY(database=reduce(lambda first, second: SHARED(first=first, second=second), databases), why=why)
 
 
 def _by_name(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
-    """What is found of each; one that has several names is asked once."""
+    """Returns what is found for each; a thing with several names is asked once."""
     found = found_by_each(find, list(dict.fromkeys(asked.values())))
     return {name: found[ask] for name, ask in asked.items()}
 
@@ -106,8 +107,8 @@ def _why_away(ask: Callable[[], object]) -> TransientError | None:
 
 
 def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | None]:
-    """Each with what is wrong with it, missing tables and drivers included; None: it answered. All are asked side by
-    side. What to do is said once, of a database that has several names, too. Raises nothing."""
+    """Returns what is wrong with each, missing tables and drivers included; None: it answered. All are asked in
+    parallel. For a database with several names, the remedy is given once. Raises nothing."""
     found: dict[str, str | None] = {}
     named: set[ReconcilerError] = set()
     for name, error in _by_name(asked, _error_of).items():
@@ -127,12 +128,12 @@ def _error_of(ask: Callable[[], object]) -> ReconcilerError | None:
 
 
 def require_all_dependencies(connections: Connections) -> None:
-    """Raises DependencyAway with all that are away; ConfigurationError for a ledger without tables."""
+    """Raises DependencyAway, naming all that are away; ConfigurationError for a ledger without tables."""
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections) | ask_brokers(connections))
 
 
 def require(asked: Mapping[str, Callable[[], object]]) -> None:
-    """Raises DependencyAway with all of them that are away."""
+    """Raises DependencyAway, naming all of them that are away."""
     found = who_is_away(asked)
     if found:
         raise DependencyAway(_joined(found))
@@ -150,12 +151,12 @@ def _joined(found: Mapping[str, TransientError]) -> str:
 
 
 def ask_ledger(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Whether the ledger answers and has its tables."""
+    """Returns the question whether the ledger answers and has its tables."""
     return {"ledger": lambda: connections.ledger.holds.active(connections.settings.environment)}
 
 
 def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Whether Redis answers and has room to write."""
+    """Returns the question whether Redis answers and has room to write."""
 
     def ping() -> None:
         try:
@@ -170,7 +171,7 @@ def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
 
 
 def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Whether a name server answers, and every master that it knows."""
+    """Returns the questions whether a name server answers, and every master that it knows."""
 
     def ping(address: str) -> None:
         try:
@@ -190,11 +191,11 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
 
 
 def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Whether the databases of outboxes and inboxes answer."""
+    """Returns the questions whether the databases of outboxes and inboxes answer."""
 
     @cache
     def ping(url: Secret) -> Callable[[], object]:
-        """One for each database, however many groups share it."""
+        """Returns one question for each database, however many groups share it."""
 
         def ask() -> None:
             require_answer(connections.engine(url, read_only=True))

@@ -1,6 +1,6 @@
-"""Whether brokers let us read what rounds read: each right is tried by a harmless request to every master.
+"""Checks whether brokers allow us to read what rounds read: each right is tried by a harmless request to every master.
 
-Rights to write (announcements, probes, republishing) are not tried: a message would be written.
+Rights to write (announcements, probes, republishing) are not tried, because that would write a message.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ _KEY = "RECONCILER_RIGHTS"
 
 
 def refusals(connections: Connections) -> list[AccessRefused]:
-    """One for each right that is lacking, at the first master that refuses it; empty where masters are not known."""
+    """Returns one error for each missing right, from the first master that refuses it; empty if masters are not
+    known."""
     found: dict[str, AccessRefused] = {}
     try:
         addresses = masters(connections)
     except ReconcilerError:
-        return []  # other checks say why
+        return []  # other checks give the reason
     signs = connections.shared(pop_groups)
     for broker, address in addresses.items():
         questions = _questions(connections, signs, broker, address)
         refused = [_refusal(next(questions))]
         if not _is_of_login(refused[0]):
             subscriptions = (subscription_of(connections.settings, s) for s in connections.settings.subscriptions)
-            side_by_side(signs.signs, subscriptions)  # they are remembered while the questions are made
+            side_by_side(signs.signs, subscriptions)  # they are remembered for the questions that follow
             refused += side_by_side(_refusal, questions)
         for error in refused:
             if error is not None and _is_of_login(error):
@@ -63,7 +64,8 @@ def refusals(connections: Connections) -> list[AccessRefused]:
 
 
 def _refusal(ask: Callable[[], object]) -> AccessRefused | None:
-    """None: the right is there; or a topic is unknown, or a broker away, which other checks say."""
+    """Returns the refusal. None: the right exists; or a topic is unknown, or a broker away, which other checks
+    report."""
     try:
         ask()
     except AccessRefused as error:
@@ -74,12 +76,12 @@ def _refusal(ask: Callable[[], object]) -> AccessRefused | None:
 
 
 def _is_of_login(error: AccessRefused | None) -> bool:
-    """Whether every right is refused for the same cause: the others need not be asked."""
+    """Returns True if every right is refused for the same cause, so that the others need not be asked."""
     return error is not None and error.lacking is not Lacking.RIGHT
 
 
 def ask_rights(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Whether brokers let us read what rounds read, for who_is_away."""
+    """Returns the question whether brokers allow us to read what rounds read, for who_is_away."""
 
     def ask() -> None:
         found = refusals(connections)
@@ -102,7 +104,7 @@ def _questions(connections: Connections, signs: PopGroups, broker: str, address:
         queue = MessageQueue(topic=topic, broker_name=broker, queue_id=0)
 
         def pull_at_end() -> object:
-            # Anywhere else some brokers write an OffsetMovedEvent (PullMessageProcessor).
+            # At any other offset some brokers write an OffsetMovedEvent (PullMessageProcessor).
             end = offsets.maximum(address, queue)
             return pull(client, address, PullRequest(queue=queue, offset=end, group=group, maximum=1))
 
@@ -139,6 +141,6 @@ def _questions(connections: Connections, signs: PopGroups, broker: str, address:
 
 
 def _announced_in(settings: Settings) -> list[tuple[str, str]]:
-    """What announcements are read from, and under which group."""
+    """Returns the topics that announcements are read from, and the consumer group that reads them."""
     halves = [(HALF_TOPIC, TOOLS_GROUP)] if any(s.reads_halves for s in settings.subscriptions) else []
     return [*((topic, PULL_GROUP) for topic in unique_key_topics(settings)), *halves]

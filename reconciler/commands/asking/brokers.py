@@ -1,4 +1,4 @@
-"""What commands ask of name servers and brokers besides evidence: what they are, have, and refuse."""
+"""Questions of commands to name servers and brokers besides evidence: what they are, have, and refuse."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ BROKER = Code("wiring.broker", name=Field.NAME)
 BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 #: Consumer groups under which the reconciler reads; brokers with autoCreateSubscriptionGroup=false lack them.
 READER_GROUPS = (PULL_GROUP, SCAN_GROUP)
-#: Groups under which we and the brokers' tools read; their offsets mean nothing.
+#: Our groups, and those of the brokers' tools, that only read; their offsets mean nothing.
 OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
 
 
 def broker_fact(name: str) -> Fact:
-    """Which broker it is."""
+    """Returns the broker as a fact."""
     return BROKER(name=name)
 
 
 def groups_reading(connections: Connections, topic: str) -> list[str] | None:
-    """Groups that have an offset in the topic, or a connected member that takes it, on any master; None: one did not
-    answer. A group that broadcasts stores no offset: without members nobody knows it."""
+    """Returns groups with an offset in the topic, or with a connected member that takes it, on any master; None: a
+    master did not answer. A group that broadcasts stores no offset: without members it is unknown."""
     found: set[str] = set()
     try:
         for address in masters(connections).values():
@@ -36,9 +36,9 @@ def groups_reading(connections: Connections, topic: str) -> list[str] | None:
 
 
 def masters(connections: Connections) -> dict[str, str]:
-    """Broker -> address of its master.
+    """Returns broker -> address of its master.
 
-    Raises BrokerUnavailable, with what to do, if no name server answers or knows a broker, or a broker has no master.
+    Raises BrokerUnavailable with a remedy if no name server answers or knows a broker, or if a broker has no master.
     """
     try:
         brokers = connections.rocketmq.routes.brokers()
@@ -60,5 +60,5 @@ def masters(connections: Connections) -> dict[str, str]:
 
 
 def brokers_known_to(connections: Connections, name_server: str) -> list[str]:
-    """Brokers that are registered at one name server, by name. Raises what the request raises."""
+    """Returns the brokers that are registered at one name server, by name. Raises what the request raises."""
     return sorted(NameServers(name_server, connections.rocketmq.client).brokers())

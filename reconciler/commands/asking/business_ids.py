@@ -1,5 +1,6 @@
-"""What people name a message by: its unique key, the business id that its producer wrote into the outbox, or the query
-key that a commit query finds its row by."""
+"""The names by which people find a message: its unique key, the business id that its producer wrote into the outbox, or
+the query key by which a commit query finds its row.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ QUERY_KEY = Code(
 )
 HALVES_NOT_KEPT = Code("business.halves-not-kept", topic=Field.NAME)
 HALVES_LOOKED_UP = Code("business.halves-looked-up", topic=Field.NAME)
-#: Halves of one query key that a line names.
+#: Most halves of one query key that a line names.
 _NAMED_MAX = 10
-#: Keys of one command that nothing knows for which others that differ in case alone are looked for.
+#: For at most so many unknown keys of one command, keys that differ in case alone are looked for.
 HINTS_MAX = 5
 
 
@@ -49,9 +50,9 @@ class MessageOfBusiness:
     unique_key: str
     topic: str
     producer_group: str
-    #: None: a half, of which no outbox tells.
+    #: None for a half that is in no outbox.
     state: OutboxState | None
-    #: Of a half, when it was stored first.
+    #: For a half, when it was first stored.
     created_at_ms: int
 
 
@@ -62,15 +63,15 @@ class BusinessMessages:
     business_id: str
     #: The newest first, each once.
     messages: tuple[MessageOfBusiness, ...] = ()
-    #: Older ones that were not read, counted up to ROWS_COUNTED_MAX an outbox.
+    #: Number of older messages that were not read, counted up to ROWS_COUNTED_MAX for each outbox.
     older: int = 0
     #: Outboxes that did not answer.
     away: tuple[Fact, ...] = ()
     #: Damaged rows.
     damaged: tuple[Fact, ...] = ()
-    #: Why there may be messages that are not seen here.
+    #: Why there may be further messages.
     silent: tuple[Fact, ...] = ()
-    #: Halves that the ledger has noted with it as their query key, one line a topic.
+    #: Halves that the ledger has noted with this text as their query key, one line per topic.
     halves: tuple[Fact, ...] = ()
 
     @property
@@ -80,7 +81,7 @@ class BusinessMessages:
 
     @property
     def left_out(self) -> tuple[Fact, ...]:
-        """How many are not named here. Empty: none."""
+        """How many are not named here. Empty: all are named."""
         if not self.older:
             return ()
         code = MANY_OLDER if self.older > ROWS_COUNTED_MAX else OLDER
@@ -88,20 +89,21 @@ class BusinessMessages:
 
 
 def key_shaped(text: str) -> str | None:
-    """The unique key that a person may mean, with spaces around it; None: another shape. Case counts."""
+    """Returns the unique key that a person may mean, without surrounding spaces; None: the text has another form. Case
+    counts."""
     key = text.strip()
     return key if is_unique_key(key) else None
 
 
 def other_case_note(connections: Connections, unique_key: str) -> Fact | None:
-    """The line for a key that nothing knows: keys that are known and differ from it in case alone. None: what answers
-    has none."""
+    """Returns the line for an unknown key: known keys that differ from it in case alone. None: no place that answers
+    has such a key."""
     wanted, known = in_other_case(unique_key), set[str]()
     if not wanted:
         return None
     witnesses = build_witnesses(connections)
     for database in _outboxes(connections):
-        with suppress(ReconcilerError):  # that it is away is told by who asks it for the key itself
+        with suppress(ReconcilerError):  # whoever asks for the key itself reports that it is away
             known |= inspect_outbox(connections, database.url).known(wanted)
     for configured in connections.settings.subscriptions:
         subscription = subscription_of(connections.settings, configured)
@@ -114,7 +116,7 @@ def other_case_note(connections: Connections, unique_key: str) -> Fact | None:
 
 
 def require_name(text: str) -> str:
-    """What a person typed, if any row can have it; raises InvalidValue."""
+    """Returns the text that a person typed, if any row can have it; raises InvalidValue."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -129,10 +131,11 @@ def require_name(text: str) -> str:
 
 
 def messages_of(connections: Connections, business_id: str, *, limit: int) -> BusinessMessages:
-    """The newest messages of all configured outboxes whose business id is exactly this, case and accents included, and
-    halves whose query key it is.
+    """Returns the newest messages of all configured outboxes with exactly this business id, case and accents included,
+    and the halves with this query key.
 
-    `limit`: most of them. Raises nothing for an outbox that is away: it is named. Raises DatabaseAway for the ledger.
+    `limit`: the most that are returned. An outbox that is away is named in the result. Raises DatabaseAway if the
+    ledger is away.
     """
     found: dict[str, MessageOfBusiness] = {}
     older = 0
@@ -174,7 +177,8 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
 def _noted_halves(
     connections: Connections, query_key: str, silent: list[Fact]
 ) -> Iterator[tuple[str, Sequence[NotedHalf]]]:
-    """By topic, the halves of a query key, the newest first, each once. `silent` gets why there may be more."""
+    """Yields the halves of a query key by topic, the newest first, each once. `silent` collects why there may be
+    more."""
     settings = connections.settings
     announcing = {one.topic for one in settings.subscriptions if one.reads_halves}
     for topic, one in configured_queries(settings).items():
@@ -200,10 +204,10 @@ def _message(topic: str, half: NotedHalf) -> MessageOfBusiness:
 
 
 def business_ids_of(connections: Connections, unique_keys: Sequence[str]) -> dict[str, str]:
-    """Unique key -> business id, as far as the outboxes that answer have them. Raises nothing."""
+    """Returns unique key -> business id, as far as the outboxes that answer have them. Raises nothing."""
     found: dict[str, str] = {}
     for database in _outboxes(connections) if unique_keys else ():
-        with suppress(ReconcilerError):  # a name is missing, and all else is told without it
+        with suppress(ReconcilerError):  # only the name is missing then
             asked = inspect_outbox(connections, database.url)
             for begin in range(0, len(unique_keys), PAGE_KEYS):
                 found = asked.business_ids(unique_keys[begin : begin + PAGE_KEYS]) | found
@@ -212,7 +216,7 @@ def business_ids_of(connections: Connections, unique_keys: Sequence[str]) -> dic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedMessages:
-    """What a person meant."""
+    """What a person's name for messages means."""
 
     #: The newest first.
     unique_keys: tuple[str, ...]
@@ -223,10 +227,11 @@ class NamedMessages:
 
 
 def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessages:
-    """The unique keys that a name means: itself, if ledger or outboxes have it, else those of a business id.
+    """Returns the unique keys that a name means: the name itself, if ledger or outboxes have it, otherwise those of a
+    business id.
 
-    Raises InvalidValue for a name that is neither, and DependencyAway while an outbox does not answer: an act on the
-    messages of a business id needs all of them.
+    Raises InvalidValue for a name that is neither. Raises DependencyAway while an outbox does not answer, because an
+    act on a business id needs all of its messages.
     """
     require_name(name)
     key = key_shaped(name)
@@ -249,7 +254,7 @@ def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessa
 
 
 def _is_known(connections: Connections, unique_key: str) -> bool:
-    """Raises DatabaseAway."""
+    """Returns True if ledger or an outbox has the key; raises DatabaseAway."""
     life = connections.ledger.reports.life(connections.settings.environment, unique_key)
     if life.candidates or life.repairs or life.actions:
         return True

@@ -1,8 +1,9 @@
-"""Check services of brokers that stand still: what lies behind the half at which one stands is asked about by nobody.
+"""Finds check services of brokers that do not move: no producer is asked about the halves behind the one at which a
+service has stopped.
 
-A round that ends with an exception saves no offset, so that each round ends there (RocketMQ #9500, open in 5.5). The
-sign is one look: the half at the saved offset is older than it can be before a round has passed it, and the broker has
-run for as long. A service that is far behind shows the same.
+A round that ends with an exception saves no offset, so each round ends at the same half (RocketMQ #9500, open in 5.5).
+One look shows it: the half at the saved offset is older than it can be before a round has passed it, and the broker has
+run for as long. A service that is far behind looks the same.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from reconciler.wiring.connections import Connections
 
 CHECK_SERVICE_STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
 
-#: Times that a pull is sent on because the queue begins later.
+#: Most times that a pull is repeated because the queue begins later.
 _STEPS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckServiceFinding:
-    """What is told of one broker's check service."""
+    """The finding about one broker's check service."""
 
     broker: str
-    #: That it stands still, and for how long. None: it cannot be read whether it does.
+    #: A fact that says that it does not move, and for how long. None: that cannot be read.
     stands: Fact | None
     #: Why it cannot be read.
     refusal: AccessRefused | None = None
 
 
 def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
-    """One for each master whose check service stands still, or does not let it be seen; nothing where it moves, or no
-    half waits. A broker that does not answer is told by other checks."""
+    """Yields one finding for each master whose check service does not move, or cannot be read; none where it moves, or
+    no half waits. Other checks report a broker that does not answer."""
     try:
         addresses = masters(connections)
     except ReconcilerError:
@@ -58,14 +59,14 @@ def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
 
 
 def _overdue_seconds(connections: Connections, broker: str, address: str) -> float | None:
-    """How long the half at the saved offset has waited, where that is too long; None where it is not."""
+    """Returns how long the half at the saved offset has waited if that is too long; otherwise None."""
     facts = connections.rocketmq.families.facts(address)
     if not facts.has_check_back:
         return None
     admin = connections.admin
     config = admin.broker_config(address)
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
-        return None  # doctor tells of it
+        return None  # doctor reports it
     timeout, interval = (int(config[name]) / 1000 for name in ("transactionTimeOut", "transactionCheckInterval"))
     queue = MessageQueue(topic=HALF_TOPIC, broker_name=broker, queue_id=0)
     offset = connections.rocketmq.offsets.of_group(address, queue, CHECK_GROUP) or 0

@@ -1,4 +1,4 @@
-"""What is found of the environment: whether another cluster is run with it, and whether anything ever ran with it."""
+"""Findings about the environment: whether another cluster uses it, and whether anything ever ran with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ OTHER_CLUSTER = Code("status.other-cluster", why=Field.TEXT)
 
 
 def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
-    """Place -> raises InvalidValue if a process of another cluster, or with another Redis, keeps its use there now.
+    """Returns place -> a question that raises InvalidValue if a process of another cluster, or with another Redis,
+    keeps its use there now.
 
     Raises TransientError.
     """
@@ -31,7 +32,7 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
 
     def ask(uses: EnvironmentUses) -> None:
         use, told = uses.current(environment), None
-        with suppress(RedisAway):  # it has a line of its own
+        with suppress(RedisAway):  # it has its own line
             told = told_redis(redis.identity(environment), shown_url(connections.settings.redis.url))
         error = conflict(uses.place, environment, use, brokers, told)
         if error is not None:
@@ -41,9 +42,10 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
 
 
 def other_clusters(connections: Connections) -> Iterator[Fact]:
-    """For `status`: one line a place where another cluster is; what is there may be of it. Raises DatabaseAway."""
+    """Yields for `status` one fact for each place with another cluster, to which the data there may belong. Raises
+    DatabaseAway."""
     for ask in ask_environment(connections).values():
-        with suppress(RedisAway):  # `away` has it
+        with suppress(RedisAway):  # `away` reports it
             try:
                 ask()
             except InvalidValue as error:
@@ -51,9 +53,9 @@ def other_clusters(connections: Connections) -> Iterator[Fact]:
 
 
 def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
-    """What processes of the environment have left, in the ledger and in Redis since it lost its memory last.
+    """Returns what processes of the environment have left, in the ledger and in Redis since it last lost its memory.
 
-    A Redis that is away has a line of its own, and is no sign that the environment is unknown. Raises DatabaseAway.
+    A Redis that is away has its own line, and does not mean that the environment is unknown. Raises DatabaseAway.
     """
     environment = connections.settings.environment
     traces = connections.ledger.reports.traces(environment, before_ms=before_ms)
@@ -65,7 +67,8 @@ def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
 
 
 def never_run(connections: Connections) -> Fact | None:
-    """That nothing ever ran with the environment of the settings, beside others: what is not found proves nothing then.
+    """Returns a fact if nothing ever ran with the environment of the settings while others are known: then nothing
+    found proves nothing.
 
     Raises DatabaseAway.
     """

@@ -1,4 +1,4 @@
-"""What is found of outboxes and inboxes as witnesses: in which role each answers, and whether two are one database."""
+"""Findings about outboxes and inboxes as witnesses: the role of each, and whether two are one database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARED_IDENTITY = Code("wiring.shared-identity", one=Field.NAME, other=Field.NAM
 
 
 def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
-    """The role of each database of evidence; one that is away, or has no tables, is left out."""
+    """Yields the role of each database of evidence; one that is away, or has no tables, is left out."""
     for database in configured_databases(connections.settings):
         if database.tree == "ledger":
             continue
@@ -27,9 +27,9 @@ def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
 
 
 def shared_identity(connections: Connections) -> Fact | None:
-    """What is wrong where two outbox_urls lead to databases of one identity; None: nothing that could be seen.
+    """Returns what is wrong if two outbox_urls lead to databases with one identity; None: no such databases were seen.
 
-    A copy has the identity of its original, so the two look the same. A database that does not answer, or whose
+    A copy has the identity of its original, so the two cannot be told apart. A database that does not answer, or whose
     identity the login may not read, is not compared.
     """
     first: dict[str, str] = {}

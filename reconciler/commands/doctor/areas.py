@@ -27,5 +27,5 @@ _AREAS = {
 
 
 def area(name: str) -> Fact:
-    """The check of that area."""
+    """Returns the name of the check for that area."""
     return _AREAS[name]()

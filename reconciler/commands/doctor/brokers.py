@@ -49,7 +49,7 @@ _DEMANDS = {
     PeerDemand.WANTS_AUTHENTICATION: Code("doctor.wants-authentication", why=Field.TEXT),
     PeerDemand.REFUSES_ACCESS: Code("doctor.refuses-access", why=Field.TEXT),
 }
-#: Property -> the value that does not work.
+#: Property -> the value with which the broker does not work for us.
 _WRONG = {"messageIndexEnable": "false", "rejectTransactionMessage": "true", "rejectPullConsumerEnable": "true"}
 _SETTINGS = {
     "messageIndexEnable": Code("doctor.set-message-index"),
@@ -59,7 +59,7 @@ _SETTINGS = {
 
 
 def check_name_servers(connections: Connections) -> Iterator[Diagnosis]:
-    """Each by itself: who knows no broker sends nobody to one."""
+    """Checks each name server by itself, because one that knows no broker gives none to its clients."""
     for address in connections.settings.rocketmq.name_servers.split(";"):
         check = NAME_SERVER(address=address)
         try:
@@ -74,7 +74,7 @@ def check_name_servers(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def check_brokers(connections: Connections) -> Iterator[Diagnosis]:
-    """Every master, and how it is set up."""
+    """Checks every master and its configuration."""
     for name, addresses in sorted(connections.rocketmq.routes.brokers().items()):
         check = broker_fact(name)
         if addresses.master is None:
@@ -92,7 +92,7 @@ def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Dia
     config: dict[str, str] = {}
     try:
         config = admin.broker_config(address)
-    except ReconcilerError as error:  # refusing its configuration is its right, refusing every request is not
+    except ReconcilerError as error:  # a broker may refuse to show its configuration, but not every request
         wanted = _demand_and_remedy(error, address)
         if wanted is not None:
             yield _wanting(check, error, wanted)
@@ -112,12 +112,12 @@ def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Dia
 
 
 def check_broker_rights(connections: Connections) -> Iterator[Diagnosis]:
-    """One line for each right that a broker refuses to our user; nothing where it refuses none."""
+    """Yields one line for each right that a broker refuses to our user; none if it refuses none."""
     return (failed(area("rights"), error) for error in refusals(connections))
 
 
 def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
-    """A note for each broker whose check service stands still, or cannot be seen."""
+    """Yields a note for each broker whose check service does not move, or cannot be read."""
     for one in check_services(connections):
         check = CHECK_SERVICE_OF(broker=one.broker)
         if one.stands is not None:
@@ -128,7 +128,8 @@ def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def check_topics(connections: Connections) -> Iterator[Diagnosis]:
-    """Topics of our own on every master with the queues of the settings; those of the services at all."""
+    """Checks our own topics on every master, with the queues of the settings; and whether those of the services
+    exist."""
     settings = connections.settings
     topics = dict.fromkeys(s.topic for s in settings.subscriptions)
     for name in unique_key_topics(settings):
@@ -171,7 +172,7 @@ def _create_topics() -> Fact:
 
 
 def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> Diagnosis:
-    """A peer that does not answer, or refuses: what it wants, where that is the reason."""
+    """Returns the finding for a peer that does not answer, or refuses: what the peer demands, if that is the reason."""
     if isinstance(error, ConfigurationError):
         return failed(check, error)
     wanted = _demand_and_remedy(error, address)
@@ -187,6 +188,6 @@ def _wanting(check: Fact, error: ReconcilerError, wanted: tuple[PeerDemand, str]
 
 
 def _demand_and_remedy(error: ReconcilerError, address: str) -> tuple[PeerDemand, str] | None:
-    """What a peer wants that this client does not give, and what to do; None: something else is the reason."""
+    """Returns what a peer demands that this client does not do, and the remedy; None: the reason is another one."""
     demand = demand_behind(error, address)
     return None if demand is None else (demand, remedy_of(demand, error))

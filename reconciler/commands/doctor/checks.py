@@ -83,8 +83,8 @@ def examine(connections: Connections) -> list[Diagnosis]:
             topics_seen.set()
 
     def probed() -> BrokerProbes:
-        """Clocks and indexes are told by the same probes, whichever of them is first. A probe makes its topic where
-        brokers create topics by themselves, so topics are looked at before."""
+        """Clocks and indexes are read from the same probes, whichever comes first. A probe creates its topic on brokers
+        that create topics automatically, so topics are checked before."""
         topics_seen.wait()
         with probing:
             return probe()
@@ -118,7 +118,8 @@ def examine(connections: Connections) -> list[Diagnosis]:
 
 
 def _who_is_silent(connections: Connections) -> set[Hashable]:
-    """Asks everything side by side: what does not answer in time is not asked again, and its checks say so at once."""
+    """Asks everything in parallel: what does not answer in time is not asked again, and its checks report that at
+    once."""
     settings = connections.settings
     databases = [*outbox_databases(settings), *inbox_databases(settings)]
     known_as: dict[str, Hashable] = {"ledger": settings.ledger.url, **{one.name: one.url for one in databases}}
@@ -136,7 +137,7 @@ def _who_is_silent(connections: Connections) -> set[Hashable]:
 
 
 def check_redis(connections: Connections) -> Iterator[Diagnosis]:
-    """Whether it is safe to keep the sets. Raises RedisAway."""
+    """Checks whether Redis can safely keep the sets. Raises RedisAway."""
     for one in redis_findings(connections):
         quality = _QUALITIES[one.about]()
         check = REDIS_NODE_QUALITY(node=one.node, quality=quality) if one.node else REDIS_QUALITY(quality=quality)
@@ -144,15 +145,15 @@ def check_redis(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def check_identities(connections: Connections) -> Iterator[Diagnosis]:
-    """One line where two outboxes have the same identity."""
+    """Yields one line if two outboxes have the same identity."""
     problem = shared_identity(connections)
     if problem is not None:
         yield Diagnosis(check=area("identities"), level="fail", found=problem, remedy=OWN_IDENTITIES())
 
 
 def check_packages(settings: Settings) -> list[Diagnosis]:
-    """A failure for each package that `run` will need and lacks; a note where one package hides another, and for each
-    compression of bodies that cannot be read here."""
+    """Returns a failure for each package that `run` needs and that is missing; a note if one package hides another, and
+    for each compression of bodies that cannot be read here."""
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
     noted = [("rocketmq", INSTALLED_TWICE(packages=tuple(owners)), KEEP_ONE_PACKAGE())] if len(owners) > 1 else []
     noted += [

@@ -1,6 +1,6 @@
 """What `reconciler doctor` says of the clocks, which are assumed to hardly differ, and of the brokers' indexes.
 
-Both are told by probes: a broker's clock by the time of one, its index by whether it shows one.
+Probes show both: a broker's clock by a probe's time, its index by whether it contains the probe.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ SEE_TO_INDEX = Code("doctor.see-to-index")
 
 
 def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -> Sequence[Diagnosis]:
-    """Every server's clock against Redis', which dates the keys; a broker's that cannot be measured is named.
+    """Compares every server's clock with Redis', which dates the keys; a broker whose clock cannot be measured is
+    named.
 
-    A database that is away has a check of its own.
+    A database that is away has its own check.
 
     Raises RedisAway.
     """
@@ -54,7 +55,7 @@ def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -
 
 
 def check_indexes(probed: BrokerProbes) -> Sequence[Diagnosis]:
-    """One line for each broker whose index does not come as far as a probe; nothing where all do."""
+    """Returns one line for each broker whose index does not reach a probe; none if all do."""
     return [
         Diagnosis(check=INDEX_OF(broker=broker), level="fail", found=why, remedy=SEE_TO_INDEX())
         for broker, why in missing_probes(probed)

@@ -1,4 +1,4 @@
-"""`reconciler doctor --commit-query`: whether a commit query can be trusted, before anything is."""
+"""`reconciler doctor --commit-query`: checks whether a commit query can be trusted, before it is used."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *,
 
 
 def query_checks(connections: Connections) -> Iterator[NamedCheck]:
-    """One a commit query that the settings name in place of an outbox."""
+    """Yields one check for each commit query that the settings name instead of an outbox."""
     for topic, one in configured_queries(connections.settings).items():
         yield NamedCheck(CONFIGURED_QUERY(topic=topic), None, partial(_configured, connections, topic, one))
 
 
 def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> Iterator[Diagnosis]:
-    """What its database says, and whether a person has accepted it. Raises DatabaseAway."""
+    """Yields what its database shows, and whether a person has accepted it. Raises DatabaseAway."""
     for told in examine_query(one, clock=connections.clock):
         yield _diagnosis(topic, told)
     check, act = QUERY_ACCEPTANCE(topic=topic), accepted_query(connections, one)
@@ -102,13 +102,13 @@ def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> I
 
 
 def trust_of(findings: Sequence[Diagnosis]) -> Diagnosis:
-    """What all that was found of one query comes to."""
+    """Returns the conclusion from all findings about one query."""
     return next(one for one in findings if one.check.code is _ASPECTS[QueryAspect.TRUST])
 
 
 def as_accepted(findings: Sequence[Diagnosis], *, told: Fact) -> list[Diagnosis]:
-    """What is not proved, and a person accepts, fails no more: it is named, and nothing is to be done. `told`: what all
-    comes to now."""
+    """Returns the findings after a person's acceptance: what is not proved no longer fails, but is named without a
+    remedy. `told`: the present conclusion."""
     trust = trust_of(findings)
     return [replace(_as_accepted(one), found=told) if one is trust else _as_accepted(one) for one in findings]
 
@@ -120,7 +120,7 @@ def _as_accepted(one: Diagnosis) -> Diagnosis:
 
 
 def _brokers(sample: ClusterSample) -> Iterator[Diagnosis]:
-    """What could not be seen of halves."""
+    """Yields what could not be read about halves."""
     for broker in sample.brokers:
         told = [*broker.notes] if broker.unread is None else [broker.unread, *broker.notes]
         for note in told:

@@ -1,5 +1,6 @@
-"""Checks of `reconciler doctor`: whether the setting `tags` is what the group subscribes to at the brokers, and whether
-rows of the outboxes were settled by it."""
+"""Checks of `reconciler doctor`: whether the setting `tags` equals the group's subscription at the brokers, and whether
+the outboxes' rows were settled by it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ RESTART_SWEEPS = Code("doctor.restart-sweeps")
 
 
 def check_filters(connections: Connections) -> Sequence[Diagnosis]:
-    """One finding a subscription whose group is connected to a broker that answers, or that has tags."""
+    """Returns one finding for each subscription whose group is connected to a broker that answers, or that has tags."""
     settings, rocketmq = connections.settings, connections.rocketmq
     addresses = sorted(rocketmq.cluster_addresses())
     findings: list[Diagnosis] = []
@@ -56,7 +57,7 @@ def check_filters(connections: Connections) -> Sequence[Diagnosis]:
 def compared(
     check: Fact, configured: SubscriptionSettings, found: Collection[tuple[FilterKind, str]]
 ) -> Iterator[Diagnosis]:
-    """`found`: kind and expression of each filter that brokers know of the group."""
+    """`found`: kind and expression of each of the group's filters that brokers know."""
     if any(kind is FilterKind.SQL92 for kind, _ in found):
         yield Diagnosis(check=check, level="fail", found=FILTERS_BY_SQL92(), remedy=USE_TAGS())
         return
@@ -73,9 +74,10 @@ def compared(
 
 
 def check_kept_tags(connections: Connections) -> list[Diagnosis]:
-    """One finding an outbox and group of which rows may still be settled by other tags than it takes now.
+    """Returns one finding for each outbox and group whose rows may still be settled by other tags than the present
+    ones.
 
-    An outbox that is away, or lacks the table, has a check of its own.
+    An outbox that is away, or lacks the table, has its own check.
     """
     settings = connections.settings
     findings: list[Diagnosis] = []
@@ -96,14 +98,14 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
 
 
 def never_swept(check: Fact, configured: SubscriptionSettings) -> Iterator[Diagnosis]:
-    """A note that no sweep has written down the group's tags; none for a group that takes all tags."""
+    """Yields a note that no sweep has stored the group's tags; none for a group that takes all tags."""
     if configured.tag_set is not None:
         found = TAGS_NEVER_SWEPT(tags=repr(configured.tags))
         yield Diagnosis(check=check, level="note", found=found, remedy=SWEEP_FIRST())
 
 
 def compared_with_settled(check: Fact, configured: SubscriptionSettings, settled: frozenset[str] | None) -> Diagnosis:
-    """`settled`: the tags of the group that the outbox' rows were settled by; None: all tags."""
+    """`settled`: the group's tags by which the outbox's rows were settled; None: all tags."""
     shown = NO_TAGS() if settled == frozenset() else TAGS(tags="*" if settled is None else " || ".join(sorted(settled)))
     if settled == configured.tag_set:
         return Diagnosis(check=check, level="ok", found=TAGS_AS_SETTLED(tags=shown))

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says of groups: consumers of the settings, those that are not configured, and producers."""
+"""What `reconciler doctor` says about groups: configured consumers, other consumers, and producers."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ NO_PRODUCER = Code("doctor.no-producer")
 
 
 class GroupChecks:
-    """Groups at the brokers. Used by one thread."""
+    """Checks groups at the brokers. Used by one thread."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._settings = connections.settings
-        # Asked once each: every subscription of a topic, and those that are not configured, need the same answers.
+        # Each is asked once, because every subscription of a topic, and groups that are not configured, need the same
+        # answers.
         self._groups = cache(lambda address: connections.admin.groups(address))
         self._readers = cache(lambda address, topic: connections.admin.groups_of_topic(address, topic))
 
     def check(self) -> Iterator[Diagnosis]:
-        """Every group."""
+        """Checks every group."""
         brokers = broker_evidence(self._connections)
         for configured in self._settings.subscriptions:
             yield self._of_group(brokers, subscription_of(self._settings, configured))
@@ -53,9 +54,9 @@ class GroupChecks:
     def _of_group(self, brokers: BrokerEvidence, subscription: Subscription) -> Diagnosis:
         check = group_check(str(subscription))
         if self._is_nobody(subscription):
-            # A group may be younger than its section: brokers hear of it with its first member.
+            # A group may be younger than its section, because brokers know it from its first member on.
             rounds: Sequence[StoredRound] = ()
-            with suppress(DatabaseAway):  # it has a line of its own
+            with suppress(DatabaseAway):  # it has its own line
                 rounds = self._connections.ledger.reports.last_rounds(subscription)
             has_worked = any(stored.done.generation > 1 for stored in rounds)
             level: Level = "fail" if has_worked else "note"
@@ -66,8 +67,8 @@ class GroupChecks:
         return Diagnosis(check=check, level="ok", found=watermark.detail)
 
     def _is_nobody(self, subscription: Subscription) -> bool:
-        """Whether every broker says that it has neither a configuration nor an offset nor a member of the group; one
-        that does not answer, or refuses, may know it."""
+        """Returns True if every broker says that it has no configuration, offset or member of the group; a broker that
+        does not answer, or refuses, may know it."""
         addresses = self._connections.rocketmq.cluster_addresses()
         try:
             return bool(addresses) and not any(
@@ -78,7 +79,7 @@ class GroupChecks:
             return False
 
     def _strangers(self) -> Iterator[Diagnosis]:
-        """Groups that read a configured topic and have no [[subscriptions]] section."""
+        """Yields groups that read a configured topic and have no [[subscriptions]] section."""
         addresses = sorted(self._connections.rocketmq.cluster_addresses())
         retired: frozenset[str] = frozenset()
         with suppress(DatabaseAway):

@@ -26,13 +26,13 @@ MAKE_ROOM = Code("doctor.make-room")
 HISTORY_ENTRIES = Code("doctor.history-entries", entries=Field.NUMBER, files=Field.NUMBER, rows=Field.NUMBER)
 KEEP_HISTORY_FOLDER = Code("doctor.keep-history-folder")
 
-#: What is written to see whether there is room: a few rounds.
+#: So much is written to test whether there is room: a few rounds.
 ROOM_BYTES = 1024**2
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
-    """Whether the history can be written where it is configured, and what its manifest says of itself."""
+    """Checks whether the history can be written to its folder, and what its manifest says about it."""
     check = area("history")
     if settings.history.path is None:
         return [Diagnosis(check=check, level="note", found=HISTORY_NOT_WRITTEN(), remedy=SET_HISTORY_PATH())]
@@ -51,15 +51,15 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
 
 
 def _folder(check: Fact, folder: Path) -> Diagnosis:
-    """Whether the folder can be written, and has room: tries it with a temporary file of two names, in the nearest
-    folder that exists."""
+    """Checks whether the folder can be written and has room, by a temporary file with two names in the nearest existing
+    folder."""
     existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:
             other = Path(f"{file.name}.link")
             os.link(file.name, other)
             other.unlink()
-            file.write(os.urandom(ROOM_BYTES))  # zeros may take no room
+            file.write(os.urandom(ROOM_BYTES))  # zeros may need no room
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

@@ -1,5 +1,6 @@
-"""What `reconciler doctor` learns from inboxes: whether a message has its effect in one of several only, and whether a
-group that is not configured was renamed."""
+"""What `reconciler doctor` finds in inboxes: whether a message has its effect in only one of several, and whether a
+group that is not configured was renamed.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +31,17 @@ ADD_SECTION = Code("doctor.add-section")
 READER_WITH_ROWS_OF = Code("doctor.reader-with-rows-of", group=Field.NAME)
 IF_RENAMED = Code("doctor.if-renamed")
 
-#: Keys of each inbox that are looked up in all of them.
+#: Most keys of each inbox that are looked up in all of them.
 NEWEST_KEYS = 500
 
 
 def group_check(name: str) -> Fact:
-    """The check of a consumer group, by topic and group."""
+    """Returns the name of a consumer group's check, by topic and group."""
     return DOCTOR_GROUP(group=name)
 
 
 def check_inbox_lists(connections: Connections) -> Sequence[Diagnosis]:
-    """One finding a subscription with several inboxes. Raises DatabaseAway."""
+    """Returns one finding for each subscription with several inboxes. Raises DatabaseAway."""
     of_each = Counter(source.subscription for source in effect_evidence(connections.settings).sources)
     return [_check(connections, subscription, count) for subscription, count in of_each.items() if count > 1]
 
@@ -59,10 +60,10 @@ def _check(connections: Connections, subscription: Subscription, count: int) -> 
 
 
 def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosis:
-    """Of a group that reads a topic and is not configured. A ledger that was restored from a backup may not know that
-    it was renamed: the rows of its inbox do."""
+    """Checks a group that reads a topic and is not configured. A ledger that was restored from a backup may not know
+    that it was renamed, but the rows of its inbox show it."""
     new = None
-    with suppress(ReconcilerError):  # it has a line of its own, or no inbox is configured
+    with suppress(ReconcilerError):  # it has its own line, or no inbox is configured
         new = _has_rows_of(connections, topic, group)
     check = group_check(f"{topic}/{group}")
     if new is None:
@@ -71,8 +72,8 @@ def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosi
 
 
 def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None:
-    """The group whose name the newest rows of this one were copied to: of the keys that both have, each was written at
-    the same times. Reads NEWEST_KEYS of each inbox. Raises DatabaseAway."""
+    """Returns the group to whose name this one's newest rows were copied: the keys that both have were written at the
+    same times. Reads NEWEST_KEYS of each inbox. Raises DatabaseAway."""
     theirs = inbox_evidence(connections, group=group)
     stranger = Subscription(environment=connections.settings.environment, topic=topic, group=group)
     found = theirs.look_up(stranger, theirs.newest_keys(stranger, limit=NEWEST_KEYS))

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says of producer groups that an outbox knows and the settings do not: renamed ones."""
+"""What `reconciler doctor` says about producer groups that an outbox has and the settings lack: renamed ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADD_OLD_NAME = Code("doctor.add-old-name")
 
 
 def check_producer_groups(connections: Connections) -> Sequence[Diagnosis]:
-    """One finding for each such group and topic; an outbox that is away has a check of its own."""
+    """Returns one finding for each such group and topic; an outbox that is away has its own check."""
     return [
         Diagnosis(
             check=PRODUCER_GROUPS_OF(outbox=tuple(groups)),

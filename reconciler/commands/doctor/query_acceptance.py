@@ -1,8 +1,8 @@
-"""`reconciler query accept` and `query withdraw`: a person takes a commit query for what it says, or no longer does, on
-record in the ledger.
+"""`reconciler query accept` and `query withdraw`: a person accepts a commit query, or withdraws the acceptance; the
+ledger records both.
 
-The query is tried first, as `doctor --commit-query` tries it. What is not proved a person accepts with a reason; what
-is disproved nobody can.
+The query is tried first, as `doctor --commit-query` tries it. A person can accept with a reason what is not proved, but
+not what is disproved.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ STILL_ACCEPTED = Code("query.still-accepted", topic=Field.NAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAcceptance:
-    """What was found of the query, and whether it is accepted now."""
+    """The findings about the query, and whether it is accepted now."""
 
     is_accepted: bool
     told: Fact
-    #: Empty: it was accepted before, and was not tried again. What a person accepted is none that fails.
+    #: Empty: it was accepted before, and was not tried again. A finding that a person accepted does not fail.
     findings: Sequence[Diagnosis] = ()
 
 
@@ -55,10 +55,10 @@ def accept_query(
     records_per_second: float,
     progress: Progress,
 ) -> QueryAcceptance:
-    """Tries the query of the topic, and writes down that it is accepted: it holds for this query at this database.
+    """Tries the topic's query, and records that it is accepted: that is valid for this query at this database.
 
     Raises InvalidValue for a topic without one, MissingDependency for a driver that is not installed, BrokerUnavailable
-    if no name server answers, DatabaseAway: what cannot be written down is not accepted.
+    if no name server answers, and DatabaseAway, because an acceptance that cannot be recorded is not valid.
     """
     settings = connections.settings
     require_topic(settings, topic)
@@ -93,16 +93,17 @@ def accept_query(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryWithdrawal:
-    """Whether no query of the topic is accepted now, and what came of it."""
+    """Whether no query of the topic is accepted now, and the result of the act."""
 
     is_withdrawn: bool
     told: Fact
 
 
 def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str) -> QueryWithdrawal:
-    """Writes down that no query of the topic is accepted any more, whichever was; it asks no broker and no query.
+    """Records that no query of the topic is accepted any more, whichever it was; it asks no broker and runs no query.
 
-    Raises InvalidValue for a topic that the settings lack, DatabaseAway: what cannot be written down is not withdrawn.
+    Raises InvalidValue for a topic that the settings lack, and DatabaseAway, because a withdrawal that cannot be
+    recorded is not valid.
     """
     require_topic(connections.settings, topic)
     before = standing_acceptance(connections, topic)
@@ -111,12 +112,13 @@ def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str
     fact = ACT_QUERY_WITHDRAWN(topic=topic, digest=accepted_digest(before))
     with recorded(connections, QUERY_WITHDRAWAL, by=by, topic=topic, detail=reason, fact=fact) as outcome:
         outcome.result = "withdrawn"
-    if standing_acceptance(connections, topic) is not None:  # accepted meanwhile, or the ledger's clock was set back
+    # it was accepted meanwhile, or the ledger's clock was set back
+    if standing_acceptance(connections, topic) is not None:
         return QueryWithdrawal(is_withdrawn=False, told=STILL_ACCEPTED(topic=topic))
     told = WITHDRAWN_NOW(topic=topic, by=before.intent.by, at_ms=before.started_at_ms)
     return QueryWithdrawal(is_withdrawn=True, told=told)
 
 
 def told_of(act: OperatorAction) -> Fact:
-    """Who has accepted it, and when."""
+    """Returns who has accepted it, and when."""
     return ACCEPTED(topic=act.intent.topic or "", by=act.intent.by, at_ms=act.started_at_ms)

@@ -1,4 +1,4 @@
-"""Whether the logins of the settings may do what `run` and `sweep` do, by table and verb: one line a database."""
+"""Checks whether the configured logins may do what `run` and `sweep` do, by table and verb: one line per database."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ BOTH_MAY_NOT = Code("doctor.both-may-not", rights=Field.NAMES, why=Field.TEXT)
 GRANTS = Code("doctor.grants", statements=Field.FACTS)
 GRANT = Code("doctor.grant", verbs=Field.NAME, table=Field.NAME)
 
-#: A result is one line: of tables with the same rights this many are named, more are counted.
+#: A result is one line: so many tables with the same rights are named, further ones are counted.
 TABLES_NAMED = 3
 
 
 def grants(verbs_of: Mapping[str, str]) -> Fact:
-    """What to grant to a login. `verbs_of`: table -> verbs, as SQL has them."""
+    """Returns what to grant to a login. `verbs_of`: table -> verbs, as SQL has them."""
     return GRANTS(statements=tuple(GRANT(verbs=verbs, table=table) for table, verbs in verbs_of.items()))
 
 
 def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
-    """The rights in a database that has its tables. Raises DatabaseAway."""
+    """Checks the rights in a database that has its tables. Raises DatabaseAway."""
     return diagnosis_of(needed, rights_refused(connections, needed))
 
 
 def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
-    """Whether the rights are enough, for which command, and what to grant."""
+    """Returns whether the rights are enough, for which command, and what to grant."""
     check = RIGHTS_IN(database=needed.database.fact)
     may = _on_tables(verbs_by_table(right for right in (*needed.run, *needed.sweep) if right not in refused))
     if not refused:

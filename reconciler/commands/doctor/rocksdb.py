@@ -18,7 +18,7 @@ _HOURS_A_DAY = 24
 
 
 def check_rocksdb(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Notes and failures for a broker's RocksDB settings; none where they are missing or have their defaults."""
+    """Yields notes and failures about a broker's RocksDB settings; none if they are missing or have their defaults."""
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
         yield Diagnosis(
             check=check,
@@ -31,7 +31,7 @@ def check_rocksdb(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]
 
 
 def _index(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Without index files IndexRocksDBStore.queryOffset answers, for the last maxRocksDBIndexQueryDays only."""
+    """Without index files IndexRocksDBStore.queryOffset answers, but only for the last maxRocksDBIndexQueryDays."""
     if config.get("indexRocksDBEnable") != "true":
         yield Diagnosis(check=check, level="fail", found=NO_OTHER_INDEX(), remedy=READ_INDEX_FILES())
         return

@@ -1,4 +1,4 @@
-"""The clocks of the servers that the settings name, each read with the time that the question took."""
+"""The clocks of the configured servers, each read together with the time that the question took."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ BROKERS_OF = Code("wiring.brokers-of", topic=Field.NAME)
 
 T = TypeVar("T")
 
-#: A broker, or those of a topic whose route is not known, and what came of the probe.
+#: A broker (or the brokers of a topic with an unknown route), and the result of its probe.
 BrokerProbes: TypeAlias = Sequence[tuple[Fact, ProbeAnswer]]
 
 
 def redis_clock(connections: Connections) -> ClockReading:
-    """Redis dates the keys. Raises RedisAway."""
+    """Reads Redis' clock, which dates the keys. Raises RedisAway."""
     return _read(connections, partial(_redis_ms, connections))
 
 
 def other_clocks(
     connections: Connections, probed: Callable[[], BrokerProbes]
 ) -> Iterator[tuple[Fact, ClockReading | Fact]]:
-    """Databases and brokers, each with its clock; of a broker also the reason why it could not be read.
+    """Yields databases and brokers, each with its clock; for a broker that could not be read, the reason.
 
-    Databases that do not answer are left out. `probed`: probes of the brokers, whose copies carry their times.
+    Databases that do not answer are left out. `probed`: probes of the brokers, whose copies contain their times.
     """
     databases: dict[Secret, Fact] = {}
     for database in configured_databases(connections.settings):
@@ -66,7 +66,7 @@ def _redis_ms(connections: Connections) -> int:
 
 
 def missing_probes(probed: BrokerProbes) -> Iterator[tuple[Fact, Fact]]:
-    """Brokers whose index does not show a probe that they have stored, or that take none, each with the reason."""
+    """Yields brokers whose index does not show a stored probe, or that accept no probe, each with the reason."""
     return _by_name({broker: answer.why for broker, answer in probed if answer.why is not None})
 
 
@@ -84,7 +84,7 @@ def _by_name(found: Mapping[Fact, T]) -> Iterator[tuple[Fact, T]]:
 
 
 def probe_brokers(connections: Connections) -> BrokerProbes:
-    """A probe to each broker of each topic, one topic after the other, which tells its clock and its index."""
+    """Sends a probe to each broker of each topic, one topic after the other; probes show clocks and indexes."""
     instance = connections.rocketmq
     probes = Probes(
         instance.client,

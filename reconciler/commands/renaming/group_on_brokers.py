@@ -1,4 +1,4 @@
-"""What a group's new name asks of brokers and inboxes: reconciler group rename."""
+"""What a group's new name needs at brokers and in inboxes: `reconciler group rename`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconciler.wiring.subscriptions import subscription_of
 
 
 def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings]:
-    """The [[subscriptions]] sections of a group. Raises InvalidValue if there are none."""
+    """Returns the [[subscriptions]] sections of a group. Raises InvalidValue if there are none."""
     found = [one for one in settings.subscriptions if one.group == group]
     if not found:
         raise InvalidValue("OLD", group, "no [[subscriptions]] section has this group: rename before you change them")
@@ -39,8 +39,8 @@ def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings
 def renamed_rows(
     connections: Connections, sections: Sequence[SubscriptionSettings], *, urls: Sequence[Secret], old: str, new: str
 ) -> tuple[Sequence[RenamedRows], Sequence[RenamedRows]]:
-    """Every inbox of the group; and as the settings name them, where `urls` name the same ones with logins that may
-    write. Raises InvalidValue without any."""
+    """Returns every inbox of the group; and the same ones as in the settings, if `urls` give logins that may write.
+    Raises InvalidValue if there is none."""
     effects = effect_evidence(connections.settings)
     of_section = {s.topic: effects.inboxes_of(subscription_of(connections.settings, s)) for s in sections}
     configured = list(dict.fromkeys(url for inboxes in of_section.values() for url in inboxes))
@@ -62,21 +62,21 @@ def renamed_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupQueue:
-    """One queue of a topic of the group: where it goes on."""
+    """One queue of the group's topic, and where the new name continues in it."""
 
     topic: str
     broker: str
     queue_id: int
-    #: The old name's: the next message that it wants. None: it has stored none.
+    #: The old name's offset: the next message that it needs. None: it has stored no offset.
     offset: int | None
-    #: The new name's before.
+    #: The new name's offset before the rename.
     offset_before: int | None
     #: Messages that the old name has not passed.
     waiting: int
 
     @property
     def is_retry(self) -> bool:
-        """A queue of the old name's own: the new one never reads it."""
+        """True for a queue of the old name's own retry topic, which the new name never reads."""
         return self.topic.startswith(RETRY_TOPIC_PREFIX)
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class GroupOnBrokers:
     def __init__(
         self, connections: Connections, topics: Sequence[str], *, old: str, new: str, english: Callable[[Fact], str]
     ) -> None:
-        """`topics`: those of the settings; the group may have others. `english` says why offsets are not known."""
+        """`topics`: those of the settings; the group may have others. `english` writes why offsets are not known."""
         self._connections = connections
         self._topics = topics
         self._old, self._new = old, new
@@ -101,7 +101,7 @@ class GroupOnBrokers:
         self._offsets = Offsets(connections.rocketmq.client)
 
     def members(self) -> list[str]:
-        """Who is connected under either name, to any broker: "group: client on broker"."""
+        """Returns clients that are connected under either name, to any broker: "group: client on broker"."""
         return sorted(
             {
                 f"{group}: {one.client_id} on {broker}"
@@ -112,9 +112,9 @@ class GroupOnBrokers:
         )
 
     def rounds_at_work(self) -> list[str]:
-        """Subscriptions of either name whose rounds a process has: "topic/group: process" by their leases in Redis;
-        while that is away, those with a round in the ledger as young as a lease, or as the last one of a shard at rest
-        may be."""
+        """Returns subscriptions of either name with rounds in some process: "topic/group: process" by their leases in
+        Redis. While Redis is away: those with a round in the ledger that is as young as a lease, or as the last one of
+        a shard at rest may be."""
         connections, settings = self._connections, self._connections.settings
         both = [self._subscription(topic, group) for topic in self._topics for group in (self._old, self._new)]
         leases, numbers = RedisRoundLeases(connections.redis), range(settings.unique_key_topic.queues)
@@ -129,14 +129,15 @@ class GroupOnBrokers:
             return sorted({str(shard.subscription) for shard in recent if shard.subscription in both})
 
     def all_topics(self) -> list[str]:
-        """Also those that no section names, as far as brokers tell."""
+        """Returns all topics, also those in no section, as far as brokers show them."""
         found = set(self._topics)
         for address in self._masters.values():
             found.update(self._topics_at(address))
         return sorted(topic for topic in found if not topic.startswith(RETRY_TOPIC_PREFIX))
 
     def _topics_at(self, address: str) -> Sequence[str]:
-        """Before 5.0 a broker tells the groups of a topic only. None where a right is missing, too."""
+        """Returns the topics of the group; before 5.0 a broker shows only the groups of a topic. Empty also if a right
+        is missing."""
         admin = self._connections.admin
         with suppress(ReconcilerError):
             return admin.topics_of_group(address, self._old)
@@ -145,12 +146,13 @@ class GroupOnBrokers:
         return ()
 
     def delayed(self) -> list[WaitingRetries]:
-        """Failed messages of the old name between two tries, broker by broker. Asked before `queues`: none slips by."""
+        """Returns the old name's failed messages between two tries, broker by broker. It is asked before `queues`, so
+        that no message is missed."""
         client, topic = self._connections.rocketmq.client, retry_topic(self._old)
         return [waiting_retries(client, address, broker, topic) for broker, address in sorted(self._masters.items())]
 
     def queues(self, topics: Sequence[str]) -> list[GroupQueue]:
-        """Every queue of the topics and of the old name's retry topics, by topic, broker and number."""
+        """Returns every queue of the topics and of the old name's retry topics, by topic, broker and number."""
         found: dict[tuple[str, str, int], GroupQueue] = {}
         for topic in topics:
             for position in self._positions(topic, self._old):
@@ -167,15 +169,17 @@ class GroupOnBrokers:
         return [found[place] for place in sorted(found)]
 
     def consume_modes(self, topics: Sequence[str]) -> dict[str, ConsumeMode]:
-        """How the old name takes each topic. The offset of one that pops passes what was never acknowledged.
+        """Returns how the old name takes each topic. The offset of a group that pops passes messages that were never
+        acknowledged.
 
-        From 5.0 on brokers show PULL by connected members only.
+        From 5.0 on brokers show PULL only by connected members.
         """
         brokers = self._connections.shared(broker_evidence)
         return {topic: brokers.consume_mode(self._subscription(topic)) for topic in topics}
 
     def popped_by_new(self, topics: Sequence[str]) -> list[str]:
-        """Topics that the new name has popped in the last minutes: a proxy connects no members that brokers show."""
+        """Returns topics that the new name has popped in the last minutes, because brokers do not show members behind a
+        proxy."""
         rocketmq, admin, clock = self._connections.rocketmq, self._connections.admin, self._connections.clock
         configs = BrokerConfigs(admin, clock=clock)
         signs = PopGroups(admin, rocketmq.routes, rocketmq.families, configs, clock=clock)
@@ -188,8 +192,8 @@ class GroupOnBrokers:
         ]
 
     def make_group(self) -> list[str]:
-        """Makes the new group where a master lacks it, as brokers do by themselves that may; from 5.0 on they keep no
-        offsets of a group that they do not know. Returns these masters."""
+        """Creates the new group where a master lacks it, as brokers that may do so create it themselves; from 5.0 on
+        they store no offsets of an unknown group. Returns these masters."""
         admin = self._connections.admin
         lacking = [name for name, address in self._masters.items() if self._new not in admin.groups(address)]
         for name in lacking:
@@ -197,7 +201,8 @@ class GroupOnBrokers:
         return lacking
 
     def move(self, queue: GroupQueue) -> None:
-        """The new name goes on where the old one stopped; asked for afterwards. Raises BrokerUnavailable if it differs.
+        """Makes the new name continue where the old one stopped, and reads the offset back. Raises BrokerUnavailable if
+        it differs.
 
         The old name must have an offset there.
         """
@@ -210,7 +215,8 @@ class GroupOnBrokers:
     def _positions(self, topic: str, group: str) -> Sequence[QueuePosition]:
         brokers, subscription = self._connections.shared(broker_evidence), self._subscription(topic, group)
         settings, ledger = self._connections.settings, self._connections.ledger
-        # A broker that has left the route counts, too: it may come back with what the group has not passed.
+        # A broker that has left the route counts, too, because it may come back with messages that the group has not
+        # passed.
         seen, keep = brokers.brokers_seen(topic), settings.rounds.retention_seconds
         known = ledger.brokers.note(settings.environment, topic, seen, keep_seconds=keep)
         brokers.expect(topic, known - frozenset(settings.rocketmq.retired_brokers))

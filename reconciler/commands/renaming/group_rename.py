@@ -1,7 +1,7 @@
-"""A consumer group gets another name: reconciler group rename.
+"""`reconciler group rename`: a consumer group gets another name.
 
-The name is the identity of its effects. So the new name gets the offsets of the old one, which tell where that stopped,
-and its inbox rows. A process that dies in between leaves what the same command goes on with.
+The name is the identity of its effects. So the new name gets the old one's offsets, which show where the old name
+stopped, and its inbox rows. If a process dies in between, the same command continues with what it left.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ _NEEDS = (
     "name each inbox by --url with a login that has SELECT and INSERT on reconciler_inbox: the owner's, or one that "
     "docs/reference/rights.md lists for `group rename`"
 )
-#: Lines of one kind that a refusal names.
+#: Most lines of one kind that a refusal names.
 NAMED_MAX = 10
-#: Open losses whose repairs are looked at.
+#: Most open losses whose repairs are looked at.
 LOSSES_MAX = 10_000
 _AT_WORK = (RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRename:
-    """What a person asks for."""
+    """The rename that a person asks for."""
 
     old: str
     new: str
     by: str
-    #: The inboxes, with logins that may write; none: those of the settings.
+    #: The inboxes, with logins that may write; empty: those of the settings.
     urls: Sequence[Secret] = ()
-    #: True: what waits in the topics' queues is left to the new name, which goes on there.
+    #: True: messages that wait in the topics' queues are left to the new name, which continues there.
     leaves_waiting: bool = False
-    #: True: a person says that no member has popped, where no broker shows it any more.
+    #: True: a person says that no member has popped, if no broker can show it any more.
     pulls: bool = False
-    #: Shown what would be done; False: nothing is.
+    #: Called with what would be done; False: nothing is done.
     confirm: Callable[[RenameReport], bool] = lambda _: True
-    #: Told how many inbox rows were looked at, and of how many.
+    #: Called with the number of inbox rows that were looked at, and of all.
     progress: Callable[[int, int], None] = lambda _seen, _of: None
 
 
@@ -68,17 +68,17 @@ class RenamedInbox:
     """One database."""
 
     database: str
-    #: Under the old name.
+    #: Rows under the old name.
     rows: int
-    #: Of those, without a row under the new name before; None: it was not counted.
+    #: Rows among them without a row under the new name before; None: not counted.
     missing: int
-    #: Written; None: nothing was done.
+    #: Rows that were written; None: nothing was done.
     copied: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameReport:
-    """What is there, what stands in the way, and what was done."""
+    """What was found, what prevents the rename, and what was done."""
 
     old: str
     new: str
@@ -93,17 +93,17 @@ class RenameReport:
 
     @property
     def exit_code(self) -> int:
-        """1: something stands in the way; 0: nothing does, or it was done."""
+        """1: something prevents it; 0: nothing does, or it was done."""
         return 1 if self.refused else 0
 
     @property
     def moved(self) -> tuple[GroupQueue, ...]:
-        """Queues in which the new name is to go on where the old one stopped."""
+        """Queues in which the new name is to continue where the old one stopped."""
         return tuple(queue for queue in self.queues if not queue.is_retry and queue.offset is not None)
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """What a person does afterwards, in this order."""
+        """What a person does afterwards, in order."""
         if not self.is_done:
             return ()
         return (
@@ -114,7 +114,7 @@ class RenameReport:
         )
 
     def rows(self) -> list[tuple[str, str, object, object]]:
-        """Lines of the table."""
+        """Returns the lines of the table."""
         lines: list[tuple[str, str, object, object]] = [
             ("inbox rows", one.database, f"{one.rows} of {self.old}, {one.missing} missing", _copied(one))
             for one in self.inboxes
@@ -122,7 +122,7 @@ class RenameReport:
         return lines + [("offset", str(queue), queue.offset_before, queue.offset) for queue in self.moved]
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         return {
             "old": self.old,
             "new": self.new,
@@ -144,11 +144,11 @@ class RenameReport:
 
 
 def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: bool) -> RenameReport | None:
-    """Looks, and does it where nothing stands in the way. None: the person declined.
+    """Checks everything, and renames if nothing prevents it. None: the person declined.
 
-    Raises InvalidValue for names that cannot be meant and for an inbox that is no database, ChangedMeanwhile where a
-    member came or an offset moved while rows were copied, and what is away: nothing is done then, or a part that the
-    same command goes on with.
+    Raises InvalidValue for impossible names and for an inbox that is no database. Raises ChangedMeanwhile if a member
+    came or an offset moved while rows were copied. Raises what is away: then nothing was done, or a part with which the
+    same command continues.
     """
     settings = connections.settings
     sections = sections_of(settings, wanted.old)
@@ -169,8 +169,8 @@ def rename_on(
     *,
     dry_run: bool,
 ) -> RenameReport | None:
-    """The same, of names that can be meant. `inboxes`: with logins that may write, and as the settings name them, if
-    those are others; `configured`: topics of the group's sections."""
+    """Does the same for possible names. `inboxes`: with logins that may write, and as in the settings if those differ;
+    `configured`: topics of the group's sections."""
     if dry_run:
         return _look(connections, group, inboxes, wanted, configured)
     with only_rename(connections) as only:
@@ -242,7 +242,7 @@ def _look(
 
 
 def _writers(databases: Sequence[RenamedRows]) -> Iterator[str]:
-    """Asked before rows are counted: what is committed meanwhile is among them."""
+    """Yields open writers; called before rows are counted, so that rows committed meanwhile are counted."""
     for one in databases:
         writers = one.writers()
         if writers:
@@ -250,7 +250,8 @@ def _writers(databases: Sequence[RenamedRows]) -> Iterator[str]:
 
 
 def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows], old: str) -> Iterator[str]:
-    """Rows that are copied in another database leave the members of the new name without any."""
+    """Yields other inboxes: rows that are copied in the wrong database would leave the new name's members without
+    any."""
     if not named:
         return
     found, expected = ([(one.extent(), one.database) for one in of] for of in (databases, named))
@@ -262,7 +263,8 @@ def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows
 
 
 def _rounds(group: GroupOnBrokers) -> Iterator[str]:
-    """They write what they judge under a name, and send; what they write late stays behind."""
+    """Yields running rounds: they write verdicts under a name, and send; what they write late would be left under the
+    old name."""
     at_work = group.rounds_at_work()
     if at_work:
         yield f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {_listed(at_work)}"
@@ -275,8 +277,8 @@ def _members(group: GroupOnBrokers) -> Iterator[str]:
 
 
 def _popping(group: GroupOnBrokers, topics: Sequence[str], wanted: WantedRename) -> Iterator[str]:
-    """An offset passes what is handed out, not what is acknowledged: it comes again under the old name, or its effect
-    comes after the rows were copied."""
+    """Yields topics that pop: an offset passes messages that were handed out but not acknowledged. Such a message comes
+    again under the old name, or its effect comes after the rows were copied."""
     old, modes = wanted.old, group.consume_modes(topics)
     for topic in topics:
         if modes[topic] is ConsumeMode.POP:
@@ -311,8 +313,8 @@ def _waiting(queues: Sequence[GroupQueue], wanted: WantedRename) -> Iterator[str
 
 
 def _unfinished(connections: Connections, old: str, topics: Sequence[str]) -> Iterator[str]:
-    """What only the old name can end: a try that waits for its delay, a message handed over to its handler, and a copy
-    that is on its way to it."""
+    """Yields what only the old name can finish: a try that waits for its delay, a message handed over to its handler,
+    and a copy that is under way to it."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     retrying = LedgerFilter(group=old, candidate_state=CandidateState.OPEN, verdict=Verdict.RETRYING)
     keys = [row.unique_key for row in reports.candidates(environment, limit=NAMED_MAX, only=retrying).rows]
@@ -332,7 +334,7 @@ def _unfinished(connections: Connections, old: str, topics: Sequence[str]) -> It
 
 
 def _on_their_way(connections: Connections, old: Subscription) -> Iterator[str]:
-    """Keys of repairs for every group that somebody has claimed or sent, while the old name lacks their effect. Other
+    """Yields keys of repairs for every group that were claimed or sent, while the old name lacks their effect. Other
     groups may keep a repair SENT for hours."""
     lost = LedgerFilter(topic=old.topic, group=old.group, candidate_state=CandidateState.OPEN, is_loss=True)
     listing = partial(connections.ledger.reports.candidates, old.environment, only=lost)
@@ -344,7 +346,7 @@ def _on_their_way(connections: Connections, old: Subscription) -> Iterator[str]:
 
 
 def _give_back(connections: Connections, wanted: WantedRename, topics: Sequence[str]) -> None:
-    """A rename has ended halfway: what it gave to the new name must be closed for rounds of the old one."""
+    """Closes what an interrupted rename gave to the new name, for rounds of the old one."""
     for topic in topics:
         old = Subscription(environment=connections.settings.environment, topic=topic, group=wanted.old)
         connections.ledger.candidates.rename(replace(old, group=wanted.new), old)
@@ -352,7 +354,7 @@ def _give_back(connections: Connections, wanted: WantedRename, topics: Sequence[
 
 @dataclass(slots=True)
 class _Renaming:
-    """The acts, in their order."""
+    """The acts of a rename, in order."""
 
     connections: Connections
     group: GroupOnBrokers
@@ -362,15 +364,15 @@ class _Renaming:
     only: OnlyRename
     _seen: int = field(default=0, init=False)
     _offsets_set: int = field(default=0, init=False)
-    #: What is left to a person.
+    #: What is left for a person to do.
     _notes: list[str] = field(default_factory=list, init=False)
 
     def run(self, configured: Sequence[str]) -> RenameReport:
-        """Offsets, inbox rows, then what the ledger knows of the group.
+        """Moves offsets, then inbox rows, then what the ledger knows about the group.
 
-        Offsets come first: if this process dies, and members of the new name start all the same, they consume nothing
-        that the old name has passed. The ledger comes last, once nothing can put the rename off any more: rounds of
-        the old name could send what people have closed.
+        Offsets come first: if this process dies, and members of the new name start nevertheless, they consume nothing
+        that the old name has passed. The ledger comes last, when nothing can delay the rename any more, because rounds
+        of the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
         fact, undone = ACT_GROUP_RENAME(old=old, new=new), ACT_GROUP_RENAME_UNDONE(old=old, new=new)
@@ -395,7 +397,7 @@ class _Renaming:
             try:
                 outcome.result += f", {self._keep_ledger(configured)} verdicts"
             except BaseException:  # ^C included
-                with suppress(ChangedMeanwhile):  # another person goes on with it
+                with suppress(ChangedMeanwhile):  # another person continues with it
                     self.only.keep()
                     _give_back(self.connections, self.wanted, configured)
                 raise
@@ -412,7 +414,8 @@ class _Renaming:
 
     @contextmanager
     def _told_how_far(self) -> Iterator[None]:
-        """What goes away in the middle leaves a part, which is told with what to do about it."""
+        """Surrounds the acts: a dependency that goes away in the middle leaves a part, which is reported with the
+        remedy."""
         try:
             yield
         except DependencyAway as error:
@@ -438,13 +441,14 @@ class _Renaming:
         return RenamedInbox(database=counted.database, rows=counted.rows, missing=counted.missing, copied=copied)
 
     def _keep_ledger(self, topics: Sequence[str]) -> int:
-        """The same group: it answers for messages since then, and what was judged, and closed by people, stays so."""
+        """Moves the ledger's rows: it is the same group, so it answers for messages since the same time, and verdicts
+        and dismissals stay."""
         ledger, environment, moved = self.connections.ledger, self.connections.settings.environment, 0
         for topic in topics:
             self.only.keep()
             old = Subscription(environment=environment, topic=topic, group=self.wanted.old)
             new = Subscription(environment=environment, topic=topic, group=self.wanted.new)
-            # One that never had a round answers from now on, and not for every message.
+            # A group that never had a round answers from now on, and not for every message.
             ledger.rounds.begin(old, at_ms=self.connections.clock.now_ms())
             if not ledger.rounds.rename(old, new):
                 since_ms = ledger.rounds.since_ms(old)
@@ -457,8 +461,8 @@ class _Renaming:
         return moved
 
     def _require_unchanged(self) -> None:
-        """The rows took their time: a member that came meanwhile may have had effects that were not copied. So may a
-        replay worker, which no broker knows."""
+        """Checks again after copying the rows, which took time: a member that came meanwhile may have had effects that
+        were not copied. The same holds for a replay worker, which no broker knows."""
         old, topics = self.wanted.old, self.preview.topics
         writers = _listed(list(_writers(self.databases)))
         counted = {one.database: one.count() for one in self.databases}
@@ -492,5 +496,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(error: DatabaseAway) -> Exception:
-    """A right that is missing, with the login that has it."""
+    """Returns the error for a missing right, with the login that has it."""
     return InvalidValue("--url", "the login of an inbox", f"{_NEEDS} ({error})") if lacks_right(error) else error

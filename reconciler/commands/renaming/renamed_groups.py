@@ -1,7 +1,7 @@
-"""Groups that got another name by `reconciler group rename`, as the book of acts has them.
+"""Groups that got another name by `reconciler group rename`, from the records of acts.
 
-Brokers keep the offsets of the old name, and a deployment of yesterday may start it again: its members find inbox rows
-up to the rename only, and what they consume has its effect a second time.
+Brokers keep the old name's offsets, and an old deployment may start it again: its members find inbox rows only up to
+the rename, so what they consume has its effect a second time.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from reconciler.wiring.connections import Connections
 RENAME_WITHOUT_END = Code("status.rename-without-end", group=Field.NAME)
 RENAMED_GROUP_HAS_MEMBERS = Code("status.renamed-group-has-members", group=Field.NAME, number=Field.NUMBER)
 
-#: Renames of an environment that are looked at, the newest ones.
+#: Most renames of an environment that are looked at, the newest ones.
 RENAMES_MAX = 1_000
-#: One rename of an environment at a time; one that did nothing for so long has died.
+#: One rename of an environment runs at a time; one that did nothing for so long counts as dead.
 LEASE_SECONDS = 60.0
 _EVERY_RENAME = KeyedRequest(by=GROUP_RENAME, key=GROUP_RENAME, digest=bytes(32))
 
 
 @dataclass(slots=True)
 class OnlyRename:
-    """No other rename of the environment is at work."""
+    """The proof that no other rename of the environment is running."""
 
     connections: Connections
     token: str
     _renewed_at: float = field(default=0.0, init=False)
 
     def keep(self, *, at_least_seconds: float = 0.0) -> None:
-        """Renews the lease unless that was done a short time ago. Raises ChangedMeanwhile if somebody has taken it."""
+        """Renews the lease unless that was done a short time ago. Raises ChangedMeanwhile if another process has taken
+        it."""
         now, ledger = self.connections.clock.monotonic_seconds(), self.connections.ledger
         if now - self._renewed_at < at_least_seconds:
             return
@@ -52,7 +53,7 @@ class OnlyRename:
 
 @contextmanager
 def only_rename(connections: Connections) -> Iterator[OnlyRename | None]:
-    """None: another one is at work, or has died a short time ago."""
+    """Yields the lease; None: another rename is running, or died a short time ago."""
     environment, keys = connections.settings.environment, connections.ledger.idempotency_keys
     begun = keys.begin(environment, _EVERY_RENAME, lease_seconds=LEASE_SECONDS)
     if begun.use is not KeyUse.FIRST:
@@ -61,23 +62,24 @@ def only_rename(connections: Connections) -> Iterator[OnlyRename | None]:
     try:
         yield OnlyRename(connections, begun.token)
     finally:
-        with suppress(DatabaseAway):  # it runs out
+        with suppress(DatabaseAway):  # the lease ends by itself
             keys.forget(environment, _EVERY_RENAME, token=begun.token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renames:
-    """Names that were given up."""
+    """Names of groups that were given up by renames."""
 
-    #: No [[subscriptions]] section has them any more.
+    #: Names that no [[subscriptions]] section has any more.
     retired: frozenset[str]
-    #: Still configured, and the newest rename of it has no end: its process died, or is at work.
+    #: Names that are still configured while their newest rename has no end: its process died, or is running.
     unfinished: frozenset[str]
-    #: Old or new name -> the newest rename of it that may have changed the ledger.
+    #: Old or new name -> its newest rename that may have changed the ledger.
     newest: Mapping[str, OperatorAction]
 
     def in_the_way_of(self, old: str, new: str) -> Iterator[str]:
-        """Other renames of either name: what the ledger knows of the group has the name that they gave it."""
+        """Yields other renames of either name, because the ledger's data of the group has the name that they gave
+        it."""
         acts = (self.newest[name] for name in (old, new) if name in self.newest)
         for act in {act.action_id: act for act in acts}.values():
             other, its_new = _names(act)
@@ -90,18 +92,18 @@ class Renames:
 
 
 def _names(act: OperatorAction) -> tuple[str, str]:
-    """Old and new."""
+    """Returns the old and the new name."""
     known = {} if act.fact is None else act.fact.fields
     return str(known.get("old", act.intent.group or "")), str(known.get("new", ""))
 
 
 def renames(connections: Connections) -> Renames:
-    """From the ledger. Raises DatabaseAway."""
+    """Reads the renames from the ledger. Raises DatabaseAway."""
     settings = connections.settings
     listing = partial(connections.ledger.reports.actions, settings.environment, only=LedgerFilter(command=GROUP_RENAME))
     every = sorted(all_rows(listing, limit=RENAMES_MAX), key=lambda act: act.started_at_ms)
     newest = {act.intent.group: act for act in every if act.intent.group is not None}
-    # One that an error has ended gave back what it had changed.
+    # A rename that an error has ended gave back what it had changed.
     took = [act for act in every if act.fact is None or act.fact.code is not ACT_GROUP_RENAME_UNDONE]
     configured = {one.group for one in settings.subscriptions}
     return Renames(
@@ -112,13 +114,14 @@ def renames(connections: Connections) -> Renames:
 
 
 def told_of_renames(connections: Connections) -> Iterator[Fact]:
-    """One line for each name under which effects may happen twice. Brokers are asked only where a name was retired."""
+    """Yields one line for each name under which effects may happen twice. Brokers are asked only if a name was given
+    up."""
     found = renames(connections)
     for group in sorted(found.unfinished):
         yield RENAME_WITHOUT_END(group=group)
     for group in sorted(found.retired):
         members: set[str] = set()
-        with suppress(ReconcilerError):  # brokers that are away are told elsewhere
+        with suppress(ReconcilerError):  # brokers that are away are reported elsewhere
             for address in masters(connections).values():
                 members.update(one.client_id for one in connections.admin.consumer_connections(address, group))
         if members:

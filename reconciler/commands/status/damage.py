@@ -1,4 +1,4 @@
-"""What status says about damaged values, refused announcements, and recorders that write no keys."""
+"""What status says about damaged values, refused announcements, and recorders that write no valid keys."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ REFUSED_ANNOUNCEMENTS = Code(
     "status.refused-announcements", number=Field.NUMBER, topic=Field.NAME, reason=Field.NAME, why=Field.TEXT
 )
 
-#: How many of the newest announcements of each queue are looked at, and up to which age a refusal is shown. A producer
-#: with another environment or another secret is refused for as long as it announces.
+#: So many of the newest announcements of each queue are looked at; a refusal is shown up to that age. A producer with
+#: another environment or another secret is refused as long as it announces.
 ANNOUNCEMENTS_LOOKED_AT = 100
 REFUSED_SECONDS = 3600.0
 
 
 def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[Fact]:
-    """Ledger rows whose state cannot be read."""
+    """Returns ledger rows with an unreadable state."""
     found = [
         DAMAGED_VERDICTS(subscription=str(v.subscription), number=v.count, damage=v.damage)
         for v in verdicts
@@ -47,7 +47,7 @@ def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount
 
 
 def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[Fact]:
-    """One line a subscription whose recorder writes members that no announced key equals.
+    """Returns one line for each subscription whose recorder writes members that no announced key equals.
 
     `sample`: a few members of its commit sets.
     """
@@ -55,7 +55,7 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
     for plan in topic.subscriptions:
         seen = 0
         wrong: list[tuple[Shard, bytes, str]] = []
-        with suppress(RedisAway, InvariantViolation):  # Redis away and stopped shards have lines of their own
+        with suppress(RedisAway, InvariantViolation):  # Redis away and stopped shards have their own lines
             for shard, member in sample(plan.subscription):
                 seen += 1
                 fault = fault_of_member(member)
@@ -78,7 +78,7 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
 def refused_announcements(
     reports: LedgerReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
 ) -> Iterator[Fact]:
-    """One line if announcements were refused of late: their commits pass by unseen.
+    """Yields one line if announcements were refused lately, because their commits go unnoticed.
 
     `rounds`: the newest of every shard of a topic's subscriptions. Raises DatabaseAway.
     """

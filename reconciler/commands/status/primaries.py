@@ -1,4 +1,4 @@
-"""What `status` says of databases that may lack, or hide, rows that there are: an absence is no proof."""
+"""What `status` says about databases that may lack or hide existing rows: their absences prove nothing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ BLIND_WITNESS = Code("status.blind-witness", database=Field.FACT, why=Field.FACT
 
 
 def unproved(connections: Connections) -> Sequence[WitnessRole]:
-    """The databases of which it is not proved that they show every row."""
+    """Returns the databases that are not proved to show every row."""
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
 
 
 def doubted_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
-    """A line for each."""
+    """Returns a line for each."""
     return [UNPROVED(database=one.database, why=one.found, remedy=one.what_proves(within_seconds)) for one in doubted]
 
 
 def blind_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
-    """A line for each that proves nothing now."""
+    """Returns a line for each that proves nothing now."""
     return [
         BLIND_WITNESS(database=one.database, why=one.found, remedy=one.what_proves(within_seconds))
         for one in doubted

@@ -30,15 +30,16 @@ QUARANTINED = Code("status.quarantined", number=Field.COUNT)
 FAILED = Code("status.failed", number=Field.COUNT)
 BREAKER = Code("status.breaker", topic=Field.NAME)
 
-#: Rounds older than both this and ROUNDS_LATE_INTERVALS intervals mean that losses are not looked for any more.
+#: If rounds are older than both this and ROUNDS_LATE_INTERVALS intervals, losses are no longer looked for.
 ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
-#: Losses of a subscription that are looked at: one loss without a repair is enough for the line.
+#: Most losses of a subscription that are looked at: one loss without a repair is enough for the line.
 LOSSES_ASKED = 100
 
 
 def open_outage(outage: Outage | None) -> list[Fact]:
-    """While an outage is open, rounds wait; of one node of a Redis Cluster, those of its own shards."""
+    """Returns an open outage, during which rounds wait; for one node of a Redis Cluster, only those of its own
+    shards."""
     if outage is None or outage.closed_at_ms is not None:
         return []
     step = ROUNDS_FOLLOW() if outage.is_scanned else ROUNDS_WAIT()
@@ -54,7 +55,7 @@ def unrepaired(
     now_ms: int,
     within_seconds: float | None,
 ) -> list[Fact]:
-    """Proved losses that have no repair: turns end between the verdict and the repair, which is opened next."""
+    """Returns proved losses without a repair; within a turn, a repair is opened just after its verdict."""
     limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
     losses = [
         row.unique_key
@@ -75,10 +76,11 @@ def undecided(
     *,
     unknown: Mapping[Subscription, UndecidedKeys],
 ) -> list[Fact]:
-    """Keys that have been open for half of the brokers' retention: their witnesses must answer before it is over.
+    """Returns keys that have been open for half of the brokers' retention: their witnesses must answer before it is
+    over.
 
-    A group that lags is left out: its own monitoring shows it. So is what the configuration cannot decide, which
-    `unknown` tells of UNKNOWN keys without a proved loss.
+    A group that lags is left out, because its own monitoring shows it. Keys that the configuration cannot decide are
+    left out, too; `unknown` has those that are UNKNOWN without a proved loss.
     """
     lines = []
     for v in verdicts:
@@ -102,9 +104,9 @@ def history_behind(
     *,
     within_seconds: float | None,
 ) -> list[Fact]:
-    """Rounds that ran, and are not in the history although it is older than it takes to seal: its disk is full, say.
+    """Returns rounds that ran but are not in the history, although it had time to seal them: perhaps its disk is full.
 
-    `rounds`: the newest of every shard; `captured_ms`: shard -> the newest one in the history, as far as there is one.
+    `rounds`: the newest of every shard; `captured_ms`: shard -> the newest one in the history, if any.
     """
     behind_seconds = max(
         (
@@ -120,10 +122,11 @@ def history_behind(
 
 
 def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscription] = ()) -> list[Fact]:
-    """Announced keys that no configured outbox has as committed: foreign announcements, or an outbox is not configured.
+    """Returns announced keys that no configured outbox has as committed: the announcements are foreign, or an outbox is
+    not configured.
 
-    The second kind would be lost messages that are settled without repair, and the verdict is the same.
-    `reads_halves`: of these it is what becomes of each half that was rolled back.
+    In the second case lost messages are settled without a repair, and the verdict is the same. `reads_halves`: for
+    these subscriptions, each half that was rolled back has this verdict.
     """
     return [
         REJECTED(subscription=str(v.subscription), number=v.count)
@@ -133,8 +136,8 @@ def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscr
 
 
 def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[Fact]:
-    """Messages that subscriptions do not answer for, or did not, a line each. `since_ms`: 0 or None: for every message
-    now. Of a name that the settings lack nothing is judged."""
+    """Returns messages that subscriptions do not, or did not, answer for, one fact each. `since_ms` 0 or None: it
+    answers for every message now. Subscriptions that are not configured are not judged."""
     lines = []
     for v in verdicts:
         if v.verdict is Verdict.BEFORE_SINCE and v.subscription in since_ms:
@@ -147,7 +150,7 @@ def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscriptio
 
 
 class NeedKind(StrEnum):
-    """What only a person can end."""
+    """The kinds of trouble that only a person can end."""
 
     QUARANTINED = "quarantined"
     FAILED = "failed"
@@ -161,7 +164,7 @@ class Need:
     kind: NeedKind
     #: Keys or repairs.
     count: int = 0
-    #: BREAKER: whose.
+    #: For BREAKER: the topic.
     topic: str = ""
 
     @property
@@ -179,7 +182,7 @@ class Need:
 def persons_needed(
     *, verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount], holds: Iterable[HeldTopic]
 ) -> list[Need]:
-    """Troubles that only a person can end."""
+    """Returns the troubles that only a person can end."""
     quarantined = sum(v.count for v in verdicts if v.state is CandidateState.QUARANTINED)
     failed = sum(r.count for r in repairs if r.state is RepairState.FAILED)
     needed = [Need(kind=NeedKind.QUARANTINED, count=quarantined)] if quarantined else []
@@ -188,7 +191,7 @@ def persons_needed(
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
-    """The longest standstill that is not late, in seconds: the monitor's --rounds-within, or the default."""
+    """Returns the longest standstill that is not late, in seconds: the monitor's --rounds-within, or the default."""
     if within_seconds is not None:
         return within_seconds
     return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)

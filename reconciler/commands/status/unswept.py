@@ -1,6 +1,7 @@
-"""Commits that nobody announces: outbox rows of a producer group that no section names, a renamed one for example.
+"""Finds commits that no sweeper announces: outbox rows of a producer group in no section, for example a renamed one.
 
-Another deployment may sweep these rows, where two share a table, and it has its own alarm: they are told and no alarm.
+Another deployment may sweep these rows if two share a table, and it has its own alarm: so they are reported without an
+alarm.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ UNSWEPT = Code(
     "status.unswept", number=Field.COUNT, group=Field.NAME, topic=Field.NAME, at_ms=Field.TIME, outbox=Field.NAMES
 )
 
-#: A row that is younger may be announced by its own service.
+#: A younger row may still be announced by its own service.
 WAITED_SECONDS_MIN = 300.0
 
 
 def unswept(connections: Connections) -> Iterator[Fact]:
-    """One line for each such group and topic, of the topics that have subscriptions here: of them `status` claims that
-    commits are accounted for."""
+    """Yields one fact for each such group and topic, only of topics that have subscriptions here, because `status` says
+    for these that commits are accounted for."""
     topics = {one.topic for one in connections.settings.subscriptions}
     for groups, other in groups_of_nobody(connections):
         if other.topic in topics:
@@ -39,7 +40,8 @@ def unswept(connections: Connections) -> Iterator[Fact]:
 
 
 def groups_of_nobody(connections: Connections) -> Iterator[tuple[Sequence[str], OtherGroup]]:
-    """The groups that the settings have for an outbox, and one that they lack. An outbox that is away is left out."""
+    """Yields the groups that the settings have for an outbox, and one that they lack. An outbox that is away is left
+    out."""
     of_outbox: dict[Secret, list[str]] = {}
     for source, url in commit_evidence(connections.settings).outboxes:
         of_outbox.setdefault(url, []).append(source.producer_group)
