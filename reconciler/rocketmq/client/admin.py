@@ -29,9 +29,9 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMembers:
-    """The members of a consumer group that are connected to a broker, one at least."""
+    """The members of a consumer group that are connected to a broker; there is at least one."""
 
-    #: How the newest one says that it consumes: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
+    #: How the newest member says that it consumes: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
     consume_type: str
     connections: tuple[ClientConnection, ...]
 
@@ -52,7 +52,7 @@ class GroupFilter:
 
 
 class Admin:
-    """Asks one broker (or name server) at a time, by address. Thread-safe, holds no state.
+    """Asks one broker (or name server) at a time, by address. Thread-safe, without state.
 
     Every call raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
@@ -63,10 +63,10 @@ class Admin:
     def create_topic(
         self, address: str, topic: str, *, queues: int, permission: int = READ_AND_WRITE, attributes: str = ""
     ) -> None:
-        """Creates the topic with exactly this number of queues on this master, or changes it to that number.
+        """Creates the topic with exactly this number of queues on this master, or changes the number.
 
-        `attributes` is understood from 5.0 on, for example "+message.type=TRANSACTION". The route appears a moment
-        later at the name servers.
+        `attributes` is understood from 5.0 on, for example "+message.type=TRANSACTION". The name servers have the route
+        a moment later.
         """
         fields = {
             "topic": check_topic(topic),
@@ -102,22 +102,23 @@ class Admin:
         self._ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode())
 
     def broker_config(self, address: str) -> dict[str, str]:
-        """All properties of the broker's configuration (GET_BROKER_CONFIG: a Java properties text)."""
+        """Returns all properties of the broker's configuration (GET_BROKER_CONFIG: a Java properties text)."""
         return _java_properties(self._ask(address, RequestCode.GET_BROKER_CONFIG, {}).body)
 
     def runtime_info(self, address: str) -> dict[str, str]:
-        """What the broker says about its running: dispatchBehindBytes, brokerVersionDesc and many more."""
+        """Returns what the broker says about its present state: dispatchBehindBytes, brokerVersionDesc and many
+        more."""
         table = parse_object(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, {}).body).get("table")
         return {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}
 
     def producer_connections(self, address: str, group: str) -> list[ClientConnection]:
-        """Producers of the group that this broker could ask about a half; empty if there are none (code 1)."""
+        """Returns producers of the group that this broker could ask about a half; empty if there are none (code 1)."""
         fields = {"producerGroup": group}
         return list(_connections(self._connected(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)))
 
     def has_producer(self, address: str, group: str) -> bool:
-        """Whether this broker could ask a producer of the group about a half. False only if it says that there is none
-        (AdminBrokerProcessor: code 1, and a remark): other errors have that code, too, and are raised."""
+        """Returns True if this broker could ask a producer of the group about a half. False only if the broker says
+        that there is none (AdminBrokerProcessor: code 1, and a remark); other errors with that code are raised."""
         fields = {"producerGroup": group}
         answer = self._client.request(address, Command(code=RequestCode.GET_PRODUCER_CONNECTION_LIST, fields=fields))
         if answer.code == ResponseCode.SYSTEM_ERROR and "not exist" in (answer.remark or ""):
@@ -125,14 +126,14 @@ class Admin:
         return bool(_connections(parse_object(require_success(answer, "GET_PRODUCER_CONNECTION_LIST").body)))
 
     def consumer_connections(self, address: str, group: str) -> list[ClientConnection]:
-        """Members of the consumer group that are connected to this broker; empty if there are none."""
+        """Returns members of the consumer group that are connected to this broker; empty if there are none."""
         members = self.group_members(address, group)
         return [] if members is None else list(members.connections)
 
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
-        """The filter that this broker has from the heartbeats of the group's members.
+        """Returns the filter that this broker has from the heartbeats of the group's members.
 
-        None: none is connected, or none that subscribes to the topic (a pull consumer need not).
+        None: no member is connected, or none that subscribes to the topic (a pull consumer need not).
         """
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         table = found.get("subscriptionTable")
@@ -144,7 +145,7 @@ class Admin:
         )
 
     def group_members(self, address: str, group: str) -> GroupMembers | None:
-        """Members of the consumer group that are connected to this broker; None if there are none."""
+        """Returns members of the consumer group that are connected to this broker; None if there are none."""
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         connections = _connections(found)
         if not connections:
@@ -152,9 +153,9 @@ class Admin:
         return GroupMembers(consume_type=str(found.get("consumeType")), connections=connections)
 
     def subscribes(self, address: str, group: str, topic: str) -> bool:
-        """True if this broker has a subscription of the group to the topic (5.0 and newer).
+        """Returns True if this broker has a subscription of the group to the topic (5.0 and newer).
 
-        It is a member's, or it came with a request of a client that sends no heartbeats, at most
+        The subscription is a member's, or came with a request of a client without heartbeats, at most
         subscriptionExpiredTimeout ago, by default ten minutes (ConsumerManager.compensateSubscribeData).
         """
         fields = {"group": group, "topic": topic}
@@ -162,15 +163,16 @@ class Admin:
         return isinstance(parse_object(body).get("subscriptionData"), dict)
 
     def topics_of_group(self, address: str, group: str) -> list[str]:
-        """Topics in which the group has an offset at this broker (AdminBrokerProcessor.queryTopicsByConsumer)."""
+        """Returns topics in which the group has an offset at this broker
+        (AdminBrokerProcessor.queryTopicsByConsumer)."""
         body = self._ask(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}).body
         found = parse_object(body).get("topicList")
         return sorted(map(str, found)) if isinstance(found, list) else []
 
     def request_mode(self, address: str, group: str, topic: str) -> str | None:
-        """POP or PULL, as it was set for the group's clients and the topic (MessageRequestModeManager; 5.0 and newer).
+        """Returns POP or PULL, as set for the group's clients and the topic (MessageRequestModeManager; 5.0 and newer).
 
-        None: it was not set, and the broker's defaultMessageRequestMode counts.
+        None: it was not set, so the broker's defaultMessageRequestMode counts.
         """
         found: JsonValue = parse_object(self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}).body)
         for name in ("messageRequestModeMap", topic, group):
@@ -179,17 +181,17 @@ class Admin:
         return mode if isinstance(mode, str) else None
 
     def groups(self, address: str) -> list[str]:
-        """Names of all consumer groups that this broker has a configuration for."""
+        """Returns the names of all consumer groups for which this broker has a configuration."""
         body = self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}).body
         table = parse_object(body).get("subscriptionGroupTable")
         return sorted(str(name) for name in table) if isinstance(table, dict) else []
 
     def groups_of_topic(self, address: str, topic: str, *, asks_each: bool = False) -> list[str]:
-        """Consumer groups with an offset in the topic at this broker, or with a connected member that subscribes to it,
-        broadcasting ones, too (AdminBrokerProcessor.queryTopicConsumeByWho).
+        """Returns consumer groups with an offset in the topic at this broker, or with a connected member that
+        subscribes to it, including broadcasting ones (AdminBrokerProcessor.queryTopicConsumeByWho).
 
-        5.3.3 names the topic itself in place of groups with connected members (ConsumerManager.topicGroupTable).
-        `asks_each`: every group of such a broker is asked for its members.
+        5.3.3 returns the topic itself instead of groups with connected members (ConsumerManager.topicGroupTable).
+        `asks_each`: on such a broker, every group is asked for its members.
         """
         body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
         found = parse_object(body).get("groupList")
@@ -199,22 +201,23 @@ class Admin:
         return sorted(named - {topic})
 
     def topics(self, address: str) -> dict[str, int]:
-        """Every topic of this broker with the number of its read queues."""
+        """Returns every topic of this broker with the number of its read queues."""
         table = parse_object(self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, {}).body).get("topicConfigTable")
         if not isinstance(table, dict):
             return {}
         return {str(name): _read_queues(config) for name, config in table.items()}
 
     def resume_check(self, address: str, topic: str, offset_message_id: str) -> None:
-        """Puts a given-up half back with no checks counted, so that the producer is asked again (4.5.2 and newer).
+        """Puts a given-up half back with its count of checks at 0, so that the producer is asked again (4.5.2 and
+        newer).
 
-        The broker does not look which topic the record belongs to: the caller must have.
+        The broker does not check which topic the record belongs to: the caller must.
         """
         fields = {"topic": topic, "msgId": offset_message_id}
         self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
 
     def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
-        """Empty if no member of the group is connected."""
+        """Returns the answer; empty if no member of the group is connected."""
         answer = self._client.request(address, Command(code=code, fields=fields))
         if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
             return {}

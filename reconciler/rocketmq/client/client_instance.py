@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class SharedPart(Protocol):
-    """A part of an instance that a layer above the client makes, such as the answers to check-back."""
+    """A part of an instance that a higher layer makes, such as the answers to check-back."""
 
     def close(self) -> None:
         """Ends its work."""
@@ -38,11 +38,11 @@ PartT = TypeVar("PartT", bound=SharedPart)
 
 
 class ClientInstance:
-    """Thread-safe. Use it as a context manager, or call close(); it closes the client only if it made it.
+    """Thread-safe. Use it as a context manager, or call close(), which closes the client only if the instance made it.
 
-    A client that is given belongs to one instance: the instance takes over its handlers of brokers' requests and of
-    connections that are gone. A broker forgets its clients with the connection, so it gets a heartbeat at once.
-    `acl` and `tls` are for the client that the instance makes.
+    A client that was passed in belongs to one instance: the instance takes over the client's handlers for brokers'
+    requests and for lost connections. A broker forgets its clients with the connection, so after a loss it gets a
+    heartbeat at once. `acl` and `tls` are for the client that the instance makes.
     """
 
     def __init__(
@@ -73,22 +73,23 @@ class ClientInstance:
         self._lock = threading.Lock()
 
     def sender(self, group: str, *, client: RemotingClient | None = None) -> Sender:
-        """Sends for a producer group over this instance. `client`: over its connections instead."""
+        """Makes a sender for a producer group over this instance. `client`: sends over that client's connections
+        instead."""
         return Sender(client or self.client, self.routes, self.families, group=group, unique_keys=self.unique_keys)
 
     def master_addresses(self, topics: Iterable[str]) -> set[str]:
-        """Masters of the topics' routes; a topic without a route yet adds none, it is asked for again later."""
+        """Returns the masters of the topics' routes; a topic without a route is left out, and asked for again later."""
         routes = (self._route(topic) for topic in topics)
         return {address for route in routes if route is not None for address in route.masters.values()}
 
     def broker_addresses(self, topics: Iterable[str]) -> set[str]:
-        """Masters and slaves of the topics' routes."""
+        """Returns masters and slaves of the topics' routes."""
         routes = (self._route(topic) for topic in topics)
         brokers = (broker for route in routes if route is not None for broker in route.brokers.values())
         return {address for broker in brokers for address in broker.addresses.values()}
 
     def cluster_addresses(self) -> set[str]:
-        """Masters of the whole cluster. Raises BrokerUnavailable if no name server answers."""
+        """Returns the masters of the whole cluster. Raises BrokerUnavailable if no name server answers."""
         return {broker.master for broker in self.routes.brokers().values() if broker.master is not None}
 
     def on_group_request(self, code: RequestCode, group: str, handler: RequestHandler) -> None:
@@ -104,7 +105,8 @@ class ClientInstance:
                 del self._group_handlers[key]
 
     def shared(self, make: Callable[[ClientInstance], PartT]) -> PartT:
-        """The one part of this kind that the members of this instance share; it is closed with the instance."""
+        """Returns the only part of this kind, which the members of this instance share; it is closed with the
+        instance."""
         with self._lock:
             part = self._shared.get(make)
             if part is None:
@@ -146,6 +148,6 @@ class ClientInstance:
 def refuse_security_of_shared(
     name: str, shared: object | None, *, acl: AclCredentials | None, tls: TlsSettings | None
 ) -> None:
-    """Raises UsageError for keys or TLS beside something shared that was made without them."""
+    """Raises UsageError for keys or TLS that are given together with a shared object made without them."""
     if shared is not None and (acl is not None or tls is not None):
         raise UsageError(f"{name} has its own acl and tls: give them where it is made")

@@ -39,43 +39,44 @@ from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, 
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 256 * 1024
-#: How often the reader looks after time-outs when nothing arrives.
+#: How often the reader checks time-outs when nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
-#: Refusals that are logged for one connection.
+#: Most refusals that are logged for one connection.
 _TOLD_MAX = 100
-#: Codes of an answer that may be a refusal by access control.
+#: Response codes that may mean a refusal by access control.
 _REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
-#: Called on the reader thread, for each refusal by access control: it must be short and must not raise.
+#: Called on the reader thread for each refusal by access control: it must be short and must not raise.
 Refused: TypeAlias = Callable[[AccessRefused], None]
-#: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
+#: Called once when a connection is closed, on the thread that noticed that: it must be short and must not raise.
 Closed: TypeAlias = Callable[["Connection"], None]
 
 
 class ConnectionLost(BrokerUnavailable):
     """The connection broke after the request was written: it may have been executed."""
 
-    #: The peer ended it before it sent anything, and over TLS: it may refuse the certificate of this client.
+    #: True if the peer ended a TLS connection before it sent anything: it may refuse this client's certificate.
     is_silent_over_tls = False
 
 
 class PeerSilent(ConnectionLost):
-    """Nothing came since a request that was not answered in time."""
+    """Nothing has arrived since a request that was not answered in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """The limits of one connection."""
 
-    #: Requests that wait for their answer; one more is refused with BrokerBusy.
+    #: Most requests that wait for an answer; a further one is refused with BrokerBusy.
     in_flight: int = 8_192
-    #: A frame that has begun must be whole after this time.
+    #: A frame must be complete within this time after its beginning.
     frame_seconds: float = 30.0
-    #: A socket that takes no bytes for this time is closed.
+    #: A socket that accepts no bytes for this time is closed.
     write_seconds: float = 10.0
-    #: Without traffic for this time the connection is closed: brokers do it after 120 s, with a race.
+    #: A connection without traffic for this time is closed, because brokers close it after 120 s, which could collide
+    #: with a request.
     idle_seconds: float = 100.0
 
 
@@ -96,9 +97,9 @@ class _Waiting:
 
 
 class Connection:
-    """Connects when it is made; raises BrokerUnavailable if that fails. Shared; confined by its own locks.
+    """Connects at its creation; raises BrokerUnavailable if that fails. Shared; confined by its own locks.
 
-    With `tls` everything is sent over TLS; TlsFailure is raised where the hand-shake fails.
+    With `tls` everything is sent over TLS; raises TlsFailure if the hand-shake fails.
 
     Every way to fail (closed, reset, bad frame, drip, write stuck) ends this connection alone: requests in flight
     fail with ConnectionLost whose text says why, and `is_closed` becomes True.
@@ -128,9 +129,9 @@ class Connection:
         self._writing = threading.Lock()
         self._waiting: dict[int, _Waiting] = {}
         self._closed_because: BrokerUnavailable | None = None
-        #: Frames that answer nothing asked, for example late answers.
+        #: Frames that answer no waiting request, for example late answers.
         self.unmatched = 0
-        #: Refusals that the log has. Of the reader thread.
+        #: Refusals that were logged. Used by the reader thread only.
         self._told: set[str] = set()
         #: True once the peer has sent one good frame.
         self.has_spoken = False
@@ -142,12 +143,12 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """No request can be sent any more."""
+        """True if no request can be sent any more."""
         return self._closed_because is not None
 
     @property
     def closed_because(self) -> BrokerUnavailable | None:
-        """Why it is closed; None while it is open."""
+        """Why the connection is closed; None while it is open."""
         return self._closed_because
 
     def submit(self, command: Command, timeout_seconds: float) -> Future[Command]:
@@ -180,11 +181,11 @@ class Connection:
         self._write(frame, timeout_seconds, None)
 
     def give_up(self, future: Future[Command]) -> None:
-        """Says that nobody waits for this answer any more.
+        """Gives up waiting for this answer.
 
-        Where the reader would end the connection for it at its next look, the connection ends at once: the next
-        request, sent meanwhile, would be lost with it. A request whose time begins later than its caller's, because
-        connecting took some of that, keeps its time.
+        If the reader would end the connection because of it at its next check, the connection ends at once, because a
+        request that is sent in between would be lost with it. A request whose time began later than its caller's,
+        because connecting took a part of that, keeps its time.
         """
         next_look = self._clock.monotonic_seconds() + _TICK_SECONDS
         with self._lock:
@@ -193,7 +194,7 @@ class Connection:
             self._fail(self._silence())
 
     def close(self, reason: str = "closed by this client") -> None:
-        """Closes the socket and fails what is in flight. Safe to call twice, and from the reader thread."""
+        """Closes the socket and fails all waiting requests. It may be called twice, and from the reader thread."""
         self._fail(ConnectionLost(f"{self.address}: {reason}"))
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -211,14 +212,14 @@ class Connection:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._tls is not None:
             return self._encrypt(connected, host, self._tls, deadline - self._clock.monotonic_seconds())
-        # Kernel time-outs instead of settimeout: reading and writing have different ones.
+        # Kernel time-outs instead of settimeout, because reading and writing have different ones.
         connected.settimeout(None)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_TICK_SECONDS))
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._limits.write_seconds))
         return connected
 
     def _encrypt(self, connected: socket.socket, host: str, tls: TlsContext, timeout_seconds: float) -> TlsSocket:
-        """Takes the socket over, and closes it when the hand-shake fails."""
+        """Takes over the socket, and closes it if the hand-shake fails."""
         connected.settimeout(max(0.001, timeout_seconds))
         try:
             encrypted = tls.current().wrap_socket(connected, server_hostname=host)
@@ -229,7 +230,7 @@ class Connection:
         except OSError as error:
             connected.close()
             raise hand_shake_failure(error, self.address, host, tls.settings) from error
-        except ValueError as error:  # a host that cannot be in a certificate, such as one with an empty label
+        except ValueError as error:  # no certificate can contain the host, for example because of an empty label
             connected.close()
             raise TlsFailure(f"{self.address}: no certificate can name this host: {error}") from error
         return TlsSocket(encrypted, read_seconds=_TICK_SECONDS, write_seconds=self._limits.write_seconds)
@@ -288,15 +289,15 @@ class Connection:
             self._fail(error)
         except OSError as error:
             self._fail(self._lost(str(error), error))
-        except Exception as error:  # e.g. no memory: the threads that wait for an answer must get the error
+        except Exception as error:  # for example no memory: threads that wait for an answer must get the error
             logger.exception("connection_failed: %s: reading ended", self.address)
             self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
         finally:
-            with self._writing:  # a number in use must not become another file's
+            with self._writing:  # a file number in use must not become another file's
                 self._socket.close()
 
     def _lost(self, what: str, error: OSError | None) -> BrokerUnavailable:
-        """Why the peer ended the connection: what it demands, where it has said so or has not answered anything."""
+        """Returns why the peer ended the connection: its demand, if it has said one or has not answered at all."""
         if self.has_spoken:
             return ConnectionLost(f"{self.address}: {what}")
         settings = None if self._tls is None else self._tls.settings
@@ -319,7 +320,7 @@ class Connection:
         if waiting is None:
             self.unmatched += 1
             return
-        # Here, so that no caller can take a refusal for an answer: several codes mean "nothing there" to them.
+        # Handled here, so that no caller takes a refusal for an answer: several codes mean "nothing there" to callers.
         refusal = None
         if command.code in _REFUSALS:
             refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
@@ -329,7 +330,7 @@ class Connection:
         _settle(waiting.future, refusal or command)
 
     def _tell_once(self, refusal: AccessRefused) -> None:
-        """Logs a refusal once a connection: its callers may take it for a broker that is away, and go on."""
+        """Logs each refusal once per connection, because its callers may treat the broker as away and continue."""
         if str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
             return
         self._told.add(str(refusal))
@@ -346,8 +347,8 @@ class Connection:
         for waiting in timed_out:
             _settle(waiting.future, RequestTimeout(f"{self.address}: {waiting.what}: no answer in time"))
         if any(waiting.sent_seconds > self._last_received for waiting in timed_out):
-            # Our own writes keep a dead path alive (a load balancer that swallows them): only a new one can tell. The
-            # Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
+            # Our own writes keep a dead path alive (a load balancer that swallows them): only a new connection can show
+            # that. The Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
             raise self._silence()
         if is_idle:
             raise ConnectionLost(f"{self.address}: closed after {self._limits.idle_seconds} s without traffic")
@@ -368,12 +369,12 @@ class Connection:
             self._closed_because = lost
             in_flight = list(self._waiting.values())
             self._waiting.clear()
-        # The reader thread closes the socket; the peer may have been quicker.
+        # The reader thread closes the socket; the peer may have been faster.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for waiting in in_flight:
             failure: ReconcilerError
-            if isinstance(lost, TlsFailure):  # refused before it read anything
+            if isinstance(lost, TlsFailure):  # the peer refused before it read anything
                 failure = TlsFailure(str(lost))
             else:
                 failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")

@@ -1,4 +1,4 @@
-"""What a broker or name server wants that this client does not give: TLS, a signature, a user, a right.
+"""Demands of a broker or name server that this client does not meet: TLS, a signature, a user, a right.
 
 Answers of 4.9.7 (plain ACL) and 5.3.3 (ACL 2.0, TLS in enforcing mode).
 """
@@ -17,7 +17,7 @@ from reconciler.rocketmq.wire.address import parse_address
 
 
 class PeerDemand(StrEnum):
-    """What it wants, in the words of errors."""
+    """The demand, in the words that errors use."""
 
     WANTS_TLS = "wants TLS"
     TLS_FAILS = "TLS fails"
@@ -33,9 +33,9 @@ _HANDSHAKE_SECONDS = 2.0
 
 
 def demand_behind(error: ReconcilerError, address: str) -> PeerDemand | None:
-    """The demand, where that is why it did not answer; else None.
+    """Returns the demand if it is the reason for the missing answer; otherwise None.
 
-    Where a connection was closed it connects once more to find out. A server that stands still closes none.
+    If a connection was closed, it connects once more to find out. A silent server closes no connection.
     """
     if isinstance(error, AccessRefused):
         return PeerDemand.WANTS_AUTHENTICATION if error.lacking is Lacking.SIGNATURE else PeerDemand.REFUSES_ACCESS
@@ -47,12 +47,12 @@ def demand_behind(error: ReconcilerError, address: str) -> PeerDemand | None:
 
 
 def remedy_of(demand: PeerDemand, error: ReconcilerError) -> str:
-    """What to do about the demand that was found behind an error."""
+    """Returns the remedy for the demand behind an error."""
     return error.remedy if isinstance(error, AccessRefused) else REMEDIES[demand]
 
 
 def explained(error: ReconcilerError, address: str) -> str:
-    """The error's text, behind what the peer wants."""
+    """Returns the error's text, after the peer's demand."""
     demand = demand_behind(error, address)
     return str(error) if demand is None else f"{demand}: {error}"
 
@@ -81,7 +81,7 @@ def _speaks_tls(address: str) -> bool:
         with contextlib.closing(socket.create_connection(parse_address(address), _HANDSHAKE_SECONDS)) as plain:
             context.wrap_socket(plain).close()
     except ssl.SSLError as error:
-        # An alert is TLS, too: it wants a certificate of ours, say.
+        # An alert proves TLS, too: the peer may want our certificate, for example.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False

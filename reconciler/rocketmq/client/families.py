@@ -1,4 +1,4 @@
-"""Which version a broker has: found from any of its answers, with the facts that follow from it."""
+"""Finds the version of a broker from any of its answers, with the facts that follow from it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from reconciler.rocketmq.wire.broker_facts import BrokerFacts, facts_of
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 
-#: A broker may be replaced by another version: ask again after this time.
+#: After this time a broker is asked again, because it may have been replaced by another version.
 _REMEMBER_SECONDS = 600.0
 
-#: A heartbeat that names no group: every version answers it, and it registers nothing.
+#: A heartbeat without a group: every version answers it, and it registers nothing.
 _EMPTY_HEARTBEAT = b'{"clientID":"reconciler-family","producerDataSet":[],"consumerDataSet":[]}'
 
 
 class Families:
-    """Facts of brokers by address, asked once in a while. Shared; confined by its lock."""
+    """Facts of brokers by address, each asked for now and then. Shared; confined by its lock."""
 
     def __init__(self, client: RemotingClient, *, clock: Clock) -> None:
         self._client = client
@@ -27,7 +27,7 @@ class Families:
         self._known: dict[str, tuple[BrokerFacts, float]] = {}
 
     def facts(self, address: str) -> BrokerFacts:
-        """Facts of the broker at the address. Raises BrokerUnavailable or RequestTimeout."""
+        """Returns the facts of the broker at the address. Raises BrokerUnavailable or RequestTimeout."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._known.get(address)
@@ -40,6 +40,6 @@ class Families:
         return facts
 
     def forget(self, address: str) -> None:
-        """The broker at the address may be another one now."""
+        """Drops the facts, because another broker may have the address now."""
         with self._lock:
             self._known.pop(address, None)

@@ -29,19 +29,20 @@ from reconciler.rocketmq.wire.frame import Command
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 30.0
-#: How often it looks for brokers where a group is not registered yet: a route that appears, a broker that comes
-#: back. Until they know the group they neither ask nor deliver.
+#: How often it looks for brokers at which a group is not registered yet: a new route, a broker that has come back.
+#: Before brokers know the group, they neither check back nor deliver.
 LOOK_SECONDS = 1.0
 TIMEOUT_SECONDS = 3.0
 
-#: Broker addresses a group has to be registered at, asked for again at each heartbeat, because routes change.
+#: Addresses of brokers at which a group must be registered; called at each heartbeat, because routes change.
 Addresses = Callable[[], Iterable[str]]
 #: "producerGroup" or "consumerGroup", and the group.
 _Member = tuple[str, str]
 
 
 class ConsumeFrom(StrEnum):
-    """Where a group starts in a queue it has no offset for (org.apache.rocketmq.common.consumer.ConsumeFromWhere)."""
+    """Where a group starts in a queue for which it has no offset
+    (org.apache.rocketmq.common.consumer.ConsumeFromWhere)."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -50,14 +51,14 @@ class ConsumeFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMembership:
-    """What a heartbeat says about a consumer."""
+    """What a heartbeat contains about a consumer."""
 
     group: str
     consume_from: ConsumeFrom
     subscriptions: Sequence[TopicSubscription]
 
     def to_heartbeat(self) -> dict[str, object]:
-        """The object in consumerDataSet (ConsumerData)."""
+        """Returns the object in consumerDataSet (ConsumerData)."""
         return {
             "consumeFromWhere": str(self.consume_from),
             "consumeType": "CONSUME_PASSIVELY",
@@ -69,7 +70,8 @@ class ConsumerMembership:
 
 
 def new_client_id() -> str:
-    """Unique for each client instance of each process: members of a group with one id would share their queues."""
+    """Returns an id that is unique for each client instance of each process: members of a group with one id would share
+    their queues."""
     return f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(8)}"
 
 
@@ -88,15 +90,15 @@ class HeartbeatService:
         self._consumers: dict[str, tuple[Callable[[], ConsumerMembership], Addresses]] = {}
         self._steps = StepThread("rocketmq-heartbeat", clock)
         self._is_started = False
-        #: Broker address -> the heartbeat that it took last.
+        #: Broker address -> the last heartbeat that the broker accepted.
         self._taken: dict[str, bytes] = {}
-        #: Broker address -> how often it was doubted: an answer older than the last doubt proves nothing.
+        #: Broker address -> how often it was doubted: an answer from before the last doubt proves nothing.
         self._doubts: Counter[str] = Counter()
         self._failing: set[str] = set()
         self._last_beat = clock.monotonic_seconds()
 
     def join_producer(self, group: str, addresses: Addresses) -> None:
-        """Registers the producer group from the next heartbeat on. Raises UsageError if it is there already."""
+        """Registers the producer group from the next heartbeat on. Raises UsageError if it is registered already."""
         with self._lock:
             if group in self._producers:
                 raise UsageError(f"producer group {group} is registered twice at one client instance")
@@ -104,7 +106,7 @@ class HeartbeatService:
         self._start()
 
     def join_consumer(self, group: str, membership: Callable[[], ConsumerMembership], addresses: Addresses) -> None:
-        """Registers the consumer from the next heartbeat on. Raises UsageError if its group is there already."""
+        """Registers the consumer from the next heartbeat on. Raises UsageError if its group is registered already."""
         with self._lock:
             if group in self._consumers:
                 raise UsageError(f"consumer group {group}: a second member needs a client instance of its own")
@@ -126,14 +128,14 @@ class HeartbeatService:
             self._unregister(("consumerGroup", group), member[1])
 
     def beat(self) -> dict[str, ReconcilerError | None]:
-        """Sends one heartbeat to every broker in use and waits for the answers; None: registered there."""
+        """Sends one heartbeat to every broker in use and awaits the answers; None: registered there."""
         with self._lock:
             self._last_beat = self._clock.monotonic_seconds()
         members = self._members()
         return self._send(self._bodies(), members)
 
     def doubt(self, address: str) -> None:
-        """Something went wrong with this broker, it may have forgotten its clients: it gets a heartbeat at once."""
+        """Sends this broker a heartbeat at once, because after an error it may have forgotten its clients."""
         with self._lock:
             self._doubts[address] += 1
             was_taken = self._taken.pop(address, None) is not None
@@ -159,7 +161,7 @@ class HeartbeatService:
         self._steps.every(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Beats when it is time, and at once where a broker does not know what it should."""
+        """Sends a heartbeat when it is due, and at once if a broker does not know its groups."""
         with self._lock:
             is_time = self._clock.monotonic_seconds() - self._last_beat >= self._interval_seconds
             taken = dict(self._taken)
@@ -174,7 +176,7 @@ class HeartbeatService:
     def _send(
         self, bodies: Mapping[str, bytes], members: Mapping[_Member, Addresses]
     ) -> dict[str, ReconcilerError | None]:
-        """`members` are in the bodies. One that leaves meanwhile is unregistered once more, behind the heartbeat."""
+        """`members`: those in the bodies. A member that leaves meanwhile is unregistered again after the heartbeat."""
         answers: dict[str, ReconcilerError | None] = {}
         pending = {}
         with self._lock:
@@ -186,7 +188,7 @@ class HeartbeatService:
                 )
             except ReconcilerError as error:
                 answers[address] = error
-        # A bound of our own, for all of them: the next heartbeat must come even if connections hang.
+        # A limit for all of them together, because the next heartbeat must be sent even if connections hang.
         deadline = self._client.clock.monotonic_seconds() + 2 * TIMEOUT_SECONDS
         for address, future in pending.items():
             try:
@@ -217,7 +219,7 @@ class HeartbeatService:
             return members | {("consumerGroup", group): at for group, (_, at) in self._consumers.items()}
 
     def _bodies(self) -> dict[str, bytes]:
-        """Broker address -> heartbeat with the groups that use this broker."""
+        """Returns broker address -> heartbeat with the groups that use this broker."""
         with self._lock:
             producers, consumers = list(self._producers.items()), list(self._consumers.items())
         by_address: dict[str, tuple[list[object], list[object]]] = {}

@@ -1,4 +1,4 @@
-"""How many pipelined requests wait for the answers of one broker."""
+"""Limits how many pipelined requests wait for answers of one broker."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from reconciler.errors import BrokerBusy, RequestTimeout
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
-#: To one broker at the same time.
+#: Most requests to one broker at the same time.
 REQUESTS_MAX = 64
-#: Of their bodies; a larger one goes alone.
+#: Most bytes of their bodies; a larger one is sent alone.
 BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Address:
-    """What waits at one address. Confined by the lock of its RequestsInFlight."""
+    """The requests that wait at one address. Confined by the lock of its RequestsInFlight."""
 
-    #: Halved when the broker is strained; grows again, by one each time that so many were answered.
+    #: Halved when the broker is overloaded; grows by one each time that so many requests were answered.
     allowed: float
     requests: int = 0
     size: int = 0
 
 
 class RequestsInFlight:
-    """Bounds what is on its way to each address by number and bytes. Thread-safe; clients of a process may share it."""
+    """Limits the requests under way to each address by number and bytes. Thread-safe; clients of a process may share
+    it."""
 
     def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
         self._requests_max = requests_max
@@ -35,7 +36,7 @@ class RequestsInFlight:
         self._addresses: dict[str, _Address] = {}
 
     def enter(self, address: str, command: Command, timeout_seconds: float) -> None:
-        """Waits for room. Raises BrokerBusy if there is none in time: nothing was sent."""
+        """Waits for room. Raises BrokerBusy if there is none in time, and then nothing was sent."""
         size = len(command.body)
         with self._changed:
             at = self._addresses.setdefault(address, _Address(allowed=self._requests_max))
@@ -49,7 +50,7 @@ class RequestsInFlight:
             at.size += size
 
     def leave(self, address: str, command: Command, answered: Future[Command] | None) -> None:
-        """The request has its answer, or will have none. None: it was not sent."""
+        """Notes that the request has its answer, or will have none. `answered` None: it was not sent."""
         with self._changed:
             at = self._addresses[address]
             at.requests -= 1

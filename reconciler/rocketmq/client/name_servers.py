@@ -1,4 +1,4 @@
-"""Asking name servers: routes of topics and the brokers of the cluster (TopicRouteData, ClusterInfo)."""
+"""Asks name servers for routes of topics and for the brokers of the cluster (TopicRouteData, ClusterInfo)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from reconciler.rocketmq.wire.tolerant_json import JsonKey, JsonValue, parse_obj
 
 T = TypeVar("T")
 
-#: More queues than any broker is configured with: a hostile route must not fill the memory.
+#: No broker is configured with more queues: a hostile route must not fill the memory.
 MAXIMUM_QUEUES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class MessageQueue:
-    """One queue; sorted as rebalance needs it (MessageQueue.compareTo)."""
+    """One queue; its order is the one that rebalance needs (MessageQueue.compareTo)."""
 
     topic: str
     broker_name: str
@@ -40,7 +40,7 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddresses:
-    """A broker name and where its members listen."""
+    """A broker's name and its members' addresses."""
 
     broker_name: str
     #: Empty up to 3.2.6.
@@ -50,13 +50,13 @@ class BrokerAddresses:
 
     @property
     def master(self) -> str | None:
-        """Address of the master; None while there is none."""
+        """The master's address; None while there is no master."""
         return self.addresses.get(MASTER_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerQueues:
-    """How many queues of a topic a broker has, and what they allow."""
+    """How many queues of a topic a broker has, and whether they may be read and written."""
 
     broker_name: str
     read_queues: int
@@ -66,7 +66,7 @@ class BrokerQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRoute:
-    """Where a topic lives."""
+    """The brokers and queues of a topic."""
 
     topic: str
     queues: tuple[BrokerQueues, ...]
@@ -77,7 +77,7 @@ class TopicRoute:
     _writable: tuple[MessageQueue, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Every message that is sent, and every look-up, asks for these.
+        # Every send and every look-up needs these.
         names = tuple(sorted({queues.broker_name for queues in self.queues} | set(self.brokers)))
         masters = {name: broker.master for name, broker in sorted(self.brokers.items()) if broker.master is not None}
         writable = tuple(queue for queue in self._queues(Permission.WRITE) if queue.broker_name in masters)
@@ -87,17 +87,17 @@ class TopicRoute:
 
     @property
     def masters(self) -> dict[str, str]:
-        """Broker name -> address, of those that have a master now."""
+        """Broker name -> address, for brokers that have a master now."""
         return dict(self._masters)
 
     @property
     def readable_queues(self) -> list[MessageQueue]:
-        """All queues that may be read, sorted, also of brokers that have slaves only."""
+        """All queues that may be read, sorted, including those of brokers with slaves only."""
         return self._queues(Permission.READ)
 
     @property
     def writable_queues(self) -> list[MessageQueue]:
-        """All queues that may be written, sorted, of brokers that have a master."""
+        """All queues that may be written, sorted, of brokers with a master."""
         return list(self._writable)
 
     def _queues(self, permission: Permission) -> list[MessageQueue]:
@@ -110,7 +110,7 @@ class TopicRoute:
 
 
 class NameServers:
-    """Several name servers "a;b": the first that answers counts, the one that answered is asked first again.
+    """Several name servers "a;b": the first answer counts, and the server that gave it is asked first the next time.
 
     Shared; confined by its lock.
     """
@@ -122,16 +122,17 @@ class NameServers:
         self._preferred = random.randrange(len(self.addresses))
 
     def topic_route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises TopicNotFound if no server knows it, BrokerUnavailable if none answers.
+        """Returns the topic's route. Raises TopicNotFound if no server knows it, BrokerUnavailable if none answers.
 
-        Another server is asked before a topic counts as unknown: a server that has just started knows nothing.
+        Another server is asked before a topic counts as unknown, because a server that has just started knows no
+        topics.
         """
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
         command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
         return self._ask(command, f"route of {topic}", lambda body: _parse_route(topic, parse_object(body)))
 
     def brokers(self) -> dict[str, BrokerAddresses]:
-        """Every broker of the cluster by name. Raises BrokerUnavailable if no name server answers."""
+        """Returns every broker of the cluster by name. Raises BrokerUnavailable if no name server answers."""
         command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
         return self._ask(
             command,

@@ -2,7 +2,7 @@
 
 librocketmq crashes where other clients raise. Facts here were read in the package's versions 0.4.4 and 2.0.0 and in
 librocketmq 1.2.3 and 2.2.0, and seen with the wheel 0.4.4 and with librocketmq 2.2.0 on a real broker 5.3.3. The
-package is imported inside functions only, so that no other use of the client loads it.
+package is imported only inside functions, so that no other use of the client loads it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 START_TIMEOUT_SECONDS = 15.0
 #: A consumer drains its cache before it leaves.
 SHUTDOWN_TIMEOUT_SECONDS = 30.0
-#: After a shutdown that hung, the library's destructors may hang too: the process leaves this long after its end.
+#: After a shutdown that hung, the library's destructors may hang, too: then the process is ended after this time.
 EXIT_SECONDS = 5
 
 _INSTALL = (
@@ -49,7 +49,7 @@ _INSTALL = (
     "RocketMQ's C++ client (rocketmq-client-cpp 2.x), which no Python registry carries"
 )
 _numbers = itertools.count(1)
-#: Keeps all made objects until the process ends: the library would use them after they were freed.
+#: Keeps all created objects until the process ends, because the library would use them after they were freed.
 _ever_made: list[NativeObject] = []
 _callback = threading.local()
 
@@ -64,20 +64,20 @@ class NativeLibrary:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether the installed package can send transactional messages; its published wheel cannot."""
+        """True if the installed package can send transactional messages; its published wheel cannot."""
         return hasattr(self.client, "TransactionMQProducer")
 
     def received(self, pointer: int) -> Any:
-        """The package's view of a received message; valid until the callback returns."""
+        """Returns the package's view of a received message; valid until the callback returns."""
         kind = getattr(self.client, "ReceivedMessage", None) or self.client.RecvMessage
         return kind(pointer)
 
     def set_name_servers(self, made: Any, name_servers: str) -> None:
-        """set_name_server_address, in 0.4.4 set_namesrv_addr."""
+        """Calls set_name_server_address; in 0.4.4 set_namesrv_addr."""
         (getattr(made, "set_name_server_address", None) or made.set_namesrv_addr)(name_servers)
 
     def set_credentials(self, made: Any, acl: AclCredentials | None) -> None:
-        """Keys of a producer or consumer before its start; the library keeps them as they are then.
+        """Sets the keys of a producer or consumer before its start; the library never changes them later.
 
         Raises MissingDependency where the package cannot sign, UsageError for keys with a security token.
         """
@@ -88,7 +88,7 @@ class NativeLibrary:
         take = getattr(made, "set_session_credentials", None)
         if take is None:
             raise MissingDependency(f"this rocketmq-client-python signs no requests: {_INSTALL}")
-        # The third one is the channel of Alibaba's cloud, "ALIYUN" by default there.
+        # The third argument is the channel of Alibaba's cloud, whose default there is "ALIYUN".
         take(acl.access_key, acl.current_secret_key(), "")
 
 
@@ -104,7 +104,7 @@ def load_library(*, transactions: bool) -> NativeLibrary:
             f"each an environment of its own, here {_INSTALL}"
         ) from error
     except (ImportError, OSError, AttributeError, NotImplementedError) as error:
-        # ImportError: no library found; AttributeError: one without the functions of 2.x.
+        # ImportError: no library was found; AttributeError: the library lacks the functions of 2.x.
         raise MissingDependency(f"rocketmq-client-python cannot load librocketmq ({error}): {_INSTALL}") from error
     library = NativeLibrary(client=client, ffi=ffi, exceptions=exceptions)
     if transactions and not library.has_transactions:
@@ -124,7 +124,8 @@ def require_writable_home() -> None:
 
 
 def new_instance_name(group: str, name_servers: str) -> str:
-    """A name of its own for each connection: with the library's default a second cluster gets those of the first.
+    """Returns a separate name for each connection: with the library's default, a second cluster would get the first
+    one's connections.
 
     Raises InvalidValue for malformed name servers.
     """
@@ -133,9 +134,10 @@ def new_instance_name(group: str, name_servers: str) -> str:
 
 
 def call_within(timeout_seconds: float, what: str, call: Callable[[], T], *, clock: Clock | None = None) -> T:
-    """Runs a call of the library on a thread of its own: it blocks up to a minute, even with a shorter time-out.
+    """Runs a call of the library on a thread of its own, because it blocks up to a minute, even with a shorter
+    time-out.
 
-    Raises RequestTimeout after the time (the thread goes on), else what the call raised.
+    Raises RequestTimeout after the time (the thread continues), otherwise what the call raised.
     """
     returned, results, failures = threading.Event(), list[T](), list[BaseException]()
 
@@ -156,9 +158,9 @@ def call_within(timeout_seconds: float, what: str, call: Callable[[], T], *, clo
 
 
 def answered(call: Callable[[], T], *, otherwise: T, keep: Callable[[BaseException], None]) -> T:
-    """Runs a callback's body; an exception is kept and `otherwise` is the answer.
+    """Runs a callback's body; an exception is kept, and `otherwise` is returned.
 
-    A callback that raises gives the C side an undefined value, and 0 means COMMIT and CONSUME_SUCCESS.
+    A callback that raises returns an undefined value to C, and 0 means COMMIT and CONSUME_SUCCESS.
     """
     try:
         with inside_callback():
@@ -171,7 +173,7 @@ def answered(call: Callable[[], T], *, otherwise: T, keep: Callable[[BaseExcepti
 
 @contextmanager
 def inside_callback() -> Iterator[None]:
-    """Code that the library waits for: it must not shut the library down."""
+    """Surrounds code that the library waits for: it must not shut the library down."""
     _callback.depth = getattr(_callback, "depth", 0) + 1
     try:
         yield
@@ -180,16 +182,17 @@ def inside_callback() -> Iterator[None]:
 
 
 def translated(error: Exception, what: str) -> ReconcilerError:
-    """The package's exception (RocketMQException) as one of ours."""
+    """Returns our error for the package's exception (RocketMQException)."""
     return (
         error if isinstance(error, ReconcilerError) else BrokerUnavailable(f"{what}: {error or type(error).__name__}")
     )
 
 
 class NativeObject:
-    """A producer or consumer of the package: started once, shut down once, never used again, never freed.
+    """A producer or consumer of the package: it is started once, shut down once, never used again, and never freed.
 
-    Shared; confined by a lock. Made and started in the same process: threads of the library do not survive a fork.
+    Shared; confined by a lock. Create and start it in the same process, because threads of the library do not survive a
+    fork.
     """
 
     def __init__(
@@ -201,7 +204,7 @@ class NativeObject:
         shutdown_timeout_seconds: float = SHUTDOWN_TIMEOUT_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`made` is a Producer or PushConsumer of the package, configured and not yet started."""
+        """`made`: a configured Producer or PushConsumer of the package that is not started yet."""
         self.what = what
         self._made = made
         self._state = "new"
@@ -217,9 +220,9 @@ class NativeObject:
 
     @contextmanager
     def used(self) -> Iterator[Any]:
-        """The package's object for one call into C, which shutdown waits for.
+        """Yields the package's object for one call into C, for which shutdown waits.
 
-        Raises UsageError unless it runs in this process: anything else is a segmentation fault.
+        Raises UsageError unless it runs in this process: otherwise the call would be a segmentation fault.
         """
         with self._lock:
             if self._pid != os.getpid():
@@ -238,7 +241,7 @@ class NativeObject:
 
     @property
     def is_stuck(self) -> bool:
-        """The library did not come back from its start or shutdown."""
+        """True if the library did not return from its start or shutdown."""
         return self._state == "stuck"
 
     def start(self) -> None:
@@ -258,9 +261,9 @@ class NativeObject:
         self._state = "running"
 
     def shutdown(self) -> bool:
-        """Leaves the group, once; False if the library did not come back in time.
+        """Leaves the group, once; False if the library did not return in time.
 
-        The call waits on the caller's thread (the main thread should be it), so signals still arrive; the library's
+        The call waits on the caller's thread (which should be the main thread), so signals still arrive; the library's
         part runs under a watchdog. Raises UsageError inside a callback, where the library refuses it.
         """
         if getattr(_callback, "depth", 0):
@@ -277,7 +280,7 @@ class NativeObject:
             )
         deadline = self._clock.monotonic_seconds() + self._shutdown_timeout_seconds
         if not self._clock.wait(self._idle, self._shutdown_timeout_seconds):
-            self._give_up("calls hang in it")  # shut down under them it would crash
+            self._give_up("calls hang in it")  # shut down during a call, it would crash
             return False
         left = deadline - self._clock.monotonic_seconds()
         try:
@@ -288,12 +291,14 @@ class NativeObject:
         except Exception as error:  # noqa: BLE001  # it will not get better
             logger.warning("shutdown_failed: shutdown of %s failed: %s", self.what, error)
         self._state = "closed"
-        # 0.4.4 would shut it down and free it again when it is collected; a late call gets a null pointer instead.
+        # Otherwise 0.4.4 would shut it down and free it again at garbage collection; a late call gets a null pointer
+        # instead.
         self._made._handle = None  # noqa: SLF001  # the package has no other way
         return True
 
     def leave_at_exit(self) -> None:
-        """At exit without shutdown the library hangs or aborts; so does freeing it then."""
+        """Ends the process at exit if needed, because without shutdown the library then hangs or aborts; so does
+        freeing it."""
         if self._state == "running" and self._pid == os.getpid():
             logger.warning("shutdown_forgotten: %s was not shut down: it is now", self.what)
             _end_process_in(int(self._shutdown_timeout_seconds) + 1)
@@ -330,7 +335,7 @@ def _end_process_in(seconds: int) -> None:
 
 
 def check_group(group: str) -> str:
-    """The group itself. Raises InvalidValue for one that crosses into C badly."""
+    """Returns the group itself. Raises InvalidValue for a name that C cannot take safely."""
     if not isinstance(group, str) or not group.isascii() or not group.replace("-", "a").replace("_", "a").isalnum():
         raise InvalidValue("group", group, "ASCII letters, digits, _ and -")
     return group

@@ -1,4 +1,4 @@
-"""Offsets of queues and of groups in them, as brokers keep them (AdminBrokerProcessor, ConsumerManageProcessor)."""
+"""Offsets of queues, and of groups in them, as brokers store them (AdminBrokerProcessor, ConsumerManageProcessor)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from reconciler.rocketmq.wire.frame import Command
 
 T = TypeVar("T")
 
-#: A queue, and the address of the broker that is asked about it.
+#: A queue, and the address of the broker to ask about it.
 Placed = tuple[str, MessageQueue]
 
-#: Requests that are sent before the first answer is waited for.
+#: Most requests that are sent before the first answer is awaited.
 SENT_AT_ONCE = 64
-#: The connection gives up a request; its thread may look a little later.
+#: The connection gives up a request; its thread may notice that a little later.
 _GIVEN_UP_WITHIN_SECONDS = 1.0
 
 
 class Offsets:
-    """Asks the broker at an address. Thread-safe, holds no state.
+    """Asks the broker at an address. Thread-safe, without state.
 
     Every call raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
@@ -34,42 +34,42 @@ class Offsets:
         self._client = client
 
     def maximum(self, address: str, queue: MessageQueue) -> int:
-        """Offset that the next message gets."""
+        """Returns the offset of the next message."""
         return self._number(address, _bound(RequestCode.GET_MAX_OFFSET, queue))
 
     def maxima(self, asked: Sequence[Placed]) -> list[int]:
-        """maximum() of each, asked together."""
+        """Does maximum() for each together."""
         return self._together(asked, partial(_bound, RequestCode.GET_MAX_OFFSET), _number_in)
 
     def minimum(self, address: str, queue: MessageQueue) -> int:
-        """Offset of the oldest message that is still there."""
+        """Returns the offset of the oldest message that still exists."""
         return self._number(address, _bound(RequestCode.GET_MIN_OFFSET, queue))
 
     def minima(self, asked: Sequence[Placed]) -> list[int]:
-        """minimum() of each, asked together."""
+        """Does minimum() for each together."""
         return self._together(asked, partial(_bound, RequestCode.GET_MIN_OFFSET), _number_in)
 
     def at_time(self, address: str, queue: MessageQueue, time_ms: int) -> int:
-        """Offset of the message stored at or next to the time (SEARCH_OFFSET_BY_TIMESTAMP)."""
+        """Returns the offset of the message stored at or next to the time (SEARCH_OFFSET_BY_TIMESTAMP)."""
         fields = {**_of(queue), "timestamp": str(time_ms)}
         return self._number(address, Command(code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=fields))
 
     def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
-        """Stored offset of the group; None if there is none (code 22).
+        """Returns the group's stored offset; None if there is none (code 22).
 
-        3.2.6 to 4.9 answer 0 also for a group they never heard of while the queue's first message is in memory.
+        3.2.6 to 4.9 answer 0 also for an unknown group while the queue's first message is in memory.
         """
         command = _asking(group, queue)
         return _stored_in(self._client.request(address, command), command)
 
     def all_of_group(self, asked: Sequence[Placed], group: str) -> list[int | None]:
-        """of_group() of each, asked together."""
+        """Does of_group() for each together."""
         return self._together(asked, partial(_asking, group), _stored_in)
 
     def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
-        """Stores the group's offset: the next message it wants (UPDATE_CONSUMER_OFFSET).
+        """Stores the group's offset, which is the next message that it needs (UPDATE_CONSUMER_OFFSET).
 
-        One-way, it waits for nothing: without a connection it begins to make one and raises BrokerUnavailable.
+        One-way, it waits for nothing: without a connection it starts connecting and raises BrokerUnavailable.
         """
         command = _storing(queue, group, offset)
         if is_oneway:
@@ -80,9 +80,10 @@ class Offsets:
     def begin_store(
         self, address: str, queue: MessageQueue, group: str, offset: int, *, timeout_seconds: float
     ) -> Callable[[], None]:
-        """Sends what store() does and returns what waits for its answer, until the time is over: many at once.
+        """Sends what store() sends; returns a function that awaits the answer until the time is over, so that many can
+        be under way.
 
-        Sending and what is returned raise as store() does.
+        Both raise what store() raises.
         """
         clock = self._client.clock
         deadline = clock.monotonic_seconds() + timeout_seconds
@@ -104,7 +105,7 @@ class Offsets:
         command_of: Callable[[MessageQueue], Command],
         read: Callable[[Command, Command], T],
     ) -> list[T]:
-        """Sends a page of requests, then waits for their answers. Raises the error of the first that fails."""
+        """Sends a page of requests, then awaits their answers. Raises the error of the first that fails."""
         client, found = self._client, list[T]()
         for first in range(0, len(asked), SENT_AT_ONCE):
             sent = []

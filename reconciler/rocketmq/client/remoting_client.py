@@ -1,7 +1,7 @@
 """The remoting client: one per process is enough, shared by producers, consumers and look-ups.
 
-One connection and one reader thread per address, requests multiplexed. A peer that misbehaves costs its connection;
-the next request connects again, after a jittered pause if that keeps failing.
+One connection and one reader thread per address, requests multiplexed. A peer that misbehaves costs its connection; the
+next request connects again, after a pause with jitter if that keeps failing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, reply_to
 
 logger = logging.getLogger(__name__)
 
-#: Handles a request of a broker: address, request -> response, or None for none.
+#: Handles a request of a broker: address, request -> response; None: no response.
 RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
-#: Sees every command on its way; None drops it. For fault injection.
+#: Sees every command on its way; None drops the command. It is for fault injection.
 Passage: TypeAlias = Callable[[str, Command], Command | None]
-#: Called with the address of a connection that is gone.
+#: Called with the address of a lost connection.
 Disconnected: TypeAlias = Callable[[str], None]
 
 RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
@@ -52,32 +52,32 @@ RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
 @dataclass(frozen=True, slots=True)
 class _DeferredSend:
-    """What is sent when its address is connected, and the callback for the case that connecting fails."""
+    """A request that is sent once its address is connected, and the callback for a failure to connect."""
 
     send: Callable[[Connection], None]
     failed: Callable[[ReconcilerError], None]
 
 
 class _Peer:
-    """One address: its connection and when it may be tried again. Confined by its lock; `deferred` by the other one."""
+    """One address: its connection, and when it may be tried again. Guarded by its lock; `deferred` by the other one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.deferring = threading.Lock()
-        #: None: no thread connects for requests that wait.
+        #: None: no thread is connecting for waiting requests.
         self.deferred: list[_DeferredSend] | None = None
         self.connection: Connection | None = None
         self.failures = 0
-        #: Why it was lost the last time.
+        #: Why the connection was last lost.
         self.failure: BrokerUnavailable | None = None
         self.not_before_seconds = 0.0
 
 
 class RemotingClient:
-    """Thread-safe. Belongs to the process that made it: after a fork the child makes its own.
+    """Thread-safe. It belongs to the process that made it: after a fork the child makes its own.
 
-    `outgoing` sees every request before it is sent and `incoming` every request of a broker before its handler; they
-    may change a command or drop it by returning None. A dropped two-way request fails at once with RequestTimeout.
+    `outgoing` sees every request before it is sent, and `incoming` every request of a broker before its handler; they
+    may change a command, or drop it by returning None. A dropped two-way request fails at once with RequestTimeout.
     `acl` signs every request, to brokers and to name servers, after `outgoing` has seen it; `tls` encrypts connections.
     """
 
@@ -97,9 +97,9 @@ class RemotingClient:
         silence_pauses: Backoff = RECONNECTS,
         in_flight: RequestsInFlight | None = None,
     ) -> None:
-        """`silence_pauses`: before an address that did not answer in time is tried again; until then requests to it
-        fail at once. By default as soon as after any other failure. `in_flight`: the bound of pipeline(), shared with
-        other clients."""
+        """`silence_pauses`: pauses before a silent address is tried again; until then requests to it fail at once. By
+        default it is tried as soon as after any other failure. `in_flight`: the limit of pipeline(), shared with other
+        clients."""
         self.clock: Clock = clock or SystemClock()
         self.request_timeout_seconds = request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -141,7 +141,8 @@ class RemotingClient:
             raise
 
     def wait(self, future: Future[Command], timeout_seconds: float, what: str) -> Command:
-        """The answer of a submitted request. Raises as request() does; gives the request up after the time."""
+        """Returns the answer of a submitted request. Raises what request() raises; gives up the request after the
+        time."""
         try:
             return future.result(max(0.0, timeout_seconds))
         except FutureTimeoutError as error:
@@ -149,7 +150,7 @@ class RemotingClient:
             raise RequestTimeout(f"{what}: no answer in time") from error
 
     def submit(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
-        """Sends without waiting for the answer; may wait for connecting. The future fails as request() does.
+        """Sends without waiting for the answer; may wait for connecting. The future fails with what request() raises.
 
         Callbacks of the future run on the connection's reader thread: they must be short and not block.
         """
@@ -162,7 +163,7 @@ class RemotingClient:
         return self._connected(address, timeout).submit(passed, timeout)
 
     def pipeline(self, address: str, command: Command) -> Future[Command]:
-        """As submit(), for one of many requests: waits until few enough of them wait for answers of the address."""
+        """Does submit() for one of many requests: first waits until few of them wait for answers of the address."""
         timeout = self.request_timeout_seconds
         self._in_flight.enter(address, command, timeout)
         try:
@@ -174,11 +175,11 @@ class RemotingClient:
         return future
 
     def submit_soon(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
-        """As submit(), but connecting is left to a thread of the address's own: for threads that serve many brokers.
+        """Does submit(), but a separate thread of the address connects: for threads that serve many brokers.
 
-        A host that swallows packets then costs the time-out for connecting to its own requests only. They fail with
-        BrokerUnavailable, nothing was sent; one that is cancelled before is not sent. The time for the answer counts
-        from the sending.
+        A host that swallows packets then costs only its own requests the time-out for connecting. They fail with
+        BrokerUnavailable, and nothing was sent; a request that is cancelled before is not sent. The time for the answer
+        counts from the sending.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         promised: Future[Command] = Future()
@@ -195,9 +196,9 @@ class RemotingClient:
         return promised
 
     def oneway_if_connected(self, address: str, command: Command) -> None:
-        """As oneway(), but raises BrokerUnavailable at once where there is no connection, and begins to make one.
+        """Does oneway(), but without a connection raises BrokerUnavailable at once, and starts connecting.
 
-        Nothing is sent late: for what is sent again and again, and would be old by then.
+        Nothing is sent late: for requests that are repeated anyway and would be outdated by then.
         """
         connection = self._peer(address).connection
         if connection is None or connection.is_closed:
@@ -208,7 +209,7 @@ class RemotingClient:
             connection.send(passed, self.request_timeout_seconds)
 
     def oneway(self, address: str, command: Command) -> None:
-        """Sends a request that wants no answer. Raises BrokerUnavailable, RequestTimeout or BrokerBusy."""
+        """Sends a request without an answer. Raises BrokerUnavailable, RequestTimeout or BrokerBusy."""
         passed = self._pass_out(address, command)
         if passed is not None:
             timeout = self.request_timeout_seconds
@@ -220,7 +221,7 @@ class RemotingClient:
             self._handlers = {**self._handlers, int(code): handler}
 
     def on_disconnect(self, callback: Disconnected) -> None:
-        """Calls back when a connection is gone, but not from close(); a new callback replaces the old one.
+        """Calls a function when a connection is lost, but not because of close(); a new function replaces the old one.
 
         It runs on the thread that noticed, often the connection's reader: it must be short, not block and not raise.
         """
@@ -241,7 +242,8 @@ class RemotingClient:
         if os.getpid() != self._process:
             return
         for peer in peers:
-            connection = peer.connection  # without the lock: one that is just being made is closed by its maker
+            # without the lock, because a connection that is just being made is closed by its maker
+            connection = peer.connection
             if connection is not None:
                 connection.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -267,7 +269,7 @@ class RemotingClient:
                 if len(waiting) >= self._limits.in_flight:
                     raise BrokerBusy(f"{address}: {len(waiting)} requests wait for the connection already")
                 if peer.deferred is None:
-                    # Started before anything waits for it: there may be no thread to be had.
+                    # Started before any request waits for it, because no thread may be available.
                     _start(f"rocketmq-connect-{address}", lambda: self._connect_for_deferred(address, peer))
                 peer.deferred = [*waiting, deferred]
                 return
@@ -280,7 +282,7 @@ class RemotingClient:
             connection = self._connected(address, self._connect_timeout_seconds)
         except ReconcilerError as error:
             failure = error
-        except Exception as error:  # e.g. no memory: the waiting threads must get the error
+        except Exception as error:  # for example no memory: the waiting threads must get the error
             logger.exception("connecting_failed: %s: connecting ended", address)
             failure = BrokerUnavailable(f"{address}: {type(error).__name__}: {error}")
         while waiting := self._next_deferred(peer):
@@ -292,12 +294,12 @@ class RemotingClient:
                     deferred.send(connection)
                 except ReconcilerError as error:
                     deferred.failed(error)
-                except Exception as error:  # e.g. no memory: the others still wait
+                except Exception as error:  # for example no memory: the others still wait
                     logger.exception("request_unsent: %s: a request that waited was not sent", address)
                     deferred.failed(BrokerUnavailable(f"{address}: {type(error).__name__}: {error}"))
 
     def _next_deferred(self, peer: _Peer) -> list[_DeferredSend]:
-        """What waits, in its order; once nothing does, requests go to the connection directly."""
+        """Returns the waiting requests in order; once there are none, requests go to the connection directly."""
         with peer.deferring:
             waiting = peer.deferred or []
             peer.deferred = [] if waiting else None
@@ -335,8 +337,8 @@ class RemotingClient:
                 return old
             peer.connection = None
             peer.failure = old.closed_because
-            # A connection that was of no use counts as a failure: else a hostile peer is called without end. One that
-            # only carried one-way requests for a while was of use.
+            # A connection that was useless counts as a failure, because otherwise a hostile peer would be called
+            # without end. One that only carried one-way requests for a while was useful.
             is_good = old.has_spoken or now - old.opened_at_seconds > RECONNECTS.longest_seconds
             self._note_outcome(peer, is_good=is_good)
         if now < peer.not_before_seconds:
@@ -372,7 +374,7 @@ class RemotingClient:
             self._signer.note_refusal()
 
     def _note_outcome(self, peer: _Peer, *, is_good: bool) -> None:
-        """An address that was of use until it fell silent is silent all the same, where that has pauses of its own."""
+        """Notes a silence also for an address that worked until then, if silence has its own pauses."""
         is_silent = self._silence_pauses is not RECONNECTS and _is_silence(peer.failure)
         if is_good:
             peer.failures, peer.not_before_seconds = 0, 0.0
@@ -386,7 +388,7 @@ class RemotingClient:
     # ----------------------------------------------------------------- requests of brokers
 
     def _dispatch(self, connection: Connection, command: Command) -> None:
-        """On the reader thread: hands over to the pool, or drops when its queue is full."""
+        """Called on the reader thread: passes the request to the pool, or drops it when the pool's queue is full."""
         if not self._room.acquire(blocking=False):
             self.dropped_requests += 1
             logger.warning(
@@ -423,7 +425,7 @@ class RemotingClient:
             return reply_to(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         try:
             return handler(address, passed)
-        except Exception as error:  # a handler is foreign code: its failure costs one answer
+        except Exception as error:  # a handler is foreign code: its failure costs only one answer
             logger.warning("request_handler_failed: handler of request %d failed", passed.code, exc_info=True)
             return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
@@ -436,7 +438,7 @@ def _start(name: str, work: Callable[[], None]) -> None:
 
 
 def _is_silence(failure: BrokerUnavailable | None) -> bool:
-    """No answer in time: to a request, or to a new connection."""
+    """Returns True if no answer came in time, to a request or to a new connection."""
     return isinstance(failure, PeerSilent) or (failure is not None and isinstance(failure.__cause__, TimeoutError))
 
 

@@ -1,4 +1,4 @@
-"""Routes kept for a while, with a memory of brokers that have left them."""
+"""Routes that are kept for a while, with a memory of brokers that have left them."""
 
 from __future__ import annotations
 
@@ -33,50 +33,50 @@ logger = logging.getLogger(__name__)
 REFRESH_SECONDS = 30.0
 #: A forced refresh within this time of the last one is answered from memory.
 _FORCED_PAUSE_SECONDS = 0.5
-#: Sends and pulls keep a route for this long after name servers know nothing of the topic any more: one that has just
-#: started knows nothing before its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod; the Java
-#: client keeps what it has, MQClientInstance.updateTopicRouteInfoFromNameServer).
+#: For so long sends and pulls use a route after name servers no longer know the topic: a name server that has just
+#: started knows no topics before its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod; the
+#: Java client keeps its route, too, MQClientInstance.updateTopicRouteInfoFromNameServer).
 KEEP_MISSING_SECONDS = 120.0
-#: Longest retention that brokers have by default (fileReservedTime).
+#: The brokers' default retention (fileReservedTime).
 _REMEMBER_SECONDS = 72 * 3_600.0
-#: The reason that a person reads beside a key that stays UNKNOWN.
+#: The reason that people read for a key that stays UNKNOWN.
 _GONE = "left the route and is not registered; if it never comes back: rocketmq.retired_brokers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """A broker that may hold messages of a topic. `master` is None where it cannot be asked now."""
+    """A broker that may hold messages of a topic. `master` is None if it cannot be asked now."""
 
     broker_name: str
     master: str | None
     #: Why it cannot be asked.
     detail: str = ""
-    #: Why it may be another broker that answers there; then what it has counts, and what it lacks proves nothing.
+    #: Why another broker may answer there; then the records that it has count, but a missing one proves nothing.
     doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedRoute:
-    """The newest route that a name server has answered."""
+    """The newest route that a name server has returned."""
 
     route: TopicRoute
-    #: When name servers were asked last, with or without success.
+    #: When name servers were last asked, successfully or not.
     asked_at: float
-    #: Since when the name servers know no such topic. None: their last answer was this route.
+    #: Since when the name servers do not know the topic. None: their last answer was this route.
     missing_since: float | None = None
 
     def is_usable(self, now: float, *, as_evidence: bool) -> bool:
-        """Whether the route may be used without asking again."""
+        """Returns True if the route may be used without asking again."""
         if self.missing_since is None:
             return True
         return not as_evidence and now - self.missing_since < KEEP_MISSING_SECONDS
 
 
 class Routes:
-    """Thread-safe; confined by its lock. No thread of its own: a call that finds the route too old refreshes it.
+    """Thread-safe; confined by its lock. It has no thread: a call that finds the route too old refreshes it.
 
-    While name servers are away the last known route is used. While they answer that there is no such topic it is used
-    for sends and pulls only (KEEP_MISSING_SECONDS), not for whereabouts() and seen(), on which absences are proved.
+    While name servers are away the last known route is used. If they answer that there is no such topic, the route is
+    used for sends and pulls only (KEEP_MISSING_SECONDS), but not for whereabouts() and seen(), which prove absences.
     """
 
     def __init__(self, name_servers: NameServers, *, clock: Clock, refresh_seconds: float = REFRESH_SECONDS) -> None:
@@ -90,39 +90,39 @@ class Routes:
         self._known_cluster: tuple[Mapping[str, BrokerAddresses], float] | None = None
 
     def route(self, topic: str) -> TopicRoute:
-        """The topic's route. Raises TopicNotFound or BrokerUnavailable."""
+        """Returns the topic's route. Raises TopicNotFound or BrokerUnavailable."""
         return self._get(topic, self._refresh_seconds)
 
     def refresh(self, topic: str) -> TopicRoute:
-        """The route as it is now: after a send failed or a broker refused. Raises as route() does."""
+        """Returns the present route, after a send failed or a broker refused. Raises what route() raises."""
         return self._get(topic, min(_FORCED_PAUSE_SECONDS, self._refresh_seconds))
 
     def masters(self, topic: str) -> dict[str, str]:
-        """Broker name -> address of its master."""
+        """Returns broker name -> address of its master."""
         return self.route(topic).masters
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that may be written, on brokers that have a master."""
+        """Returns queues that may be written, on brokers with a master."""
         return self.route(topic).writable_queues
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that may be read."""
+        """Returns queues that may be read."""
         return self.route(topic).readable_queues
 
     def master_of(self, topic: str, broker_name: str) -> str | None:
-        """Address of the broker's master; None if the route has none."""
+        """Returns the address of the broker's master; None if the route has none."""
         return self.route(topic).masters.get(broker_name)
 
     def brokers(self) -> Mapping[str, BrokerAddresses]:
-        """Every broker of the cluster. Raises BrokerUnavailable."""
+        """Returns every broker of the cluster. Raises BrokerUnavailable."""
         return self.name_servers.brokers()
 
     def whereabouts(self, topic: str) -> list[Whereabouts]:
-        """Every broker that may hold messages of the topic, for look-ups whose "absent" must mean something.
+        """Returns every broker that may hold messages of the topic, for look-ups whose "absent" must be a proof.
 
-        Brokers of the route, those seen in it within the last 72 hours, and those that expect() names: a dead broker
-        drops out of its routes though its messages will be back with it, and a topic that moved leaves messages where
-        it was. Raises TopicNotFound or BrokerUnavailable.
+        These are brokers of the route, brokers that it had within the last 72 hours, and those that expect() names: a
+        dead broker leaves its routes although its messages return with it, and a topic that moved leaves messages
+        behind. Raises TopicNotFound or BrokerUnavailable.
         """
         route = self._get(topic, self._refresh_seconds, as_evidence=True)
         now = self._clock.monotonic_seconds()
@@ -143,18 +143,18 @@ class Routes:
         return _doubted(found)
 
     def seen(self, topic: str) -> frozenset[str] | None:
-        """Brokers of the route, now and since the last expect(); None if no name server answers."""
+        """Returns the brokers of the route, now and since the last expect(); None: no name server answers."""
         try:
             self._get(topic, self._refresh_seconds, as_evidence=True)
         except TopicNotFound:
-            pass  # an answer: no broker has the topic now
+            pass  # this is an answer: no broker has the topic now
         except TransientError:
             return None
         with self._lock:
             return frozenset(self._seen.get(topic, ()))
 
     def expect(self, topic: str, broker_names: Collection[str]) -> None:
-        """Uses a memory of seen brokers that outlives this process, in place of the one in this object."""
+        """Replaces the memory of seen brokers in this object by one that outlives the process."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._routes.get(topic)
@@ -163,7 +163,7 @@ class Routes:
             self._seen[topic] = dict.fromkeys(known.route.broker_names, now) if known is not None and is_known else {}
 
     def _cluster(self) -> Mapping[str, BrokerAddresses]:
-        """Brokers of the cluster, kept like a route: look-ups ask for every key."""
+        """Returns the brokers of the cluster, kept like a route, because look-ups need them for every key."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._known_cluster
@@ -218,7 +218,8 @@ class Routes:
 
 
 def _doubted(places: list[Whereabouts]) -> list[Whereabouts]:
-    """Of brokers with one address at most one is there: a host that died, and the one that got its address since.
+    """Returns the places with doubts: of brokers with one address at most one exists, either a host that died or the
+    one that got its address since.
 
     Name servers keep both until the dead one's registration is two minutes old (RouteInfoManager.scanNotActiveBroker).
     """

@@ -47,7 +47,7 @@ _LETTERS = {
     "batch": "m",
 }  # fmt: skip
 
-#: Codes after which Java tries another broker (DefaultMQProducerImpl.sendDefaultImpl); nothing was stored.
+#: Codes after which Java tries another broker (DefaultMQProducerImpl.sendDefaultImpl); the message was not stored.
 _TRY_ANOTHER = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -59,7 +59,7 @@ _TRY_ANOTHER = frozenset(
 
 
 class SendStatus(Enum):
-    """How safely the message is stored (MQClientAPIImpl.processSendResponse)."""
+    """How safely the message was stored (MQClientAPIImpl.processSendResponse)."""
 
     SEND_OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -80,7 +80,7 @@ class SendResult:
     topic: str
     broker_name: str
     queue_id: int
-    #: For a half this is its number for END_TRANSACTION (0 up to 4.2).
+    #: For a half, its number for END_TRANSACTION (0 up to 4.2).
     queue_offset: int
     #: 5.0 and newer; equals the unique key.
     transaction_id: str | None
@@ -122,10 +122,10 @@ class Sender:
         attempts: int | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Sends and waits until it is stored; after a failure on another broker, unless `queue` is given.
+        """Sends and waits until the message is stored; after a failure, tries another broker, unless `queue` is given.
 
-        An ordinary message is also tried again when it is unknown whether it was stored (it may arrive twice); a half
-        is not, because its copy on another broker would be a second transaction. Raises BrokerBusy, BrokerRefused,
+        An ordinary message is also tried again if it is unknown whether it was stored (it may arrive twice). A half is
+        not, because its copy on another broker would be a second transaction. Raises BrokerBusy, BrokerRefused,
         BrokerUnavailable, RequestTimeout, TopicNotFound, ProtocolViolation.
         """
         if is_half and message.delay_level is not None:
@@ -150,7 +150,8 @@ class Sender:
         raise failure
 
     def send_soon(self, message: Message) -> Callable[[], SendResult]:
-        """Sends one of many ordinary messages, once; what is returned waits until it is stored. Raises as send()."""
+        """Sends one of many ordinary messages, once; calling the result waits until it is stored. Raises what send()
+        raises."""
         key = message.unique_key or self._unique_keys.next_key()
         target = self._choose(message.topic, set(), is_again=False)
         address = self._address(target)
@@ -176,7 +177,7 @@ class Sender:
         is_half: bool = False,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """One request to the master at the address, which need not be in the route. Raises as send() does."""
+        """Sends one request to the master at the address, which need not be in the route. Raises what send() raises."""
         key = unique_key or message.unique_key or self._unique_keys.next_key()
         command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
         answer = self._client.request(address, command, timeout_seconds=timeout_seconds)

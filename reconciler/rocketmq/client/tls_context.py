@@ -14,15 +14,15 @@ from reconciler.rocketmq.wire.acl import ask_again
 
 logger = logging.getLogger(__name__)
 
-#: Of each file: what changes when it is replaced or written.
+#: For each file, what changes when it is replaced or written.
 _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsContext:
-    """Shared; confined by its lock. Raises InvalidValue when it is made of files that cannot be used.
+    """Shared; confined by its lock. Raises InvalidValue for files that cannot be used.
 
-    A renewed certificate is used by the connections that are made from then on. Files that cannot be used any more
-    (half-renewed, say) leave the former ones in use, with a warning, and are read again for the next connection.
+    Connections that are made after a renewal use the new certificate. If files become unusable (half renewed, for
+    example), the former ones stay in use with a warning, and the files are read again for the next connection.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -32,7 +32,7 @@ class TlsContext:
         self._context = client_context(settings)
 
     def current(self) -> ssl.SSLContext:
-        """The context for a new connection."""
+        """Returns the context for a new connection."""
         with self._lock:
             stamps = self._look()
             if stamps != self._stamps:
@@ -49,7 +49,8 @@ class TlsContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """TLS 1.2 or newer; the peer's certificate is always verified. Raises InvalidValue, naming the field."""
+    """Makes a context for TLS 1.2 or newer; the peer's certificate is always verified. Raises InvalidValue, which names
+    the field."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # so that writing never waits for reading
@@ -74,7 +75,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     used: str | None = None
 
     def password() -> str:
-        # Without a function of ours openssl asks at the terminal.
+        # Without our function openssl would ask at the terminal.
         nonlocal used
         used = (given() if callable(given) else given) or ""
         return used

@@ -1,7 +1,7 @@
-"""Why a TLS connection to a name server or broker fails, in words, each with what to change.
+"""Why a TLS connection to a name server or broker fails, in words, each with the remedy.
 
-What servers do: NettyRemotingServer.TlsModeHandler closes a plain connection in enforcing mode, and one that begins
-with a TLS record (0x16) in disabled mode.
+How servers react: NettyRemotingServer.TlsModeHandler closes a plain connection in enforcing mode, and a connection that
+begins with a TLS record (0x16) in disabled mode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ssl
 from reconciler.errors import BrokerUnavailable
 from reconciler.rocketmq.client.tls import TlsSettings
 
-#: What to do where a failure says it.
+#: The remedy if a failure's text says it.
 DO_AS_SAID = "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/how-to/tls.md)"
 SWITCH_TLS_ON = "set [rocketmq.tls] enabled = true"
 _MAY_DEMAND_TLS = (
@@ -33,15 +33,15 @@ _UNKNOWN_AUTHORITY = frozenset({2, _SELF_SIGNED, 19, 20, 21})
 _OTHER_NAME = frozenset({62, 63, 64})
 #: Bytes that are no TLS record, by openssl 1.1 to 3.x.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-#: What an orderly or disorderly end raises while something is sent or read.
+#: Errors for an orderly or disorderly end during sending or reading.
 _ENDS = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-#: What a peer's end in the middle of a hand-shake raises; CPython 3.11.2 has raised either.
+#: Errors for a peer's end in the middle of a hand-shake; CPython 3.11.2 has raised both.
 _ENDS_OF_HAND_SHAKE = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _OTHER_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
 
 
 class TlsFailure(BrokerUnavailable):
-    """No connection could be encrypted as the settings want it; nothing was sent over it."""
+    """The connection could not be encrypted as the settings require; nothing was sent over it."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -49,7 +49,7 @@ class TlsFailure(BrokerUnavailable):
 
 
 def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSettings) -> TlsFailure:
-    """What went wrong in the hand-shake. The peer's own text is kept as the cause."""
+    """Returns what went wrong in the hand-shake. The peer's own text is kept as the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailure(f"{address}: {_certificate(error, host, settings)}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDS_OF_HAND_SHAKE):
@@ -58,9 +58,9 @@ def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSet
 
 
 def alert_behind(error: OSError, address: str, settings: TlsSettings | None) -> TlsFailure | None:
-    """The failure that an alert means; None: it is none.
+    """Returns the failure that an alert means; None: it is no alert.
 
-    With TLS 1.3 our hand-shake is over when the peer refuses our certificate.
+    With TLS 1.3 our hand-shake has ended when the peer refuses our certificate.
     """
     if settings is None or not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
         return None
@@ -68,7 +68,7 @@ def alert_behind(error: OSError, address: str, settings: TlsSettings | None) -> 
 
 
 def demand_of_silent(error: OSError | None, settings: TlsSettings | None) -> str:
-    """What a peer may demand that ended the connection before it sent anything; "" where nothing points to it.
+    """Returns what a peer may demand that ended the connection before it sent anything; "" without any hint.
 
     `error` is None for an orderly end.
     """

@@ -1,7 +1,7 @@
-"""A socket that speaks TLS, for one thread that reads and others that write.
+"""A TLS socket for one thread that reads and others that write.
 
-An SSL object of openssl must not be used by two threads at once, and a lock around a call that waits would let a reader
-that waits stop every writer. So the socket does not block: each call is made under a lock, and waits outside of it.
+Two threads must not use an SSL object of openssl at once, and with a lock around a waiting call, a waiting reader would
+stop every writer. So the socket does not block: each call is made under a lock, and the waiting happens outside of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _RECORD_BYTES = 16 * 1024
 
 
 class TlsSocket:
-    """As much of socket.socket as Connection uses. One thread reads; writers take turns by a lock of their own."""
+    """The part of socket.socket that Connection uses. One thread reads; writers take turns by their own lock."""
 
     def __init__(self, encrypted: ssl.SSLSocket, *, read_seconds: float, write_seconds: float) -> None:
         """recv() raises BlockingIOError after `read_seconds`, sendall() TimeoutError after `write_seconds` in vain."""
@@ -27,7 +27,8 @@ class TlsSocket:
         self._lock = threading.Lock()
 
     def recv(self, most_bytes: int) -> bytes:
-        """What is there, after waiting for something; b"" at the end. Raises BlockingIOError, or another OSError."""
+        """Returns the bytes that have arrived, after waiting for some; b"" at the end. Raises BlockingIOError, or
+        another OSError."""
         data = self._read_ready(most_bytes)
         if data is None:
             self._wait(select.POLLIN, self._read_milliseconds)
@@ -37,29 +38,30 @@ class TlsSocket:
         return data
 
     def sendall(self, data: bytes) -> None:
-        """Sends everything. Raises OSError; some of it may have been sent then."""
+        """Sends all bytes. Raises OSError, perhaps after sending some."""
         rest = memoryview(data)
         while rest:
             try:
                 with self._lock:
                     sent = self._encrypted.send(rest)
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                # With renegotiation off only the peer's window makes a write wait.
+                # Without renegotiation, only the peer's window makes a write wait.
                 if not self._wait(select.POLLOUT, int(self._write_seconds * 1000)):
                     raise TimeoutError(f"takes no bytes for {self._write_seconds} s") from None
                 continue
             rest = rest[sent:]
 
     def shutdown(self, how: int) -> None:
-        """Ends the connection below TLS: both sides' calls return. SSLSocket's own would go on in plain text."""
+        """Ends the connection below TLS, so that the calls of both sides return. SSLSocket's own method would continue
+        in plain text."""
         socket.socket.shutdown(self._encrypted, how)
 
     def close(self) -> None:
-        """Closes it; no other call may be under way."""
+        """Closes the socket; no other call may be under way."""
         self._encrypted.close()
 
     def _read_ready(self, most_bytes: int) -> bytes | None:
-        """None: nothing is there."""
+        """Returns None if nothing has arrived."""
         parts: list[bytes] = []
         size = 0
         while size < most_bytes:
@@ -69,7 +71,7 @@ class TlsSocket:
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except OSError:
-                if parts:  # first what came before; the next call meets it again
+                if parts:  # returns earlier bytes first; the next call meets the end again
                     break
                 raise
             if not part:

@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: the tag expression, as brokers and heartbeats know it.
+"""A consumer's subscription to a topic: the tag expression, as brokers and heartbeats have it.
 
 Brokers compare only the hash of a tag (ConsumeQueue's tagsCode), so the client compares the tag itself again.
 """
@@ -17,19 +17,19 @@ class TopicSubscription:
     """One topic with its tags (org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData)."""
 
     topic: str
-    #: As the user wrote it, "*" for every tag.
+    #: As the user wrote it; "*" for every tag.
     expression: str
     #: Empty: every tag.
     tags: frozenset[str]
-    #: Milliseconds when it was made; brokers refuse pulls with an older one (SUBSCRIPTION_NOT_LATEST, 25).
+    #: Milliseconds of its creation; brokers refuse pulls with an older one (SUBSCRIPTION_NOT_LATEST, 25).
     version: int
 
     def wants(self, tag: str | None) -> bool:
-        """Whether a message with this tag (None: without) is wanted."""
+        """Returns True if a message with this tag (None: without one) is wanted."""
         return not self.tags or tag in self.tags
 
     def to_heartbeat(self) -> dict[str, object]:
-        """The object in a heartbeat's subscriptionDataSet."""
+        """Returns the object in a heartbeat's subscriptionDataSet."""
         ordered = sorted(self.tags)
         return {
             "classFilterMode": False,
@@ -54,7 +54,7 @@ def subscribe_to(topic: str, expression: str, *, version: int) -> TopicSubscript
 
 
 def java_hash(text: str) -> int:
-    """java.lang.String.hashCode: signed 32 bits over UTF-16 code units."""
+    """Returns java.lang.String.hashCode: signed 32 bits over UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):

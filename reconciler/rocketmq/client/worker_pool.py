@@ -1,4 +1,6 @@
-"""Threads for user code: consumers' listeners and producers' checkers never run on a thread that reads a socket."""
+"""Threads for user code, so that consumers' listeners and producers' checkers never run on a thread that reads a
+socket.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ Task = Callable[[], object]
 
 
 class WorkerPool:
-    """Threads that are started while none is free, at most `threads_max`, and wait for more until close().
+    """Threads that are started if none is free, at most `threads_max`, and wait for tasks until close().
 
-    Shared; confined by its own lock. `capacity` bounds the tasks that wait (None: the caller bounds them).
+    Shared; confined by its own lock. `capacity` limits the waiting tasks (None: the caller limits them).
     """
 
     def __init__(self, name: str, clock: Clock, *, threads_max: int, capacity: int | None = None) -> None:
@@ -27,16 +29,16 @@ class WorkerPool:
         self._capacity = capacity
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        #: Threads that found nothing to do and that no task has been put in for since.
+        #: Threads that found nothing to do and have got no task since.
         self._free = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
         self._is_closing = False
-        #: Tasks refused because `capacity` waited already.
+        #: Tasks refused because `capacity` tasks waited already.
         self.dropped = 0
 
     @property
     def waiting(self) -> int:
-        """Tasks that no thread has taken yet."""
+        """Tasks that no thread has begun yet."""
         return self._tasks.qsize()
 
     @property
@@ -45,7 +47,7 @@ class WorkerPool:
         return len(self._threads)
 
     def submit(self, task: Task) -> bool:
-        """Hands the task to a thread; False if it was dropped (full or closing)."""
+        """Passes the task to a thread; False if it was dropped (full or closing)."""
         with self._lock:
             if self._is_closing:
                 return False
@@ -58,7 +60,7 @@ class WorkerPool:
         return True
 
     def close(self, *, timeout_seconds: float) -> bool:
-        """Drops what no thread has taken and waits for running tasks; False if some still run after the time."""
+        """Drops tasks that no thread has begun, and waits for running ones; False if some still run after the time."""
         with self._lock:
             self._is_closing = True
             threads = list(self._threads)
@@ -74,7 +76,8 @@ class WorkerPool:
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the process may have no more: those that run take the task, or the next try
+        # the process may have no more threads: running ones take the task, or the next try does
+        except RuntimeError as error:
             logger.error("threads_missing: %s gets no more threads: %s", self._name, error)  # noqa: TRY400 - says all there is
         else:
             self._threads.append(thread)
@@ -85,7 +88,7 @@ class WorkerPool:
                 continue
             try:
                 task()
-            except BaseException:  # the thread has to live on for the next task
+            except BaseException:  # the thread must survive for the next task
                 logger.exception("task_failed: a task of %s failed", self._name)
 
     def _next(self) -> Task | None:

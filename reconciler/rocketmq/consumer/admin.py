@@ -1,4 +1,4 @@
-"""What brokers ask a consumer on behalf of an administrator (ClientRemotingProcessor)."""
+"""Requests of brokers to a consumer on behalf of an administrator (ClientRemotingProcessor)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.rocketmq.wire.record import decode_records
 
 
 class AdminAnswers:
-    """Answers for one consumer. Called on the client's handler threads; holds no state of its own."""
+    """Answers for one consumer. Called on the client's handler threads; it has no state."""
 
     def __init__(
         self,
@@ -43,7 +43,8 @@ class AdminAnswers:
         self._pull_soon = pull_soon
 
     def reset_offsets(self, _address: str, request: Command) -> None:
-        """RESET_CONSUMER_CLIENT_OFFSET: goes on from the given offsets; what is cached is consumed again or skipped."""
+        """Handles RESET_CONSUMER_CLIENT_OFFSET: continues from the given offsets, so cached messages are consumed again
+        or skipped."""
         for queue, offset in parse_reset_offsets(request.body).items():
             held = self._assignment.find(queue)
             if held is not None:
@@ -52,14 +53,15 @@ class AdminAnswers:
                 self._pull_soon(held)
 
     def status(self, _address: str, request: Command) -> Command:
-        """GET_CONSUMER_STATUS_FROM_CLIENT: offset of each held queue of the topic (GetConsumerStatusBody)."""
+        """Handles GET_CONSUMER_STATUS_FROM_CLIENT: returns the offset of each held queue of the topic
+        (GetConsumerStatusBody)."""
         topic = request.fields.get("topic")
         rows = [(held.queue, held.committable()) for held in self._assignment.queues() if held.queue.topic == topic]
         tables = {"messageQueueTable": table_by_queue(rows), "consumerTable": "{}"}
         return reply_to(request, ResponseCode.SUCCESS, body=object_with_tables({}, tables))
 
     def running_info(self, _address: str, request: Command) -> Command:
-        """GET_CONSUMER_RUNNING_INFO (ConsumerRunningInfo), without a stack trace."""
+        """Handles GET_CONSUMER_RUNNING_INFO (ConsumerRunningInfo), without a stack trace."""
         membership = self._membership()
         members: dict[str, object] = {
             "properties": {
@@ -81,7 +83,7 @@ class AdminAnswers:
         )
 
     def consume_directly(self, _address: str, request: Command) -> Command:
-        """CONSUME_MESSAGE_DIRECTLY: runs the listener on one message and returns its result."""
+        """Handles CONSUME_MESSAGE_DIRECTLY: runs the listener on one message and returns its result."""
         began = self._clock.monotonic_seconds()
         try:
             messages = [
@@ -102,7 +104,7 @@ class AdminAnswers:
         return reply_to(request, ResponseCode.SUCCESS, body=json.dumps(result).encode())
 
     def _queue_info(self, held: ProcessQueue) -> dict[str, object]:
-        """ProcessQueueInfo, as far as it means something here."""
+        """Returns ProcessQueueInfo with the fields that have a meaning here."""
         state = held.state()
         return {
             "cachedMsgCount": state.messages,

@@ -1,4 +1,4 @@
-"""Bodies of what administrators ask a consumer through the broker; their maps have queues (objects) as keys.
+"""Bodies of administrators' requests to a consumer through the broker; their maps have queues (objects) as keys.
 
 fastjson writes such a map as {{"brokerName":"b","queueId":0,"topic":"T"}:1}, which is no JSON: it is read by the
 tolerant parser, and written the same way, because that is what the stock tools read.
@@ -15,7 +15,7 @@ from reconciler.rocketmq.wire.tolerant_json import JsonKey, parse_object
 
 
 def parse_reset_offsets(body: bytes) -> dict[MessageQueue, int]:
-    """offsetTable of RESET_CONSUMER_CLIENT_OFFSET: a map (ResetOffsetBody) or a list (ResetOffsetBodyForC).
+    """Reads offsetTable of RESET_CONSUMER_CLIENT_OFFSET: a map (ResetOffsetBody) or a list (ResetOffsetBodyForC).
 
     Raises ProtocolViolation.
     """
@@ -29,12 +29,12 @@ def parse_reset_offsets(body: bytes) -> dict[MessageQueue, int]:
 
 
 def table_by_queue(rows: Iterable[tuple[MessageQueue, object]]) -> str:
-    """A map keyed by queues, as fastjson writes it."""
+    """Returns a map keyed by queues, as fastjson writes it."""
     return "{" + ",".join(f"{_key(queue)}:{json.dumps(value)}" for queue, value in rows) + "}"
 
 
 def object_with_tables(members: Mapping[str, object], tables: Mapping[str, str]) -> bytes:
-    """A JSON object, some of whose members are texts made by table_by_queue."""
+    """Returns a JSON object, some of whose members are texts made by table_by_queue."""
     parts = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in members.items()]
     parts += [f"{json.dumps(name)}:{text}" for name, text in tables.items()]
     return ("{" + ",".join(parts) + "}").encode()
@@ -47,7 +47,7 @@ def _key(queue: MessageQueue) -> str:
 
 
 def _pairs(key: JsonKey) -> Mapping[JsonKey, object]:
-    """The object that is a key; newer brokers write it as a text."""
+    """Returns the object that is a key; newer brokers write it as a text."""
     if isinstance(key, tuple):
         return dict(key)
     return dict(parse_object(str(key).encode()))

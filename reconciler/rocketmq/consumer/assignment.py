@@ -43,23 +43,24 @@ class Assignment:
         self._is_busy = is_busy
         self._lock = threading.Lock()
         self._held: dict[MessageQueue, ProcessQueue] = {}
-        #: Locked, and not held yet since its start could not be read. Of the thread that rebalances.
+        #: Queues that are locked but not held yet, because their start could not be read. Used by the thread that
+        #: rebalances only.
         self._only_locked: set[MessageQueue] = set()
 
     def queues(self) -> list[ProcessQueue]:
-        """The queues that are held now."""
+        """Returns the queues that are held now."""
         with self._lock:
             return list(self._held.values())
 
     def find(self, queue: MessageQueue) -> ProcessQueue | None:
-        """The queue if it is held."""
+        """Returns the queue if it is held."""
         with self._lock:
             return self._held.get(queue)
 
     def rebalance(self, topics: Iterable[str]) -> bool:
-        """Gives up and takes over queues; False if something could not be done yet and should be tried again soon.
+        """Gives up and takes over queues; False if a part must be tried again soon.
 
-        A topic whose route or members are unknown keeps the queues that it has.
+        A topic with an unknown route or unknown members keeps its queues.
         """
         is_complete = True
         for topic in topics:
@@ -71,7 +72,7 @@ class Assignment:
                 is_complete = False
                 continue
             mine = allocate_averagely(queues, members, self._client_id)
-            is_complete &= self._client_id in members  # else the broker has not had our heartbeat yet
+            is_complete &= self._client_id in members  # otherwise the broker has not had our heartbeat yet
             self._give_up(topic, set(mine))
             is_complete &= self._take_over(mine)
         return is_complete
@@ -94,7 +95,7 @@ class Assignment:
             self._locks.lock([held.queue for held in self.queues()])
 
     def end(self) -> None:
-        """Commits and gives up everything: results that come later don't count."""
+        """Commits and gives up everything: later results do not count."""
         with self._lock:
             held, self._held = list(self._held.values()), {}
         self._offsets.commit([(queue.queue, queue.revoke()) for queue in held], is_last=True)
@@ -108,7 +109,7 @@ class Assignment:
                 del self._held[held.queue]
         if lost:
             logger.info("queues_lost: queues %s are lost", ", ".join(str(held.queue) for held in lost))
-            # At once: a commit that came after the new owner's first one would throw it back.
+            # At once, because a commit after the new owner's first one would set it back.
             self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
         for held in lost:
             self._on_lost(held)

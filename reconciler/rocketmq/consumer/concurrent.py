@@ -1,4 +1,4 @@
-"""Concurrent consumption: every batch on its own, in any order; failures go back to the broker."""
+"""Concurrent consumption: every batch by itself, in any order; failed messages are sent back to the broker."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from reconciler.rocketmq.wire.received_message import ReceivedMessage
 
 
 class SendBack(Protocol):
-    """Hands a failed message back, so that it comes again later or goes to the dead letters."""
+    """Sends a failed message back, so that it comes again later or becomes a dead letter."""
 
     def __call__(self, message: ReceivedMessage) -> bool:
-        """True: it is stored for later, this delivery is done. False: no broker took it back."""
+        """Returns True if it is stored for later, so that this delivery is done. False: no broker accepted it."""
         ...
 
 
 class ConcurrentConsumption:
-    """Runs a listener on a pool. Shared by the pulling thread and the pool's; holds no state of its own."""
+    """Runs a listener on a pool. Shared by the pulling thread and the pool's threads; without state."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class ConcurrentConsumption:
         self._local_retry_seconds = local_retry_seconds
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Hands the messages to the pool in batches; flow control of the queue bounds how many wait there."""
+        """Passes the messages to the pool in batches; the queue's flow control limits how many wait there."""
         for _, group in itertools.groupby(messages, key=lambda message: message.topic):
             of_topic = list(group)
             for start in range(0, len(of_topic), self._batch_size):
                 self._submit(queue, of_topic[start : start + self._batch_size], era)
 
     def release(self, queue: ProcessQueue) -> None:
-        """The queue is lost or the consumer stops: nothing to give up here, results of a revoked queue don't count."""
+        """Does nothing when a queue is lost or the consumer stops, because results of a revoked queue do not count."""
 
     def is_busy(self, _queue: MessageQueue) -> bool:
-        """Never in the way: batches of a queue run beside each other anyway."""
+        """Returns False: batches of a queue may run side by side anyway."""
         return False
 
     def _submit(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
@@ -67,8 +67,8 @@ class ConcurrentConsumption:
             return
         done, failed, behind = call_listener(self._listener, messages).split(messages)
         if (failed or behind) and queue.is_void(era):
-            failed = behind = ()  # the new owner gets them anyway; a copy sent back would be one more
-        if behind:  # sent back, each would use up one of its retries for another message's failure
+            failed = behind = ()  # the new owner gets them anyway, and a copy that is sent back would be one more
+        if behind:  # sent back, each of them would use up a retry for another message's failure
             self._submit(queue, behind, era)
         sent_back = [message for message in failed if self._send_back(message)]
         settled = {message.queue_offset for message in sent_back}
@@ -78,7 +78,8 @@ class ConcurrentConsumption:
             self._resume(queue)
 
     def _retry_here(self, messages: Sequence[ReceivedMessage], queue: ProcessQueue, era: int) -> None:
-        """No broker took them back: they stay uncommitted in this process and are delivered again after a pause."""
+        """Keeps messages that no broker accepted: they stay uncommitted in this process and are delivered again after a
+        pause."""
         if not messages:
             return
         again = [dataclasses.replace(message, reconsume_times=message.reconsume_times + 1) for message in messages]

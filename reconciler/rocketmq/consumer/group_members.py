@@ -1,4 +1,4 @@
-"""What members of a consumer group ask brokers about each other: the members, and the queues that each one holds."""
+"""Requests to brokers about the members of a consumer group, and the queues that each one holds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCK_COUNTS_SECONDS = 30.0
 
 
 def group_members(client: RemotingClient, routes: Routes, *, group: str, topic: str) -> list[str]:
-    """Client ids of the group, from any broker of the topic (GET_CONSUMER_LIST_BY_GROUP).
+    """Returns the client ids of the group, from any broker of the topic (GET_CONSUMER_LIST_BY_GROUP).
 
     Raises BrokerUnavailable if no broker answers with a list.
     """
@@ -60,15 +60,15 @@ class BrokerQueueLocks:
         self._confirmed_at: dict[MessageQueue, float] = {}
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Whether the lock was confirmed recently enough to rest on it."""
+        """Returns True if the lock was confirmed recently enough."""
         with self._lock:
             at = self._confirmed_at.get(queue)
         return at is not None and self._clock.monotonic_seconds() - at < LOCK_COUNTS_SECONDS
 
     def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Takes or renews locks; answers those that are held now. A broker that is away grants none.
+        """Takes or renews locks; returns those that are held now. A broker that is away grants none.
 
-        The caller renews what it is assigned, every 20 s: a lock that is not renewed must be able to expire.
+        The caller renews the locks of its assigned queues every 20 s; other locks must be able to expire.
         """
         held: set[MessageQueue] = set()
         for address, wanted in self._by_broker(queues).items():
@@ -90,11 +90,11 @@ class BrokerQueueLocks:
         return held
 
     def unlock(self, queue: MessageQueue) -> None:
-        """Gives one lock up; a broker that is away lets it expire."""
+        """Gives one lock up; if a broker is away, the lock expires."""
         self.unlock_all([queue])
 
     def unlock_all(self, queues: Iterable[MessageQueue]) -> None:
-        """Gives locks up, for good: the next owner need not wait for them to expire."""
+        """Gives locks up for good, so that the next owner need not wait for them to expire."""
         queues = list(queues)
         with self._lock:
             for queue in queues:

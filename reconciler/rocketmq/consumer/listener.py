@@ -1,4 +1,4 @@
-"""What a consumer's user code looks like, and how its answer is read."""
+"""The form of a consumer's user code, and how its result is read."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumeStatus(StrEnum):
-    """Answer of a listener for its batch."""
+    """The result of a listener for its batch."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
-    #: Concurrent: handed back to the broker, comes again later. Orderly: the same batch again after a pause.
+    #: Concurrent: sent back to the broker, which delivers it later. Orderly: the same batch again after a pause.
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAt:
-    """Answer of a listener that takes its batch message by message: those before `position` are done, that one comes
-    again, those behind it were not looked at and suffer nothing (Java's ackIndex sends them back, too)."""
+    """The result of a listener that handles its batch message by message: messages before `position` are done, that one
+    comes again, and those after it were not looked at and lose no retry (Java's ackIndex sends them back, too)."""
 
     position: int
 
 
-#: Gets one to `batch_size` messages of one queue and one topic (a retry queue holds several topics). Anything but
-#: CONSUME_SUCCESS, also None or an exception, means RECONSUME_LATER: a listener that forgets to answer must not lose
-#: a message.
+#: Gets one to `batch_size` messages of one queue and one topic (a retry queue holds several topics). Any result but
+#: CONSUME_SUCCESS, also None or an exception, means RECONSUME_LATER, because a listener that forgets its result must
+#: not lose a message.
 MessageListener = Callable[[Sequence[ReceivedMessage]], ConsumeStatus | FailedAt | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerAnswer:
-    """A listener's answer with the reason, where it did not give one itself."""
+    """A listener's result, with a reason if the listener gave none."""
 
     status: ConsumeStatus
     #: CR_SUCCESS, CR_LATER, CR_RETURN_NULL or CR_THROW_EXCEPTION (Java's CMResult, for CONSUME_MESSAGE_DIRECTLY).
@@ -48,7 +48,7 @@ class ListenerAnswer:
     def split(
         self, messages: Sequence[ReceivedMessage]
     ) -> tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage], Sequence[ReceivedMessage]]:
-        """The batch as done, failed, and not looked at."""
+        """Returns the messages that are done, that failed, and that were not looked at."""
         if self.is_success:
             return messages, (), ()
         if self.failed_at is None:
@@ -62,12 +62,12 @@ class ListenerAnswer:
 
 
 def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]) -> ListenerAnswer:
-    """Runs the user code; raises nothing but KeyboardInterrupt."""
+    """Runs the user code; raises only KeyboardInterrupt."""
     try:
         status = listener(messages)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: its messages come again
+    except BaseException as error:  # CancelledError, SystemExit and gevent's Timeout, too: the messages come again
         logger.exception("listener_failed: the listener raised; %d messages come again", len(messages))
         return ListenerAnswer(
             status=ConsumeStatus.RECONSUME_LATER,

@@ -20,16 +20,16 @@ from reconciler.rocketmq.consumer.listener import MessageListener, call_listener
 from reconciler.rocketmq.consumer.process_queue import ProcessQueue
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 
-#: One queue gives its thread to another one after this time
+#: After this time a queue gives its thread to another queue
 #: (ConsumeMessageOrderlyService.MAX_TIME_CONSUME_CONTINUOUSLY).
 TURN_SECONDS = 60.0
 
 
 class QueueLocks(Protocol):
-    """The broker's locks on queues, as this member knows them."""
+    """The broker's locks on queues, as far as this member knows them."""
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Whether the lock was confirmed recently enough."""
+        """Returns True if the lock was confirmed recently enough."""
         ...
 
     def unlock(self, queue: MessageQueue) -> None:
@@ -38,7 +38,7 @@ class QueueLocks(Protocol):
 
 
 class _Lane:
-    """Messages of one queue that wait, and whether a thread serves them. Confined by its lock."""
+    """Waiting messages of one queue, and whether a thread serves them. Confined by its lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -75,12 +75,12 @@ class OrderlyConsumption:
         self._suspend_seconds = suspend_seconds
         self._max_reconsume_times = max_reconsume_times
         self._lanes: dict[ProcessQueue, _Lane] = {}
-        #: Released while a batch ran, and not unlocked yet.
+        #: Queues that were released while a batch ran, and are not unlocked yet.
         self._leaving: set[MessageQueue] = set()
         self._lock = threading.Lock()
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Puts the messages behind those that wait, and sees to it that a thread serves the queue."""
+        """Adds the messages after those that wait, and makes sure that a thread serves the queue."""
         if queue.is_revoked:
             return
         lane = self._lane(queue)
@@ -92,7 +92,7 @@ class OrderlyConsumption:
         self._submit(queue, lane)
 
     def release(self, queue: ProcessQueue) -> None:
-        """The queue is lost or the consumer stops: unlocks it now, or when the batch in hand has ended."""
+        """Unlocks a queue that is lost, or when the consumer stops: now, or after the current batch."""
         lane = self._lane(queue)
         with self._lock:
             self._lanes.pop(queue, None)
@@ -107,7 +107,8 @@ class OrderlyConsumption:
             self._locks.unlock(queue.queue)
 
     def is_busy(self, queue: MessageQueue) -> bool:
-        """Until the batch in hand has ended: another one beside it would be out of order, and lose its lock."""
+        """Returns True until the current batch has ended: another one beside it would be out of order, and would lose
+        its lock."""
         with self._lock:
             return queue in self._leaving
 
@@ -136,7 +137,7 @@ class OrderlyConsumption:
                 return
 
     def _next_batch(self, queue: ProcessQueue, lane: _Lane) -> tuple[int, list[ReceivedMessage]]:
-        """The next messages; an empty batch ends the service of the lane."""
+        """Returns the next messages; an empty batch ends the service of the lane."""
         with lane.lock:
             era = queue.era
             while lane.waiting and lane.waiting[0][0] != era:
@@ -157,7 +158,7 @@ class OrderlyConsumption:
         return era, []
 
     def _consume(self, queue: ProcessQueue, lane: _Lane, era: int, batch: list[ReceivedMessage]) -> bool:
-        """Runs the listener; False: what failed (as far as it is not given up) comes again after a pause."""
+        """Runs the listener; False: failed messages (unless given up) come again after a pause."""
         done, failed, behind = call_listener(self._listener, batch).split(batch)
         given_up = self._given_up(queue, era, failed)
         finished = [*done, *given_up]
@@ -175,7 +176,7 @@ class OrderlyConsumption:
         return not again
 
     def _given_up(self, queue: ProcessQueue, era: int, batch: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Messages that failed too often and that the broker has taken (into the dead letters)."""
+        """Returns messages that failed too often and that the broker has accepted (into the dead letters)."""
         if self._max_reconsume_times < 0 or queue.is_void(era):
             return []
         return [

@@ -1,4 +1,4 @@
-"""One assigned queue between pull and commit: what is cached, what is done, and how far may be committed.
+"""One assigned queue between pull and commit: which messages are cached, which are done, and up to where to commit.
 
 The offset that may be committed is the smallest one that is not done; for a queue without messages it is the
 next one to pull, so that an empty queue has a position at the broker too (the watermark rests on it).
@@ -16,7 +16,7 @@ from reconciler.rocketmq.client.routes import MessageQueue
 
 
 class CacheItem(Protocol):
-    """A message as far as its queue is concerned."""
+    """A message as its queue sees it."""
 
     @property
     def queue_offset(self) -> int:
@@ -34,18 +34,18 @@ Message = TypeVar("Message", bound=CacheItem)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLimits:
-    """When a queue is not pulled any further (DefaultMQPushConsumer's thresholds are the defaults)."""
+    """The limits at which a queue is not pulled further (the defaults are DefaultMQPushConsumer's)."""
 
     messages: int = 1_000
     bytes: int = 100 * 1024 * 1024
-    #: Distance between the smallest offset that is not done and the next one to pull: one stuck message must
-    #: not let the queue run on without end, because all of it is consumed again after a restart.
+    #: Most offsets between the smallest one that is not done and the next one to pull: one stuck message must not let
+    #: the queue run on without end, because all of it is consumed again after a restart.
     span: int = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheState:
-    """A glance at the queue, for GET_CONSUMER_RUNNING_INFO and tests."""
+    """A snapshot of the queue, for GET_CONSUMER_RUNNING_INFO and tests."""
 
     next_offset: int
     committable: int
@@ -63,32 +63,33 @@ class ProcessQueue:
         self._limits = limits or CacheLimits()
         self._lock = threading.Lock()
         self._next_offset = start_offset
-        #: (offset, size) in queue order; the left end is the smallest one that is not done.
+        #: (offset, size) in queue order; the left end is the smallest offset that is not done.
         self._in_flight: deque[tuple[int, int]] = deque()
         self._done: set[int] = set()
         self._bytes = 0
         self._is_pulling = False
         self._is_waiting = False
         self._is_revoked = False
-        #: Grows with each seek: what was pulled or cached before it is void.
+        #: Grows with each seek: messages that were pulled or cached before it are void.
         self._era = 0
 
     @property
     def is_revoked(self) -> bool:
-        """Another member owns the queue now: results of running handlers no longer count."""
+        """True if another member owns the queue now: results of running handlers do not count any more."""
         return self._is_revoked
 
     @property
     def era(self) -> int:
-        """Compare it with the one a message was accepted in: another one means that a seek came between."""
+        """If it differs from the era in which a message was accepted, a seek came in between."""
         return self._era
 
     def is_void(self, era: int) -> bool:
-        """Lost, or sought since that era: what was accepted in it comes again anyway, here or elsewhere."""
+        """Returns True if the queue was lost, or sought since that era: messages from it come again anyway, here or
+        elsewhere."""
         return self._is_revoked or era != self._era
 
     def begin_pull(self) -> tuple[int, int] | None:
-        """(offset to pull, era); None if a pull is under way, the queue is full (done() tells when to try again)
+        """Returns (offset to pull, era); None if a pull is under way, the queue is full (done() says when to try again)
         or was revoked."""
         with self._lock:
             if self._is_revoked or self._is_pulling:
@@ -100,15 +101,15 @@ class ProcessQueue:
             return self._next_offset, self._era
 
     def abandon_pull(self, *, era: int) -> None:
-        """The pull failed: another one may begin at the same offset."""
+        """Notes that the pull failed: another one may begin at the same offset."""
         with self._lock:
             if era == self._era:
                 self._is_pulling = False
 
     def accept(self, messages: Sequence[Message], next_offset: int, *, era: int) -> Sequence[Message] | None:
-        """Takes the messages of a pull and moves on; None if the queue was revoked or sought meanwhile.
+        """Takes over the messages of a pull; None if the queue was revoked or sought meanwhile.
 
-        Answers what has to be handled: an offset that was taken before is left out, or it would be handled twice.
+        Returns the messages to handle, without offsets that were accepted before, which would be handled twice.
         """
         with self._lock:
             if self._is_revoked or era != self._era:
@@ -122,7 +123,7 @@ class ProcessQueue:
             return fresh
 
     def done(self, messages: Sequence[CacheItem], *, era: int) -> bool:
-        """Marks messages as done. True: pulling waited for room, and there is room now."""
+        """Marks messages as done. Returns True if pulling waited for room, and there is room now."""
         with self._lock:
             if self._is_revoked or era != self._era:
                 return False
@@ -137,7 +138,7 @@ class ProcessQueue:
             return False
 
     def committable(self) -> int | None:
-        """Smallest offset that is not done, or the next one to pull; None once revoked."""
+        """Returns the smallest offset that is not done, or the next one to pull; None once revoked."""
         with self._lock:
             return None if self._is_revoked else self._committable()
 
@@ -148,7 +149,7 @@ class ProcessQueue:
             return self._committable()
 
     def seek(self, offset: int) -> None:
-        """Goes on from another offset (PULL_OFFSET_MOVED, RESET_CONSUMER_CLIENT_OFFSET); what is cached is void."""
+        """Continues from another offset (PULL_OFFSET_MOVED, RESET_CONSUMER_CLIENT_OFFSET); cached messages are void."""
         with self._lock:
             self._era += 1
             self._next_offset = offset
@@ -159,7 +160,7 @@ class ProcessQueue:
             self._is_waiting = False
 
     def state(self) -> CacheState:
-        """A consistent glance."""
+        """Returns a consistent snapshot."""
         with self._lock:
             return CacheState(
                 next_offset=self._next_offset,
@@ -175,7 +176,7 @@ class ProcessQueue:
 
     def _is_full(self) -> bool:
         if not self._in_flight:
-            return False  # one message may be bigger than the limit: it still has to get through
+            return False  # one message may be bigger than the limit, and must still get through
         return (
             len(self._in_flight) - len(self._done) >= self._limits.messages
             or self._bytes >= self._limits.bytes

@@ -23,9 +23,9 @@ from reconciler.rocketmq.wire.record import MessageRecord
 
 logger = logging.getLogger(__name__)
 
-#: Pause after a pull that failed, jittered.
+#: Pause after a failed pull, with jitter.
 FAILURE_PAUSE_SECONDS = 1.0
-#: Pause after an answer without progress: a broker that does not hold pulls must not be asked without end.
+#: Pause after an answer without progress, because a broker that does not hold pulls must not be asked without end.
 IDLE_PAUSE_SECONDS = 0.01
 _UNKNOWN_HERE = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
@@ -34,20 +34,20 @@ class Consumption(Protocol):
     """Where pulled messages go."""
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Consumes the messages some time and reports to the queue."""
+        """Consumes the messages later and reports to the queue."""
         ...
 
     def release(self, queue: ProcessQueue) -> None:
-        """The queue is no longer this member's."""
+        """Gives up a queue that is no longer this member's."""
         ...
 
     def is_busy(self, queue: MessageQueue) -> bool:
-        """Whether a batch of it still runs although it was released: it must not be taken over again yet."""
+        """Returns True if a batch of the released queue still runs, so that it must not be taken over again yet."""
         ...
 
 
 class PullLoop:
-    """Pulls every assigned queue until it is revoked. Confined to the step thread but for `pull_soon`."""
+    """Pulls every assigned queue until it is revoked. Used by the step thread only, except `pull_soon`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PullLoop:
         self._give_back = give_back
 
     def pull_soon(self, queue: ProcessQueue) -> None:
-        """Pulls the queue unless a pull is under way. From any thread."""
+        """Pulls the queue unless a pull is under way. May be called from any thread."""
         self._steps.soon(lambda: self._pull(queue))
 
     def _pull(self, queue: ProcessQueue) -> None:
@@ -88,7 +88,7 @@ class PullLoop:
             offset=offset,
             group=self._group,
             maximum=self._settings.pull_batch_size,
-            subscription=None,  # the heartbeat's: a broker that does not know it any more says so
+            subscription=None,  # the heartbeat's subscription: a broker that has lost it says so
             subscription_version=self._subscriptions[queue.queue.topic].version,
             suspend_seconds=self._settings.suspend_seconds,
         )
@@ -112,11 +112,12 @@ class PullLoop:
         except ReconcilerError as error:
             self._failed(queue, era, address, error)
             return
-        except Exception as error:  # e.g. no memory: a queue that is no longer pulled would look like a quiet one
+        # for example no memory: a queue that is no longer pulled would look like a quiet one
+        except Exception as error:
             logger.exception("pull_failed: pull of %s failed", queue.queue)
             committable = queue.committable()
             if committable is not None and not queue.is_void(era):
-                queue.seek(committable)  # what was accepted may not have been handed over: it comes again
+                queue.seek(committable)  # accepted messages may not have been passed on, so they come again
             self._failed(queue, era, address, BrokerUnavailable(f"{type(error).__name__}: {error}"))
             return
         pause = self._pause_after(result, has_progressed=offset < result.next_offset)
@@ -139,7 +140,8 @@ class PullLoop:
         return 0.0 if has_progressed else IDLE_PAUSE_SECONDS
 
     def _wanted(self, queue: ProcessQueue, result: PullResult) -> list[ReceivedMessage]:
-        """Messages of the tags subscribed to: brokers compare hashes only. Raises errors after which it pulls again."""
+        """Returns messages with the subscribed tags, because brokers compare only hashes. Raises errors after which it
+        pulls again."""
         subscription = self._subscriptions[queue.queue.topic]
         wanted: list[ReceivedMessage] = []
         for record in result.records:
@@ -151,12 +153,12 @@ class PullLoop:
         return wanted
 
     def _unreadable(self, record: MessageRecord, error: ReconcilerError) -> None:
-        """No listener here can have it, and it must neither block its queue nor be lost.
+        """Sends back a record that no listener here can read: it must neither block its queue nor be lost.
 
-        It goes the way to dead letters, on which a member that has the package for its compression may take it.
+        It finally becomes a dead letter, unless a member with the package for its compression takes it before.
         """
         key = record.unique_key or record.offset_message_id
-        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+        if not isinstance(error, MissingDependency):  # a missing package is logged once, not for each message
             logger.error(
                 "message_unreadable: message %s in %s cannot be read and goes back: %s", key, record.topic, error
             )
@@ -180,7 +182,7 @@ class PullLoop:
         else:
             logger.warning("pull_failed: pull of %s failed: %s", queue.queue, error)
         if address:
-            self._on_doubt(address)  # also after a broken connection: a broker forgets its clients with it
+            self._on_doubt(address)  # also after a broken connection, because a broker then forgets its clients
         pause = FAILURE_PAUSE_SECONDS * random.uniform(0.5, 1.5)
         self._steps.later(pause, lambda: self._pull(queue))
 
@@ -188,4 +190,5 @@ class PullLoop:
         broker = self._routes.route(queue.topic).brokers.get(queue.broker_name)
         if broker is None or not broker.addresses:
             raise BrokerUnavailable(f"{queue.broker_name} is not in the route of {queue.topic}")
-        return broker.addresses[min(broker.addresses)]  # the master, else a slave: reading goes on without a master
+        # the master or else a slave, because reading works without a master
+        return broker.addresses[min(broker.addresses)]

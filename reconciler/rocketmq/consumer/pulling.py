@@ -16,20 +16,20 @@ from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 
 #: Java's pullBatchSize.
 DEFAULT_MAXIMUM = 32
-#: What waiting for an answer costs beyond the time a broker holds the request (it looks every few seconds).
+#: Seconds that waiting for an answer may take beyond the broker's holding time (the broker looks every few seconds).
 _HOLD_MARGIN_SECONDS = 15.0
 _NEED_UNWRAP = int(SystemFlag.NEED_UNWRAP)
 
 
 class PullStatus(Enum):
-    """Meaning of the answer's code."""
+    """The meaning of the answer's code."""
 
     FOUND = ResponseCode.SUCCESS
-    #: Nothing at this offset yet.
+    #: No message at this offset yet.
     NO_NEW = ResponseCode.PULL_NOT_FOUND
-    #: Records were there but none matched: go on at the next offset at once.
+    #: Records were read but none matched: continue at the next offset at once.
     NO_MATCH = ResponseCode.PULL_RETRY_IMMEDIATELY
-    #: The offset is outside the queue: `next_offset` is corrected.
+    #: The offset is outside of the queue: `next_offset` has the corrected one.
     OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -48,11 +48,11 @@ class PullRequest:
     subscription: str | None = "*"
     #: Version of the subscription, milliseconds; 0 for one that comes with every pull.
     subscription_version: int = 0
-    #: How long the broker may hold the request until a message comes; 0: answer at once.
+    #: How long the broker may hold the request until a message comes; 0: it answers at once.
     suspend_seconds: float = 0.0
 
     def as_command(self) -> Command:
-        """The request."""
+        """Returns the request."""
         flags = PullFlag(0)
         if self.suspend_seconds > 0:
             flags |= PullFlag.SUSPEND
@@ -80,7 +80,7 @@ class PullResult:
 
     status: PullStatus
     records: list[MessageRecord]
-    #: Where to go on; not the last record's offset + 1, because of filtered records.
+    #: Where to continue; because of filtered records it is not the last record's offset + 1.
     next_offset: int
     min_offset: int
     max_offset: int
@@ -89,18 +89,19 @@ class PullResult:
 
 
 def pull(client: RemotingClient, address: str, request: PullRequest) -> PullResult:
-    """Pulls and waits. Raises as request() does, BrokerBusy, BrokerRefused, ProtocolViolation."""
+    """Pulls and waits. Raises what request() raises, BrokerBusy, BrokerRefused, ProtocolViolation."""
     answer = client.request(address, request.as_command(), timeout_seconds=_timeout(client, request))
     return read_pull_answer(answer, request.queue)
 
 
 def submit_pull(client: RemotingClient, address: str, request: PullRequest) -> Future[Command]:
-    """Sends a pull and waits for nothing, nor for connecting; read_pull_answer reads the answer, off reader threads."""
+    """Sends a pull without waiting for the answer or for connecting; read_pull_answer must read the answer on another
+    thread than the reader's."""
     return client.submit_soon(address, request.as_command(), _timeout(client, request))
 
 
 def read_pull_answer(answer: Command, queue: MessageQueue) -> PullResult:
-    """The result in an answer. Raises BrokerBusy, BrokerRefused or ProtocolViolation."""
+    """Returns the result in an answer. Raises BrokerBusy, BrokerRefused or ProtocolViolation."""
     if answer.code not in _ANSWERED:
         raise refusal(answer, f"pull of {queue.topic} queue {queue.queue_id} on {queue.broker_name}")
     status = PullStatus(ResponseCode(answer.code))
@@ -115,7 +116,7 @@ def read_pull_answer(answer: Command, queue: MessageQueue) -> PullResult:
 
 
 def _records(body: bytes, broker_name: str) -> list[MessageRecord]:
-    """Every message of an answer; those of a topic with `queue.type=BatchCQ` come in batches."""
+    """Returns every message of an answer; messages of a topic with `queue.type=BatchCQ` come in batches."""
     records = decode_records(body, broker_name)
     if any(record.system_flag & _NEED_UNWRAP for record in records):
         return [member for record in records for member in unwrap(record)]

@@ -45,17 +45,17 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Pause before a rebalance that could not be completed is tried again.
+#: Pause before an incomplete rebalance is tried again.
 REBALANCE_AGAIN_SECONDS = 1.0
 LOCK_RENEWAL_SECONDS = 20.0
 _DEFAULT_MAX_RECONSUME_TIMES = 16
 
 
 class PushConsumer:
-    """subscribe, register_listener, start, shutdown. Thread-safe from start on.
+    """Call subscribe, register_listener, start and shutdown, in this order. Thread-safe from start on.
 
-    `name_servers` "a;b" makes a client instance of its own; `instance` shares one (but not between two members of one
-    group). `acl` and `tls` are for the former. Delivery is at least once: listeners must be idempotent.
+    `name_servers` "a;b" creates its own client instance; `instance` shares one (but never between two members of one
+    group). `acl` and `tls` belong to the former. Delivery is at least once: listeners must be idempotent.
     """
 
     def __init__(
@@ -87,7 +87,8 @@ class PushConsumer:
         self._is_over = False
 
     def subscribe(self, topic: str, expression: str = EVERY_TAG) -> PushConsumer:
-        """Adds a topic with the tags "a || b" or "*"; before start. All members of a group must subscribe alike."""
+        """Adds a topic with the tags "a || b" or "*"; call it before start. All members of a group must have the same
+        subscriptions."""
         if self._running is not None:
             raise UsageError("subscribe before start: members of a group must agree on what they subscribe to")
         check_topic(topic)
@@ -95,14 +96,14 @@ class PushConsumer:
         return self
 
     def register_listener(self, listener: MessageListener, *, orderly: bool = False) -> PushConsumer:
-        """The user code; orderly: one batch of a queue at a time, in order. Before start."""
+        """Registers the user code; orderly: one batch of a queue at a time, in order. Before start."""
         if self._running is not None:
             raise UsageError("register the listener before start")
         self._listener, self._is_orderly = listener, orderly
         return self
 
     def start(self) -> PushConsumer:
-        """Joins the group; messages come from now on. Brokers that are away are joined when they are back."""
+        """Joins the group; messages are delivered from now on. Brokers that are away are joined when they come back."""
         with self._lock:
             if self._running is not None or self._is_over:
                 raise UsageError(f"consumer {self.group} was started already")
@@ -134,7 +135,7 @@ class PushConsumer:
         return running.assignment.queues() if running is not None else []
 
     def commit_offsets(self) -> int:
-        """Stores the offset of each assigned queue at its broker now, as it is done every few seconds.
+        """Stores the offset of each assigned queue at its broker now, which otherwise happens every few seconds.
 
         Returns how many were stored.
         """
@@ -149,7 +150,7 @@ class PushConsumer:
 
 
 class _Running:
-    """The parts of a started consumer and how they are connected."""
+    """The parts of a started consumer and their connections."""
 
     def __init__(
         self,
@@ -170,9 +171,9 @@ class _Running:
         self._upkeep_steps = StepThread(f"rocketmq-upkeep-{group}", clock)
         self._pool = WorkerPool(
             f"rocketmq-listen-{group}", clock, threads_max=settings.threads
-        )  # bounded by the queues' limits
+        )  # limited by the queues' limits
         self._rebalance_waits = threading.Event()
-        self._tries_again = False  # of the upkeep thread
+        self._tries_again = False  # used by the upkeep thread only
         client, routes = instance.client, instance.routes
         maximum = settings.max_reconsume_times
         retry = RetryRoute(
@@ -237,7 +238,8 @@ class _Running:
             self._upkeep_steps.every(LOCK_RENEWAL_SECONDS, self.assignment.renew_locks)
 
     def stop(self) -> bool:
-        """The order matters: nothing new, then what runs, then offsets, then the others may have the queues."""
+        """Stops the parts in order: no new messages, then running handlers, then offsets, then other members may have
+        the queues."""
         self._upkeep_steps.close()
         self._pulling_steps.close()
         is_clean = self._pool.close(timeout_seconds=self._settings.shutdown_timeout_seconds)
@@ -294,7 +296,8 @@ class _Running:
     def _rebalance(self) -> None:
         self._rebalance_waits.clear()
         is_complete = self.assignment.rebalance(self._subscriptions)
-        if not is_complete and not self._tries_again:  # one at a time: else each regular one would begin one more
+        # one at a time, because otherwise each regular rebalance would start one more
+        if not is_complete and not self._tries_again:
             self._tries_again = True
             self._upkeep_steps.later(REBALANCE_AGAIN_SECONDS, self._rebalance_again)
 

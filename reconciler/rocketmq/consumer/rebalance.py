@@ -13,7 +13,7 @@ Queue = TypeVar("Queue")
 
 
 def allocate_averagely(queues: Sequence[Queue], members: Sequence[str], own_id: str) -> list[Queue]:
-    """The slice of `queues` (sorted by topic, broker name, queue id) that belongs to `own_id`.
+    """Returns the slice of `queues` (sorted by topic, broker name, queue id) that belongs to `own_id`.
 
     `members` are the group's client ids in any order. Empty if there are fewer queues than members before it,
     or if the member is not in the list (not registered yet): then it must hold nothing.
@@ -29,5 +29,5 @@ def allocate_averagely(queues: Sequence[Queue], members: Sequence[str], own_id: 
 
 
 def java_order(text: str) -> bytes:
-    """Sort key with the order of java.lang.String.compareTo: UTF-16 code units, not code points."""
+    """Returns a sort key with the order of java.lang.String.compareTo: UTF-16 code units, not code points."""
     return text.encode("utf-16-be", "surrogatepass")

@@ -1,4 +1,4 @@
-"""What happens to messages that a listener did not consume: back to the broker, which delivers them later.
+"""Sends messages that a listener did not consume back to the broker, which delivers them later.
 
 The broker makes a copy in %RETRY%<group>, with growing delays, or in %DLQ%<group> after too many deliveries.
 """
@@ -28,11 +28,11 @@ _DELAY_BY_BROKER = 0
 _DELAY_DEAD_LETTER = -1
 _FIRST_DELAY_LEVEL = 3
 _LAST_DELAY_LEVEL = 18
-#: Brokers to which sending a retry copy is tried.
+#: Most brokers at which sending a retry copy is tried.
 _COPY_ATTEMPTS = 3
 
 _STORED = frozenset(int(status.value) for status in SendStatus)
-#: A copy must be an ordinary message: with TRAN_MSG a broker would make a half of it (apache/rocketmq#1648).
+#: A copy must be an ordinary message, because with TRAN_MSG a broker would make it a half (apache/rocketmq#1648).
 _NOT_COPIED = frozenset(
     {
         "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "DELAY", "TRANSACTION_CHECK_TIMES", "WAIT",
@@ -51,7 +51,7 @@ class _Place(NamedTuple):
 
 
 class RetryRoute:
-    """Hands messages of one group back. Thread-safe, holds no state; blocks for a request or a few."""
+    """Sends messages of one group back. Thread-safe, without state; blocks for a few requests."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, group: str, max_reconsume_times: int) -> None:
         self._client = client
@@ -60,10 +60,10 @@ class RetryRoute:
         self._max_reconsume_times = max_reconsume_times
 
     def later(self, message: ReceivedMessage) -> bool:
-        """CONSUMER_SEND_MSG_BACK, else a copy of our own in the retry topic. False: neither was taken.
+        """Sends CONSUMER_SEND_MSG_BACK, or else our own copy to the retry topic. Returns False if neither was accepted.
 
-        A request without answer may have been executed: then there are two copies, and consumers dedupe. After the
-        last delivery it asks for the dead letters by itself: 3.2.6 counts by the group's configuration only.
+        A request without an answer may have been executed: then there are two copies, and consumers dedupe. After the
+        last delivery it asks for the dead letters itself, because 3.2.6 counts only by the group's configuration.
         """
         is_last = message.reconsume_times >= self._max_reconsume_times
         place = _Place(message.stored_topic, message.broker_name, message.commit_log_offset)
@@ -72,13 +72,13 @@ class RetryRoute:
         return self._hand_back(place, name, message.topic, delay) or self._send_copy(message)
 
     def dead_letter(self, message: ReceivedMessage) -> bool:
-        """Straight to the dead letters of the group. False: the broker did not take it."""
+        """Sends the message straight to the group's dead letters. Returns False if the broker did not accept it."""
         place = _Place(message.stored_topic, message.broker_name, message.commit_log_offset)
         name = message.unique_key or message.offset_message_id
         return self._hand_back(place, name, message.topic, _DELAY_DEAD_LETTER)
 
     def unread(self, record: MessageRecord) -> bool:
-        """Hands a record back whose body cannot be read. False: the broker did not take it."""
+        """Sends a record back whose body cannot be read. Returns False if the broker did not accept it."""
         place = _Place(record.topic, record.broker_name, record.physical_offset)
         name = record.unique_key or record.offset_message_id
         return self._hand_back(place, name, record.properties.get("RETRY_TOPIC", record.topic), _DELAY_BY_BROKER)
@@ -91,7 +91,7 @@ class RetryRoute:
             "originMsgId": name,
             "originTopic": topic,
             "unitMode": "false",
-            # Always: a 4.4.0 broker dies of a null pointer without it.
+            # Always sent, because a 4.4.0 broker fails with a null pointer without it.
             "maxReconsumeTimes": str(self._max_reconsume_times),
         }
         try:
@@ -108,7 +108,7 @@ class RetryRoute:
         return True
 
     def _send_copy(self, message: ReceivedMessage) -> bool:
-        """The fallback of DefaultMQPushConsumerImpl.sendMessageBack."""
+        """Sends a copy, as the fallback of DefaultMQPushConsumerImpl.sendMessageBack does."""
         topic = retry_topic(self._group)
         try:
             route = self._routes.route(topic)
