@@ -74,7 +74,7 @@ class RecordedRounds(Protocol):
 
 
 class SeveralSinks:
-    """Passes each event on to several EventSinks, in order."""
+    """An EventSink that passes each event on to several others, in order."""
 
     def __init__(self, *sinks: EventSink) -> None:
         self._sinks = sinks
