@@ -1,13 +1,12 @@
-"""The batching recorder: consumed keys into the commit sets, without ever holding up the business.
+"""The batching recorder: writes consumed keys into the commit sets and never delays the business.
 
-A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement waits for it and the batch before is
-done; it becomes one multi-member SADD a shard. The acknowledgement waits for its batch 50 ms at most, and while Redis
-is away not at all. What Redis did not take is tried again until it is 10 s old, so a Redis that was silent for a moment
-costs nothing. Older keys, and those beyond the bound of memory, are dropped and counted; the inbox has them all.
+A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement waits for it and the batch before is done;
+it is sent as one SADD per shard. An acknowledgement waits at most 50 ms for its batch, and does not wait while Redis is
+away. Keys that Redis did not take are tried again until they are 10 s old, so a Redis that was silent for a moment
+costs nothing. Older keys, and those above the memory bound, are dropped and counted; the inbox has all of them.
 
-SADD may be repeated, also when the first one was executed and only its answer was lost. A late one does no harm
-either: it names the commit set, never one of its older generations, so it adds to whichever is the youngest when it
-arrives.
+SADD may be repeated safely, also if the first one was executed and only its answer was lost. A late SADD is harmless,
+too: it names the commit set and never an older generation, so it adds to the youngest set at its arrival.
 """
 
 from __future__ import annotations
@@ -34,43 +33,47 @@ logger = logging.getLogger(__name__)
 BATCH_KEYS = 200
 BATCH_SECONDS = 0.02
 WAIT_SECONDS = 0.05
-#: Longest wait for a connection or an answer of Redis; its client repeats nothing.
+#: The longest wait for a connection or an answer of Redis; the Redis client repeats nothing.
 REDIS_TIMEOUT_SECONDS = 0.05
-#: Keys that wait in memory, kept ones included, about 10 MiB; more are dropped and counted.
+#: At most so many keys wait in memory, those that are tried again included (about 10 MiB); further keys are dropped and
+#: counted.
 WAITING_KEYS_MAX = 50_000
-#: Age up to which a key is tried again: well below any grace period, after which the inbox is asked for it anyway.
+#: Keys are tried again up to this age, which is well below any grace period: after that the reconciler asks the inbox
+#: anyway.
 KEEP_SECONDS = 10.0
-#: Keys of one try: a Redis that has just come back answers within its time.
+#: At most so many keys are tried at once, so that a Redis that has just come back answers in time.
 AGAIN_KEYS_MAX = 2_000
-#: While Redis is away it is tried again this often, first and longest.
+#: Shortest and longest pause between tries while Redis is away.
 AWAY_SECONDS_MIN = 0.1
 AWAY_SECONDS_MAX = 1.0
 _CHECK_SHARDS_SECONDS = 60.0
 
-#: Called with keys that were not recorded: (topic, keys), on the recorder's or the handler's thread; must be quick.
+#: Called as (topic, keys) with keys that were not recorded, on the recorder's or the handler's thread; it must be
+#: quick.
 OnMissed = Callable[[str, Sequence[str]], None]
 
 
 class CommitSink(Protocol):
-    """ports.CommitSets, and what the reconciler wrote down about shards."""
+    """Does what ports.CommitSets does, and reads the number of shards that the reconciler stored."""
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
         """Adds keys."""
         ...
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """The number of shards that the reconciler wrote down; None: it wrote none yet."""
+        """Returns the number of shards that the reconciler stored; None: it has stored none yet."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderState:
-    """Counters since start."""
+    """Counters since the start."""
 
     recorded: int
-    #: Keys given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
+    #: Keys given up, because Redis was away for too long, the memory bound was reached, or the number of shards
+    #: differs. The inbox has these keys.
     missed: int
-    #: Keys not tried yet, or to be tried again.
+    #: Keys that wait for their first or a later try.
     waiting: int
     batches: int
     is_away: bool
@@ -78,7 +81,7 @@ class RecorderState:
 
 @dataclass(frozen=True, slots=True)
 class RetryEntry:
-    """Keys of one topic, and the monotonic second from which on they are not tried any more."""
+    """Keys of one topic, and the monotonic second after which they are given up."""
 
     topic: str
     keys: Sequence[str]
@@ -86,36 +89,36 @@ class RetryEntry:
 
 
 class Batch:
-    """Keys that travel together. Confined by its recorder's lock until it is closed."""
+    """Keys that are sent together. Guarded by its recorder's lock until it is closed."""
 
     def __init__(self, opened_at: float) -> None:
         self.opened_at = opened_at
         self.keys: dict[str, list[str]] = {}
         self.count = 0
         self.has_waiter = False
-        #: Redis was away when it was opened: no acknowledgement waits for it.
+        #: True if Redis was away when the batch was opened: no acknowledgement waits for it.
         self.is_held = False
-        #: Set after its first try.
+        #: Set after the batch's first try.
         self.done = threading.Event()
-        #: Topics whose keys were not recorded by that.
+        #: Topics whose keys the first try did not record.
         self.missed_topics: set[str] = set()
 
 
 class RetryQueue:
-    """Keys that Redis did not take, in the order of their arrival. Confined by the recorder's lock."""
+    """Keys that Redis did not take, in the order of their arrival. Guarded by the recorder's lock."""
 
     def __init__(self) -> None:
         self._queue: deque[RetryEntry] = deque()
-        #: Keys of all entries.
+        #: Number of keys in all entries.
         self.count = 0
 
     def add(self, entry: RetryEntry) -> None:
-        """Behind the others."""
+        """Adds an entry at the end."""
         self._queue.append(entry)
         self.count += len(entry.keys)
 
     def oldest(self, keys_max: int) -> list[RetryEntry]:
-        """The oldest entry, and its successors of the same topic up to `keys_max` keys together."""
+        """Returns the oldest entry and its successors of the same topic, up to `keys_max` keys together."""
         found: list[RetryEntry] = []
         total = 0
         for entry in self._queue:
@@ -126,12 +129,12 @@ class RetryQueue:
         return found
 
     def remove(self, entries: int) -> None:
-        """Removes the oldest `entries`, as oldest() gave them."""
+        """Removes the oldest `entries`, as returned by oldest()."""
         for _ in range(entries):
             self.count -= len(self._queue.popleft().keys)
 
     def take_expired(self, now_seconds: float) -> list[RetryEntry]:
-        """Removes what is not tried any more; an entry behind a younger one waits for that one."""
+        """Removes and returns entries that are given up; an entry behind a younger one waits for that one."""
         expired: list[RetryEntry] = []
         while self._queue and self._queue[0].until_seconds <= now_seconds:
             expired.append(self._queue.popleft())
@@ -141,16 +144,16 @@ class RetryQueue:
 
 class _FlushResult(Enum):
     DONE = auto()
-    #: Redis did not take them; it may later.
+    #: Redis did not take the keys; it may later.
     NOT_NOW = auto()
-    #: No later try would be better.
+    #: No later try can succeed.
     NEVER = auto()
 
 
 class CommitRecorder:
     """Shared by the consumer's threads under one lock; a daemon thread flushes.
 
-    Fork: a child starts with an empty recorder of its own at its first record(); what waited belongs to the parent.
+    Fork: a child process starts with an empty recorder at its first record(); waiting keys belong to the parent.
     """
 
     def __init__(
@@ -204,16 +207,16 @@ class CommitRecorder:
         shards: int = SHARDS_DEFAULT,
         #: Called with a topic and its keys that Redis did not take in time.
         on_missed: OnMissed | None = None,
-        #: For each call of Redis.
+        #: Time-out of each call of Redis.
         timeout_seconds: float = REDIS_TIMEOUT_SECONDS,
         #: How long an acknowledgement waits for Redis.
         wait_seconds: float = WAIT_SECONDS,
         #: How long keys that Redis did not take are tried again.
         keep_seconds: float = KEEP_SECONDS,
     ) -> CommitRecorder:
-        """A recorder with a client of its own. If Redis is unreachable now, the shards are checked later. Raises
-        InvalidValue if the reconciler knows another number of shards for one of the topics."""
-        from reconciler.shards.access import open_client  # redis-py, which a sink of another kind does without
+        """Makes a recorder with its own Redis client. If Redis is unreachable now, the numbers of shards are checked
+        later. Raises InvalidValue if the reconciler knows another number of shards for one of the topics."""
+        from reconciler.shards.access import open_client  # loads redis-py, which another kind of sink does not need
         from reconciler.shards.sets import RedisCommitSets
 
         client = open_client(redis_url, timeout_seconds=timeout_seconds)
@@ -238,7 +241,7 @@ class CommitRecorder:
         return recorder
 
     def check_shards(self, topic: str) -> None:
-        """Raises InvalidValue if the reconciler wrote down another number of shards, RedisAway if Redis is away."""
+        """Raises InvalidValue if the reconciler stored another number of shards, RedisAway if Redis is away."""
         stored = self._sink.stored_shards(Subscription(environment=self._environment, topic=topic, group=self.group))
         if stored is not None and stored != self._shards:
             raise InvalidValue(
@@ -249,12 +252,13 @@ class CommitRecorder:
     def record(self, topic: str, unique_key: str) -> bool:
         """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises.
 
-        False: not yet, or not at all; while Redis is away that is said at once.
+        False: the key is not recorded yet, or never will be; while Redis is away it returns False at once.
         """
         return self.record_many(topic, (unique_key,), wait=True)
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
-        """Adds keys in bulk; waits for their batch only if asked to. False: some were missed, or not done in time."""
+        """Adds keys in bulk; waits for their batch only if `wait` is set. False: some keys were missed or not recorded
+        in time."""
         batch = self._add(topic, unique_keys, waits=wait)
         if batch is None:
             return False
@@ -267,7 +271,7 @@ class CommitRecorder:
     def flush(self, *, timeout_seconds: float = 1.0) -> bool:
         """Waits until everything that was added before is recorded or missed; False if that took too long.
 
-        While Redis is away that is the age up to which keys are tried again.
+        While Redis is away this may take as long as keys are tried again.
         """
         with self._lock:
             batches = [batch for batch in (self._flushing, self._batch) if batch is not None and batch.count]
@@ -278,7 +282,7 @@ class CommitRecorder:
         return all(self._clock.wait(event, deadline - self._clock.monotonic_seconds()) for event in events)
 
     def state(self) -> RecorderState:
-        """Counters."""
+        """Returns the counters."""
         with self._lock:
             waiting = self._batch.count + (self._flushing.count if self._flushing else 0) + self._retries.count
             return RecorderState(
@@ -290,7 +294,7 @@ class CommitRecorder:
             )
 
     def close(self, *, timeout_seconds: float = 1.0) -> None:
-        """Flushes and ends the thread; keys that come later, or that Redis still does not take, are missed."""
+        """Flushes and ends the thread; later keys, and keys that Redis still does not take, are missed."""
         self.flush(timeout_seconds=timeout_seconds)
         with self._lock:
             self._is_closing = True
@@ -319,7 +323,7 @@ class CommitRecorder:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._away_seconds = self._away_until = 0.0
-        self._pid = os.getpid()  # last: a forked child's threads must not use the parent's lock
+        self._pid = os.getpid()  # comes last, because a forked child's threads must not use the parent's lock
 
     def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> Batch | None:
         if self._pid != os.getpid():
@@ -342,7 +346,8 @@ class CommitRecorder:
         return None
 
     def _has_thread(self) -> bool:
-        """Starts it at first; False if the process may have no more threads: what cannot be recorded is missed."""
+        """Starts the thread at its first call; False if the process may have no more threads: then keys count as
+        missed."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="commit-recorder", daemon=True)
             try:
@@ -375,7 +380,8 @@ class CommitRecorder:
         self._give_up(math.inf)
 
     def _next_batch(self) -> Batch | None:
-        """The keys that are due; an empty batch if only kept keys are due. None: the last batch was taken."""
+        """Returns the keys that are due; an empty batch if only keys for another try are due. None: the recorder is
+        closed and the last batch was taken."""
         with self._lock:
             while (seconds := self._seconds_until_due()) is None or seconds > 0:
                 if self._is_closing:
@@ -386,7 +392,7 @@ class CommitRecorder:
             return batch
 
     def _seconds_until_due(self) -> float | None:
-        """None: nothing waits."""
+        """Returns the seconds until keys are due; None: no keys wait."""
         batch = self._batch
         if self._is_closing:
             return 0.0 if batch.count else None
@@ -401,7 +407,7 @@ class CommitRecorder:
         return max(0.0, min(due) - now) if due else None
 
     def _retry(self) -> None:
-        """Keys that Redis did not take before, until it fails again."""
+        """Tries keys again that Redis did not take, until Redis fails."""
         now = self._clock.monotonic_seconds()
         if not self._retries.count or now < self._away_until:
             return
@@ -424,7 +430,7 @@ class CommitRecorder:
             expired = self._retries.take_expired(until_seconds)
         for entry in expired:
             self._miss(entry.topic, entry.keys)
-        with self._lock:  # not before they count as missed: flush() waits for it
+        with self._lock:  # comes after they count as missed, because flush() waits for it
             self._note_retries()
 
     def _note_retries(self) -> None:
@@ -435,7 +441,7 @@ class CommitRecorder:
 
     def _flush_topic(self, topic: str, keys: list[str]) -> _FlushResult:
         if self._clock.monotonic_seconds() < self._away_until and not self._is_closing:
-            return _FlushResult.NOT_NOW  # another topic of this batch found Redis away a moment ago
+            return _FlushResult.NOT_NOW  # Redis was away for another topic of this batch a moment ago
         try:
             last_check = self._checked_at.get(topic)
             if last_check is None or self._clock.monotonic_seconds() - last_check > _CHECK_SHARDS_SECONDS:
@@ -449,7 +455,7 @@ class CommitRecorder:
         except ReconcilerError as error:
             self._note_away(error)
             return _FlushResult.NOT_NOW if isinstance(error, TransientError) else _FlushResult.NEVER
-        except Exception:  # nothing may end this thread: the business never waits for it
+        except Exception:  # no error may end this thread, because the business never waits for it
             logger.exception("recording_failed: recording %d keys of %s failed", len(keys), topic)
             return _FlushResult.NEVER
         if self._away_seconds:

@@ -1,9 +1,9 @@
 """An inbox in Redis, for services whose effects are not in a SQL database. Declared weaker than the SQL inbox.
 
-What is weaker, and cannot be cured here: effect and row are two systems, so a crash between them repeats the effect
-(dedupe outside the business transaction); a Redis that loses its memory forgets what was
-applied; there is no time order to scan, so nothing is put back into the commit sets after an outage, and the
-reconciler cannot ask it: in this mode effects are UNKNOWN to it. Use it only for effects that are idempotent.
+It is weaker in ways that cannot be cured here. Effect and mark are in two systems, so a crash between them repeats the
+effect. A Redis that loses its memory forgets which keys were applied. Marks have no order in time that could be
+scanned, so nothing is put back into the commit sets after an outage. The reconciler cannot ask this inbox: effects are
+UNKNOWN to it. Use it only for idempotent effects.
 
 Key: contract.keyspace.inbox_key, a hash {state, digest, key, topic}, which expires after `keep_seconds`; keep it longer
 than the oldest possible repair.
@@ -35,7 +35,8 @@ _ABANDON = RedisScript("checkback_consumers", "inbox_abandon.lua")
 
 
 class RedisInbox:
-    """Marks a key before the effect (leased) and after it; weaker, see the module. Shared as its client is."""
+    """Marks a key before the effect (with a lease) and after it; weaker than SQL, see the module. Threads may share it
+    as they share its client."""
 
     is_weaker = True
 
@@ -46,9 +47,10 @@ class RedisInbox:
         *,
         #: Environment of the reconciler's settings.
         environment: str,
-        #: How long a mark is kept. A message that comes later takes effect again.
+        #: For how many seconds a mark is kept. A message that is delivered later has its effect again.
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
-        #: More than the longest handler takes, or two may run at once. After a crash its key stays taken for as long.
+        #: Must be longer than the longest handler, or two handlers may run at once. After a crash its key stays taken
+        #: for as long.
         lease_seconds: float = 300.0,
     ) -> None:
         self._client = client
@@ -61,10 +63,10 @@ class RedisInbox:
         )
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-        """Marks, runs the effect with None as its connection, marks it done.
+        """Marks the key, runs the effect with None as its connection, and marks the key as done.
 
         Raises RedisAway before the effect if Redis is away, TransientError while another process holds the key,
-        Collision for another content or topic, InvalidValue for a business id of another topic. RedisAway after the
+        Collision for another content or topic, and InvalidValue for a business id of another topic. RedisAway after the
         effect means that the effect will be repeated.
         """
         token = f"by:{secrets.token_hex(8)}"
@@ -80,12 +82,12 @@ class RedisInbox:
                 former = None
             effect(None)
         except BaseException:
-            with suppress(RedisAway), translated_errors():  # else the lease ends it
+            with suppress(RedisAway), translated_errors():  # if this fails, the lease ends the mark
                 for one in (entry, former):
                     if one is not None:
                         _ABANDON.run(self._client, [self._key(one)], [token])
             raise
-        if former is not None:  # first: of a crash in between, both releases see one of the marks
+        if former is not None:  # comes first, so that after a crash in between both releases see one of the marks
             self._finish(former)
         self._finish(entry)
         return InboxAnswer.NEW
@@ -106,8 +108,8 @@ class RedisInbox:
         return self._duplicate(entry, stored_digest=bytes(digest), stored_key=_text(key), topic=_text(topic))
 
     def _begin_former(self, former: InboxEntry, token: str) -> InboxAnswer | None:
-        """Not NEW if a release up to 0.2.0 has marked the effect under the name that it knows. None: the mark is that
-        of another message, from before the broker's store was made anew, and stays."""
+        """Marks the key under its former name. Returns an answer other than NEW if a release up to 0.2.0 has marked the
+        effect there. None: the mark is of another message, from before the broker's store was replaced, and stays."""
         try:
             return self._begin(former, token)
         except Collision:
@@ -124,7 +126,8 @@ class RedisInbox:
             return InboxAnswer.DUPLICATE_BUSINESS
         if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
             raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
-        # Where one of the two is a former name's, the other is a release up to 0.2.0, which marks it with the topic.
+        # If exactly one of the two topics is that of a former name, the other mark is of a release up to 0.2.0, which
+        # stores the topic.
         if topic != entry.topic and _is_of_former_name(topic) == _is_of_former_name(entry.topic):
             raise Collision(
                 f"unique key {entry.unique_key} of group {entry.group} was applied from topic {topic}, "
@@ -134,8 +137,8 @@ class RedisInbox:
 
 
 def _of_former_name(entry: InboxEntry) -> InboxEntry | None:
-    """The entry as a release up to 0.2.0 has it, but that its topic names the message; None: under the same name. Of a
-    business id there is one mark."""
+    """Returns the entry as a release up to 0.2.0 has it, but with a topic that names the message; None: the name is the
+    same. A business id has one mark only."""
     if entry.former_key is None or entry.dedupe_key is not None:
         return None
     topic = f"{FORMER_NAMES_TOPIC} {entry.unique_key}"

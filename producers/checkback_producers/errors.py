@@ -1,7 +1,7 @@
 """Errors of the plug-in that sends, by what the service does next.
 
-The common ones come from `reconciler.errors`: catch `TransientError` for what another block may cure, `UsageError` for
-a block that has to be written in another way.
+The common errors come from `reconciler.errors`: catch `TransientError` for failures that another block may cure,
+`UsageError` for a block that must be written differently.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ __all__ = [
 class NotRecorded(UsageError):
     """The block ended normally without a successful `tx.record(connection)`; the message was rolled back.
 
-    If the business was committed nevertheless, it was committed without a message: make record the first statement.
+    If the business was committed nevertheless, it has no message: make record the first statement.
     """
 
 
 class NotCommitted(UsageError):
-    """The block ended normally, but the transaction that was recorded has been rolled back; so was the message."""
+    """The block ended normally, but its recorded transaction was rolled back; so was the message."""
 
 
 class RolledBackAlready(TransientError):
-    """The broker asked before the local transaction had recorded its row, and was answered ROLLBACK.
+    """The broker checked back before the local transaction had recorded its row, and got the answer ROLLBACK.
 
     The local transaction must not commit: roll it back and run the block again. If it happens often,
     `local_transaction_timeout_seconds` is shorter than the transactions are.
@@ -67,13 +67,13 @@ class NoPlace(TransientError):
 
 
 class HalfNotSafe(TransientError):
-    """The half was stored, but less safely than the broker is configured (flush or replica missing); rolled back."""
+    """The half was stored less safely than the broker is configured (flush or replica missing), and was rolled back."""
 
     def __init__(self, unique_key: str, *, status: str, end_answer: SendAnswer | None) -> None:
         self.unique_key = unique_key
         #: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
         self.status = status
-        #: What END ROLLBACK was answered.
+        #: The answer to END ROLLBACK.
         self.end_answer = end_answer
         super().__init__(
             f"{unique_key}: the broker answered {status}: the half is not as safe as configured; it was rolled "

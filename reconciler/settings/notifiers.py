@@ -1,4 +1,4 @@
-"""`[[notifiers]]`: who is told when something needs a person, and how."""
+"""`[[notifiers]]`: the receivers that are told when something needs a person, and by which way."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def _zone(value: str) -> str:
     return value
 
 
-#: RFC 5321, 4.1.2, without quoted names: one address, and no name beside it.
+#: RFC 5321, 4.1.2, without quoted names: one address without a display name.
 MailAddress = Annotated[
     str,
     Field(max_length=254, pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?$"),
 ]
 ZoneName = Annotated[str, Field(max_length=64), AfterValidator(_zone)]
-#: The address of a receiver, which holds its token as a rule.
+#: The address of a receiver, which usually contains its token.
 ReceiverUrl = Annotated[SecretText, PlainValidator(_receiver_url), *MASKED]
 
 
@@ -120,7 +120,7 @@ _OF_MESSAGES = frozenset(
     {"console_url", "notices", "business_ids", "interval_minutes", "reminder_hours", "patience_minutes"}
 )
 _OF_TEXTS = _OF_MESSAGES | {"language", "zone"}
-#: Fields that not every kind has.
+#: Fields that only some kinds have.
 _OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {
     NotifierKind.WEBHOOK: _OF_MESSAGES | {"secret"},
     NotifierKind.DINGTALK: _OF_TEXTS | {"secret"},
@@ -133,7 +133,7 @@ _OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {
 
 
 def notifier_problems(notifiers: Sequence[NotifierSettings]) -> Iterator[str]:
-    """Fields that do not fit together; each line names field, value and remedy."""
+    """Yields fields that do not fit together; each line contains field, value and remedy."""
     names: set[str] = set()
     for number, one in enumerate(notifiers):
         where = f"notifiers[{number}]"

@@ -1,10 +1,10 @@
-"""Engines with the settings that our transactions rely on, database time, and translated errors.
+"""Engines with the settings that our transactions need, database time, and translated errors.
 
-SQLite runs in WAL mode and begins every transaction with BEGIN IMMEDIATE: a deferred writer that finds another
+SQLite runs in WAL mode and begins every transaction with BEGIN IMMEDIATE, because a deferred writer that meets another
 writer has to give up, and two deferred writers starve each other. Readers of other processes are not blocked.
 
-PostgreSQL may be reached through a pooler that gives every transaction another session, so that nothing is left to a
-session: see postgres_messages.py.
+PostgreSQL may be behind a pooler that gives every transaction another session, so nothing is stored in a session: see
+postgres_messages.py.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECOND
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
-#: Writers that a new SQLite file is waited for, one after the other.
+#: A new SQLite file is waited for while at most so many other writers use it, one after the other.
 _WAL_TRIES_MAX = 100
 CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS_MIN = 2
-#: A server that stops answering in the middle of a statement costs this long, not for ever.
+#: If a server stops answering in the middle of a statement, this is the longest wait.
 SILENCE_SECONDS = 60
-#: MySQL and MariaDB may have other values for all sessions. A row that a limit leaves out would pass for absent; where
-#: each COMMIT begins another transaction, a statement of its own would stay in it.
+#: MySQL and MariaDB may have other values as defaults for all sessions. A row that a limit leaves out would count as
+#: absent; and if each COMMIT began another transaction, a single statement would stay in it.
 _MYSQL_USUAL = (f"sql_select_limit={2**64 - 1}", "completion_type=0")
-#: More of a driver's words is not repeated.
+#: At most so many characters of a driver's text are repeated.
 DRIVER_WORDS_CHARACTERS_MAX = 300
-#: What drivers, servers and pgbouncer say, and what to do about it; the first that fits.
+#: Texts of drivers, servers and pgbouncer, and what to do about each; the first match counts.
 _REMEDIES = tuple(
     (re.compile(said, re.IGNORECASE), remedy)
     for said, remedy in (
@@ -107,9 +107,9 @@ _REMEDIES = tuple(
 #: Classes of PostgreSQL's codes that psycopg calls operational: connection, rollback by the server, resources, locks,
 #: intervention, system.
 _AWAY_SQLSTATES = ("08", "40", "53", "55", "57", "58")
-#: What to do where a statement takes longer than its time.
+#: The remedy if a statement takes longer than its time.
 TOO_SLOW = "its tables may be large or its disk busy: raise rounds.statement_seconds if its statements need longer"
-#: What a person has to know of a write without an answer.
+#: What a person has to know about a write without an answer.
 IN_DOUBT = "it may have been written, or will be when the database goes on: look before you do it again"
 
 
@@ -125,16 +125,16 @@ def open_engine(
     statement_seconds: float | None = None,
     silence_pauses: Backoff = PAUSES,
 ) -> sa.Engine:
-    """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
+    """Makes an engine for SQLite, PostgreSQL or MySQL/MariaDB, after a fork; the caller disposes it.
 
-    Raises InvalidValue for a malformed URL and MissingDependency for a driver that is not installed. Connects on
-    first use only. Isolation is READ COMMITTED where the database has it. `read_only` engines cannot write, and
-    neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
-    not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
-    a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
-    waited for. If the URL changes, new connections take its user and password of that time. `statement_seconds`: the
-    deadline of each statement, also of COMMIT, and of a new connection if it is shorter than that one's own; what
-    follows from one that was missed: silence.py, with these pauses. SQLite has no server that could stand still.
+    Raises InvalidValue for a malformed URL and MissingDependency for a driver that is not installed. It connects at its
+    first use. The isolation level is READ COMMITTED if the database has it. `read_only` engines cannot write; they
+    neither create a SQLite file nor change its journal mode. `must_exist`: a missing SQLite file counts as away, and is
+    not replaced by an empty one. `autocommit`: for single_statements.py: every statement is a transaction, and a pooled
+    connection is not tested before its use. `silence_seconds`: the longest wait for a statement of MySQL and MariaDB.
+    If the URL changes, new connections take its user and password of that time. `statement_seconds`: the deadline of
+    each statement, also of COMMIT, and of a new connection if it is shorter than its own; what follows a missed
+    deadline is in silence.py, with these pauses. SQLite has no server that could be silent.
     """
     parsed = _parsed(url)
     try:
@@ -162,12 +162,12 @@ def _parsed(url: Secret) -> sa.URL:
     try:
         scheme = read_database_url(url).scheme
     except ValueError as error:
-        raise InvalidValue("database url", shown_url(url), str(error)) from None  # the text may hold a password
+        raise InvalidValue("database url", shown_url(url), str(error)) from None  # the text may contain a password
     return make_url(revealed(url)).set(drivername=f"{scheme}+{DATABASE_DRIVERS[scheme][0]}")
 
 
 def missing_driver(url: Secret) -> str | None:
-    """What to install for the database of a URL; None: its driver is there."""
+    """Returns what to install for the database of a URL; None: its driver is installed."""
     scheme = read_database_url(url).scheme
     _, package, extra = DATABASE_DRIVERS[scheme]
     if find_spec(package) is not None:
@@ -176,7 +176,7 @@ def missing_driver(url: Secret) -> str | None:
 
 
 def shown(engine: sa.Engine) -> str:
-    """What people call a database: its URL as far as it may be shown."""
+    """Returns a database's name for people: the part of its URL that may be shown."""
     url = engine.url
     if url.database and url.database.startswith("file:"):
         url = url.set(database=unquote(url.database.removeprefix("file:")))
@@ -184,20 +184,21 @@ def shown(engine: sa.Engine) -> str:
 
 
 def _existing(url: sa.URL) -> sa.URL:
-    """With mode=rw, which creates no file; mode=ro cannot open a WAL database that no other process has open."""
+    """Returns the URL with mode=rw, which creates no file; mode=ro cannot open a WAL database that no other process has
+    open."""
     if not url.database or url.database.startswith("file:"):
         return url
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
 
 
 class _SqliteBytes(sa.LargeBinary):
-    """Bytes as the driver gives them: SQLAlchemy would make five zero bytes of the number 5, and fail on a text.
+    """Bytes as the driver returns them: SQLAlchemy would turn the number 5 into five zero bytes, and fail for a text.
 
-    No type of the tables, which a service's own migrations write down.
+    The tables do not use this type, because a service's own migrations would write it.
     """
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
-        """None: nothing is converted."""
+        """Returns None: nothing is converted."""
 
 
 def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
@@ -225,11 +226,12 @@ def _open_server(
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
     connect_seconds = CONNECT_TIMEOUT_SECONDS
-    if statement_seconds is not None:  # psycopg takes two for one, and a whole number
+    if statement_seconds is not None:  # psycopg treats one second as two, and needs a whole number
         connect_seconds = min(connect_seconds, max(CONNECT_TIMEOUT_SECONDS_MIN, ceil(statement_seconds)))
     arguments = _mysql_arguments(lock_timeout_seconds, statement_seconds or silence_seconds, connect_seconds)
     if is_postgres:
-        # SQLAlchemy shows URLs in its own texts, and sslpassword must not be there: the driver's parameters go apart.
+        # The driver's parameters are passed separately, because SQLAlchemy shows URLs in its own texts, which must not
+        # contain sslpassword.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
         url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments(connect_seconds)
     engine = sa.create_engine(
@@ -237,7 +239,8 @@ def _open_server(
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         connect_args=arguments,
         pool_size=pool_size,
-        # An overflow connection lives for one statement: waiting for another one's end is shorter than connecting.
+        # An overflow connection lives for one statement only: waiting for another statement's end is faster than
+        # connecting.
         max_overflow=0 if autocommit else 10,
         pool_pre_ping=not autocommit and not is_postgres,
         pool_reset_on_return=None if autocommit else "rollback",
@@ -250,10 +253,11 @@ def _open_server(
 
         if statement_seconds is not None:
             connect_within(engine, statement_seconds)
-        event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
+        # SQLAlchemy's own listener asks for the server's release
+        event.listen(engine, "connect", read_text, insert=True)
         event.listen(engine, "begin", begin_with(lock_timeout_seconds, statement_seconds))
         return engine
-    event.listen(engine, "connect", _mysql_connect_as_usual, insert=True)  # SQLAlchemy's own commits
+    event.listen(engine, "connect", _mysql_connect_as_usual, insert=True)  # SQLAlchemy's own listener commits
     if statement_seconds is not None:
         event.listen(engine, "connect", _mysql_end_statements_after(statement_seconds * SERVER_SHARE))
     if autocommit:
@@ -265,7 +269,7 @@ def _open_server(
 
 def _postgres_arguments(connect_seconds: int) -> dict[str, Any]:
     return {
-        "prepare_threshold": None,  # never under a name
+        "prepare_threshold": None,  # statements are never prepared under a name
         "connect_timeout": connect_seconds,
         "keepalives_idle": SILENCE_SECONDS // 4,
         "keepalives_interval": SILENCE_SECONDS // 4,
@@ -276,7 +280,7 @@ def _postgres_arguments(connect_seconds: int) -> dict[str, Any]:
 
 def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connect_seconds: int) -> dict[str, Any]:
     return {
-        # Whole seconds are what the server knows.
+        # The server takes whole seconds only.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
         "connect_timeout": connect_seconds,
         "read_timeout": silence_seconds,
@@ -286,7 +290,7 @@ def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connec
 
 
 def _sqlite_connect(connection: Any, _record: object) -> None:
-    # The driver must not begin transactions by itself, or it begins them deferred.
+    # The driver must not begin transactions, because it would begin them deferred.
     connection.isolation_level = None
     connection.text_factory = text_or_bytes
     with closing(connection.cursor()) as cursor:
@@ -295,8 +299,8 @@ def _sqlite_connect(connection: Any, _record: object) -> None:
 
 
 def _take_wal(cursor: sqlite3.Cursor) -> None:
-    """Changing the mode of a new file does not wait for a writer, such as another process that changes it; a
-    transaction does."""
+    """Sets WAL mode within a transaction, because changing the mode of a new file does not wait for a writer (such as
+    another process that changes it), but a transaction does."""
     for _ in range(_WAL_TRIES_MAX):
         with suppress(sqlite3.OperationalError):
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -314,8 +318,8 @@ def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
 
 
 def _mysql_end_statements_after(seconds: float) -> Callable[[Any, object], None]:
-    """Asks the server to end statements: MariaDB all of them, MySQL every SELECT. Where it refuses only this side's
-    deadline is left, which is logged once."""
+    """Asks the server to end statements: MariaDB all of them, MySQL every SELECT. If it refuses, only this side's
+    deadline remains, which is logged once."""
     told: list[str] = []
 
     def ask(connection: Any, _record: object) -> None:
@@ -335,7 +339,7 @@ def _mysql_end_statements_after(seconds: float) -> Callable[[Any, object], None]
 
 
 def _mysql_connect_as_usual(connection: Any, _record: object) -> None:
-    """Other products may not know them."""
+    """Other products may not know these settings."""
     for value in _MYSQL_USUAL:
         try:
             with closing(connection.cursor()) as cursor:
@@ -363,26 +367,26 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One read-write transaction, committed at the end; DatabaseAway if the database does not take part, and then
-    DatabaseSilent where it may have been committed, or may be later."""
+    """Opens one read-write transaction, committed at the end. Raises DatabaseAway if the database fails; DatabaseSilent
+    if it may have been committed, or may be later."""
     try:
         with translated_errors(engine), engine.begin() as connection:
             yield connection
     except DatabaseSilent as error:
         if error.__cause__ is None:
-            raise  # it was not asked
+            raise  # it was not sent
         raise DatabaseSilent(str(error), remedy=IN_DOUBT) from error.__cause__
 
 
 def require_answer(engine: sa.Engine) -> None:
-    """Asks the least that can be asked. Raises DatabaseAway."""
+    """Sends the smallest possible question. Raises DatabaseAway."""
     with reading(engine) as connection:
         connection.execute(sa.text("SELECT 1"))
 
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One read-only transaction on committed data; takes no writer's lock."""
+    """Opens one read-only transaction on committed data; takes no writer's lock."""
     with translated_errors(engine), engine.connect() as plain:
         connection = plain.execution_options(reconciler_read_only=True)
         with connection.begin():
@@ -391,9 +395,9 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def translated_errors(engine: sa.Engine) -> Iterator[None]:
-    """Turns a database that is away, locked or without its tables into the project's errors, cause kept.
+    """Translates errors of a database that is away, locked or without its tables into ours, with their cause.
 
-    Raises DatabaseSilent at once while the database is not asked.
+    Raises DatabaseSilent at once as long as the database is not asked.
     """
     try:
         with asking(engine):
@@ -404,11 +408,11 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
                 if translated is error:
                     raise
                 raise translated from error
-    except PoolTimeout as error:  # says nothing about the database
+    except PoolTimeout as error:  # this says nothing about the database
         raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 
 
-#: Our tables, and which upgrade makes each of them.
+#: Our tables, with the upgrade that makes each of them.
 _TREES = {
     table.name: tree
     for tree, tables in (("outbox", OUTBOX_TABLES), ("inbox", INBOX_TABLES), ("ledger", LEDGER_TABLES))
@@ -417,7 +421,7 @@ _TREES = {
 
 
 def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
-    """The project's error for SQLAlchemy's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
+    """Returns our error for SQLAlchemy's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
     translated = translate_driver_error(error.orig, engine)
     if translated is None and error.connection_invalidated:
         return away(error.orig, engine)
@@ -425,18 +429,18 @@ def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
 
 
 def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Exception | None:
-    """The project's error for a driver's own: ConfigurationError or DatabaseAway; None: a bug."""
+    """Returns our error for a driver's: ConfigurationError or DatabaseAway; None: a bug."""
     text = _words(error, engine)
     if lacks_schema(text):
         tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
         return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): run reconciler db upgrade{tree}")
-    if "invalid connection option" in text:  # libpq's releases know different ones
+    if "invalid connection option" in text:  # releases of libpq have different options
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
     return away(error, engine) if is_away(error) or is_silent(error) else None
 
 
 def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
-    """In one line: which database, what its driver says, what to do about it."""
+    """Returns the error in one line: the database, the driver's text, the remedy."""
     text = _words(error, engine)
     if _was_ended(error):
         return StatementTooSlow(f"{shown(engine)}: {text}", remedy=TOO_SLOW)
@@ -447,7 +451,7 @@ def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
 
 
 def is_silent(error: BaseException | None) -> bool:
-    """True for a driver's error that means: no answer in time, to a statement or to a new connection."""
+    """Returns True for a driver's error that means no answer in time, to a statement or to a new connection."""
     while error is not None:
         if isinstance(error, TimeoutError) or class_names(error) & {"StatementOverdue", "ConnectionTimeout"}:
             return True
@@ -456,7 +460,7 @@ def is_silent(error: BaseException | None) -> bool:
 
 
 def _was_ended(error: BaseException | None) -> bool:
-    """True if the server ended the statement for its time, and has said so."""
+    """Returns True if the server ended the statement because of its time, and said so."""
     # PostgreSQL 57014, also for a cancellation by a person; MariaDB 1969, MySQL 3024.
     return sqlstate_of(error) == "57014" or next(iter(getattr(error, "args", ())), None) in (1969, 3024)
 
@@ -468,7 +472,7 @@ def _words(error: BaseException | None, engine: sa.Engine) -> str:
 
 
 def lacks_schema(text: str) -> bool:
-    """True if the driver's message means that our table or a column of it is missing."""
+    """Returns True if the driver's message means that our table or a column of it is missing."""
     # SQLite; PostgreSQL 42P01 and 42703; MySQL 1146 and 1054.
     return any(part in text for part in ("no such table", "no such column", "has no column named")) or (
         (("relation" in text or "column" in text) and "does not exist" in text) or "(1146," in text or "(1054," in text
@@ -476,41 +480,43 @@ def lacks_schema(text: str) -> bool:
 
 
 def driver_error(error: Exception) -> Exception:
-    """The driver's own error: SQLAlchemy's wrap it, and their text repeats the statement's parameters."""
+    """Returns the driver's own error: SQLAlchemy's errors wrap it, and their texts repeat the statement's
+    parameters."""
     return getattr(error, "orig", None) or error
 
 
 def class_names(error: BaseException | None) -> set[str]:
-    """Names of an error's classes. PEP 249 gives them, so they hold for every driver without importing any."""
+    """Returns the names of an error's classes. PEP 249 defines them, so they hold for every driver without importing
+    one."""
     return {kind.__name__ for kind in type(error).__mro__}
 
 
 def sqlstate_of(error: BaseException | None) -> str:
-    """PostgreSQL's code of an error of psycopg or asyncpg; empty: it has none. asyncpg's classes have names of its
-    own."""
+    """Returns PostgreSQL's code in an error of psycopg or asyncpg; empty: it has none. asyncpg's classes have other
+    names."""
     return str(getattr(error, "sqlstate", None) or "")
 
 
 def is_integrity_error(error: BaseException | None) -> bool:
-    """True for a driver's error that means: the key exists."""
+    """Returns True for a driver's error that means that the key exists."""
     return "IntegrityError" in class_names(error) or sqlstate_of(error)[:2] == "23"
 
 
 def is_away(error: BaseException | None) -> bool:
-    """True for a driver's error that trying again later may cure: away, locked, deadlock, refused, full, read-only."""
+    """Returns True for a driver's error that a later try may cure: away, locked, deadlock, refused, full, read-only."""
     names = class_names(error)
     if "InFailedSqlTransaction" in names or sqlstate_of(error) == "25P02" or "syntax error" in str(error):
-        return False  # a bug; SQLite calls a syntax error operational
+        return False  # a bug, because SQLite calls a syntax error operational
     if names & {"OperationalError", "InterfaceError", "InternalError", "InsufficientPrivilege"}:
         return True
     if sqlstate_of(error)[:2] in _AWAY_SQLSTATES or sqlstate_of(error) == "42501" or isinstance(error, ConnectionError):
         return True
-    # SQLite's "file is not a database" is a DatabaseError and none of its subclasses.
+    # SQLite's "file is not a database" is a DatabaseError and no subclass.
     return type(error).__name__ == "DatabaseError"
 
 
-#: Milliseconds since 1970 UTC by the database's own clock, also inside a long transaction. SQLite's day is a double:
-#: most milliseconds are a little less there, and would be cut to the one before.
+#: Milliseconds since 1970 UTC by the database's own clock, also within a long transaction. SQLite's day is a double:
+#: most milliseconds would be a little too small, and cut to the millisecond before.
 NOW_MS_SQL = {
     "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
     "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
@@ -521,24 +527,25 @@ NOW_MS_SQL = {
 
 
 def now_ms_sql(dialect: str) -> str:
-    """SQL expression of database time in milliseconds, for text statements."""
+    """Returns the SQL expression of database time in milliseconds, for text statements."""
     return NOW_MS_SQL[dialect]
 
 
 def now_ms(dialect: str) -> sa.ColumnElement[int]:
-    """NOW_MS_SQL as an expression for SQLAlchemy statements."""
+    """Returns NOW_MS_SQL as an expression for SQLAlchemy statements."""
     return sa.literal_column(NOW_MS_SQL[dialect], sa.BigInteger())
 
 
 def is_whole_number(column: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[bool]:
-    """False for what only SQLite stores in a column of whole numbers: text, bytes, or a fraction."""
+    """Returns a condition that is false for values that only SQLite stores in a column of whole numbers: text, bytes,
+    or a fraction."""
     return sa.func.typeof(column) == "integer" if dialect == "sqlite" else sa.true()
 
 
 def asked_once(now: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[int]:
-    """Database time for rows to be compared with.
+    """Returns database time as a value to compare rows with.
 
-    PostgreSQL's clock_timestamp is volatile: compared directly it is asked again for each row, without any index.
+    PostgreSQL's clock_timestamp is volatile: in a direct comparison it is evaluated for each row, without an index.
     """
     return sa.select(now).scalar_subquery() if dialect == "postgresql" else now
 

@@ -1,8 +1,8 @@
-"""The long-running service: ticks on APScheduler, signals, a bounded drain.
+"""The long-running service: ticks on APScheduler, signals, and a bounded drain.
 
-A tick is one turn of a job; it catches nothing itself. A TransientError costs that turn only: the next one tries
-again, so the daemon survives every dependency that goes away, without a restart. Two daemons at once do no harm:
-correctness rests on the round's fence and on the ledger's claims, not on being alone.
+A tick is one turn of a job; it catches no errors. A TransientError costs only that turn, and the next one tries again:
+so the daemon survives every dependency that goes away without a restart. Two daemons at once do no harm, because the
+round's fence and the ledger's claims make rounds correct.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from reconciler.errors import ConfigurationError, ReconcilerError, TransientErro
 
 logger = logging.getLogger(__name__)
 
-#: How long SIGTERM waits for the turns in hand.
+#: How long SIGTERM waits for running turns.
 DRAIN_SECONDS_DEFAULT = 30.0
 #: Wait between two tries to start while a dependency is away.
 START_AGAIN_SECONDS = 2.0
-#: How often a wall clock that was set back is looked for.
+#: How often the service checks whether the wall clock was set back.
 CLOCK_WATCH_SECONDS = 1.0
-#: A turn is planned no later than its interval, a second of jitter and a second of anything else from now.
+#: A turn is planned at most its interval, a second of jitter and another second ahead.
 PLANNED_AHEAD_SECONDS_MAX = 2.0
-#: Turns at once of jobs that another job begins.
+#: Most turns at once of jobs that are begun by another job.
 BEGUN_TURNS_MAX = 32
-#: Exit code of SIGINT, of a second SIGTERM, and of a stop that could not wait for a turn that hangs.
+#: Exit code after SIGINT, after a second SIGTERM, and after a stop that gave up waiting for a turn.
 INTERRUPTED = 130
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class DrainGaveUp(ReconcilerError):
-    """Turns did not end within the bound; they are left behind, which is as safe as a kill -9."""
+    """Turns did not end in time; they are abandoned, which is as safe as a kill -9."""
 
     exit_code = INTERRUPTED
 
@@ -59,16 +59,16 @@ class Tick:
     name: str
     interval_seconds: float
     run: Callable[[], object]
-    #: Another job begins its turns (TickRunner.begin), at most one per interval. A turn that was to begin while the one
-    #: before still ran begins when that one has done its work: a flood takes each turn longer than its interval.
+    #: Another job begins its turns (TickRunner.begin), at most one per interval. A turn that should begin while the one
+    #: before still runs begins after it, because in a flood each turn takes longer than its interval.
     is_begun: bool = False
 
 
 class StopSignals:
-    """SIGTERM and SIGINT ask for a stop; a second one ends the process at once with 130.
+    """SIGTERM and SIGINT ask for a stop; a second signal ends the process at once with 130.
 
-    Install from the main thread only. The signals are taken by a thread of their own: a Python handler runs inside
-    the main thread at any point, and Event.set in the middle of Event.wait of the same event waits for itself.
+    Install from the main thread only. A separate thread takes the signals: a Python handler runs inside the main thread
+    at any point, and Event.set within Event.wait of the same event would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class StopSignals:
     def install(self) -> None:
         """Takes over both signals."""
         reader, writer = os.pipe()
-        os.set_blocking(writer, False)  # the interpreter wants it so
+        os.set_blocking(writer, False)  # the interpreter requires it
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in _STOPPING:
             signal.signal(number, _left_to_the_pipe)
@@ -92,23 +92,24 @@ class StopSignals:
 
     def _handle(self, number: int) -> None:
         if self.requested.is_set():
-            # Nothing may run any more: work in hand is safe to lose, as with kill -9.
+            # Nothing may run any more: losing the work in hand is as safe as with kill -9.
             os._exit(INTERRUPTED)
         self._interrupted = number == signal.SIGINT
         self.requested.set()
 
     @property
     def exit_code(self) -> int:
-        """0 after SIGTERM, 130 after SIGINT."""
+        """Returns 0 after SIGTERM, 130 after SIGINT."""
         return INTERRUPTED if self._interrupted else 0
 
 
 def _left_to_the_pipe(_number: int, _frame: FrameType | None) -> None:
-    """Keeps the default action away; the byte in the wakeup pipe is what counts."""
+    """Replaces the default action; the byte in the wakeup pipe is what counts."""
 
 
 class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
-    """A daemon thread a turn: concurrent.futures would join a turn that hangs when the process wants to end."""
+    """Runs each turn on a daemon thread, because concurrent.futures would join a turn that hangs when the process
+    ends."""
 
     def _do_submit_job(self, job: Any, run_times: Any) -> None:
         threading.Thread(target=self._run, args=(job, run_times), name=job.id, daemon=True).start()
@@ -133,7 +134,7 @@ class _Interval(IntervalTrigger):  # type: ignore[misc]  # APScheduler has no ty
 
 
 class _Places:
-    """So many at once; the others in the order in which they came, also before one that comes again at once."""
+    """Lets so many run at once; the others wait in the order in which they came, before one that comes again."""
 
     def __init__(self, number: int) -> None:
         self._free = number
@@ -161,7 +162,7 @@ class _Places:
 
 
 class TickRunner:
-    """Runs ticks until a stop is asked for. Not reusable; `run` blocks the calling thread."""
+    """Runs ticks until a stop is requested. Not reusable; `run` blocks the calling thread."""
 
     def __init__(
         self,
@@ -179,17 +180,17 @@ class TickRunner:
         self._began: dict[str, float] = {}
         self._began_at: float | None = None
         self._overlaps: Counter[str] = Counter()
-        #: Job -> turns that were skipped in a row because something is away, and the name of the last error.
+        #: Job -> how many turns in a row were skipped because a dependency is away, and the name of the last error.
         self._away: dict[str, tuple[int, str]] = {}
         self._lock = threading.Condition()
         self._room = _Places(BEGUN_TURNS_MAX)
-        #: (job, why) -> turns that did not run or did not do their work: "still running" (the turn before was),
-        #: "missed" (nothing ran: the process was stopped or starved), "away", or the name of a bug's exception.
+        #: (job, why) -> turns that did not run or failed: "still running" (the turn before was), "missed" (nothing ran:
+        #: the process was stopped or starved), "away", or the name of a bug's exception.
         self.skipped: Counter[tuple[str, str]] = Counter()
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Starts all ticks at once, waits for the stop, drains.
+        """Starts all ticks at once, waits for the stop, and drains.
 
         Raises the first error that no retry can cure, and DrainGaveUp.
         """
@@ -197,15 +198,15 @@ class TickRunner:
             timezone="UTC",
             executors={"default": _Threads()},
             job_defaults={
-                "coalesce": True,  # after a pause one turn is enough: a round takes everything that waits
+                "coalesce": True,  # after a pause one turn is enough, because a round takes all waiting keys
                 "max_instances": 1,
-                "misfire_grace_time": None,  # a late turn is better than none; lateness is not an error
+                "misfire_grace_time": None,  # a late turn is better than none
             },
         )
         scheduler.add_listener(lambda event: self._still_runs(event.job_id), EVENT_JOB_MAX_INSTANCES)
         ticks = [tick for tick in self._ticks.values() if not tick.is_begun]
         for tick in ticks:
-            # Jitter, so that two daemons started together do not meet at every turn.
+            # Jitter, so that two daemons that were started together do not collide at every turn.
             scheduler.add_job(
                 self._turn,
                 _Interval(seconds=tick.interval_seconds, jitter=min(1.0, tick.interval_seconds / 10), timezone=UTC),
@@ -230,7 +231,8 @@ class TickRunner:
             raise DrainGaveUp(f"{', '.join(left_behind)} did not end within {self._drain_seconds:g} s: left behind")
 
     def _until_stop(self, scheduler: BackgroundScheduler, ticks: Sequence[Tick]) -> None:
-        """APScheduler plans and sleeps by the wall clock: set back, it would wait until the old time comes again."""
+        """Waits for the stop. APScheduler plans and sleeps by the wall clock: after that was set back, it would wait
+        until the old time comes again."""
         while not self._clock.wait(self._stop, CLOCK_WATCH_SECONDS):
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
             for tick in ticks:
@@ -238,10 +240,11 @@ class TickRunner:
                 if planned - now > timedelta(seconds=tick.interval_seconds + PLANNED_AHEAD_SECONDS_MAX):
                     logger.warning("clock_set_back", extra={"job": tick.name, "planned": planned.isoformat()})
                     scheduler.modify_job(tick.name, next_run_time=now)
-            scheduler.wakeup()  # what is due now may not have been when it fell asleep
+            scheduler.wakeup()  # a turn that is due now may not have been due when it fell asleep
 
     def begin(self, name: str) -> None:
-        """Begins a turn of a job that begins so, unless its last one still runs. Some at once; the others wait."""
+        """Begins a turn of a job with is_begun, unless its last turn still runs. Several run at once; the others
+        wait."""
         tick = self._ticks[name]
         with self._lock:
             is_running = self._running[name] > 0
@@ -275,7 +278,8 @@ class TickRunner:
                 self._lock.notify_all()
 
     def _run_turn(self, tick: Tick) -> bool:
-        """One turn. False if it did not do its work: it waits for its time, for something may be away."""
+        """Runs one turn. Returns False if it failed: the next one waits for its time, because a dependency may be
+        away."""
         try:
             if not self._stop.is_set():
                 self._count_missed(tick)
@@ -298,19 +302,19 @@ class TickRunner:
         return False
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
-        # Only a person can mend the configuration: stop, so that the supervisor and the alarm notice.
+        # Only a person can correct the configuration: the service stops, so that supervisor and alarm notice it.
         logger.error("daemon_stops", extra={"job": tick.name, "cause": type(error).__name__, "error": str(error)})
         self.failure = self.failure or error
         self._stop.set()
 
     def lateness_seconds(self) -> dict[str, float]:
-        """Job -> how long its next turn is overdue, 0 if it is not; jitter of a second is no lateness."""
+        """Returns job -> how many seconds its next turn is overdue, or 0; a second of jitter does not count."""
         now = self._clock.monotonic_seconds()
         began = self._began_at if self._began_at is not None else now
         return {
             name: max(0.0, now - self._began.get(name, began) - tick.interval_seconds - PLANNED_AHEAD_SECONDS_MAX)
             for name, tick in self._ticks.items()
-            if self._running[name] or not tick.is_begun  # else nothing waits for it
+            if self._running[name] or not tick.is_begun  # otherwise no turn waits for it
         }
 
     def _still_runs(self, name: str) -> None:
@@ -318,7 +322,7 @@ class TickRunner:
         self._skip(name, "still running", "still running", is_told=self._overlaps[name] == 1)
 
     def _count_missed(self, tick: Tick) -> None:
-        """Turns that should have begun since the last one did: coalesced by APScheduler without a word."""
+        """Counts turns that should have begun since the last one: APScheduler combines them without a log line."""
         now = self._clock.monotonic_seconds()
         before, self._began[tick.name] = self._began.get(tick.name), now
         overlaps = self._overlaps.pop(tick.name, 0)
@@ -329,13 +333,14 @@ class TickRunner:
             self._skip(tick.name, "missed", f"{missed} missed", turns=missed)
 
     def _skip(self, job: str, why: str, error: str, *, cause: str = "", turns: int = 1, is_told: bool = True) -> None:
-        """`why`: of self.skipped; the log has the name of an error in its place. `is_told`: False where it was."""
+        """`why`: a word of self.skipped; the log has the name of an error instead. `is_told`: False if it was logged
+        before."""
         self.skipped[job, why] += turns
         if is_told:
             logger.warning("turn_skipped", extra={"job": job, "cause": cause or why, "error": error})
 
     def _drain(self) -> list[str]:
-        """Waits for the turns in hand; returns those that did not end in time."""
+        """Waits for running turns; returns those that did not end in time."""
         deadline = self._clock.monotonic_seconds() + self._drain_seconds
         with self._lock:
             while any(self._running.values()):
@@ -347,12 +352,12 @@ class TickRunner:
 
 
 def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clock: Clock) -> None:
-    """Runs `serve`; while a dependency is away at its start, waits and starts it again, until the stop."""
+    """Runs `serve`; if a dependency is away at its start, waits and starts it again, until the stop."""
     while not stop.is_set():
         try:
             serve()
         except TransientError as error:
-            notify_systemd("READY=1")  # it waits by itself: systemd need not start it again
+            notify_systemd("READY=1")  # it waits by itself, so systemd need not start it again
             logger.warning("start_waits", extra={"cause": type(error).__name__, "error": str(error)})
             clock.wait(stop, START_AGAIN_SECONDS)
         else:
