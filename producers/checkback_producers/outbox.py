@@ -1,6 +1,6 @@
-"""The outbox in SQL: `record` in the caller's transaction, everything else on connections of the producer's own.
+"""The outbox in SQL: `record` uses the caller's transaction, every other method uses connections of the producer.
 
-A visible row that is not ROLLED_BACK means committed, and nothing else does.
+Only a visible row that is not ROLLED_BACK means committed.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
 from reconciler.sql.timely_pages import TimelyPages
 from reconciler.sql.witness_database import WitnessDatabase
 
-#: How long a tombstone waits for a transaction that holds the key.
+#: How long inserting a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
-#: Before a row with texts that the database may change.
+#: The savepoint before a row with texts that the database may change.
 _SAVEPOINT = "reconciler_outbox_texts"
 #: Most rows that one statement marks as announced.
 MARKED_KEYS_MAX = 1_000
-#: Most producer groups whose oldest row one statement asks for.
+#: One statement asks for the oldest rows of at most so many producer groups.
 ASKED_GROUPS_MAX = 500
 
 _ENTRY_COLUMNS = (
@@ -85,14 +85,15 @@ _TOMBSTONES = RowReader(OUTBOX, _TOMBSTONE_NAMES)
 _FACTS = RowReader(OUTBOX, _FACT_NAMES, otherwise={"state": OutboxState.NEW})
 _COMPARED_FACTS = RowReader(OUTBOX, _COMPARED_NAMES, otherwise={"state": OutboxState.NEW})
 
-#: MySQL and MariaDB: a packet is too large (1153); the connection was closed while it was sent (2006), or after (2013).
+#: MySQL and MariaDB: a packet is too large (1153); the connection was closed while the packet was sent (2006) or after
+#: (2013).
 _CLOSED_BY_MYSQL = (1153, 2006, 2013)
 _PACKETS_A_BODY = 3
 _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 
 
 class SqlOutbox:
-    """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
+    """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; must be created after a fork."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class SqlOutbox:
     ) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later.
 
-        `statement_seconds`: the deadline of each statement on a connection of its own.
+        `statement_seconds`: the deadline of each statement on the outbox's own connections.
         """
         self._clock = clock or SystemClock()
         self.engine = open_engine(
@@ -125,22 +126,25 @@ class SqlOutbox:
         self._identity: str | None = None
 
     def identity(self) -> str:
-        """The database's identity, read once. Raises DatabaseAway, or ConfigurationError for a missing table or row."""
+        """Returns the database's identity, which is read once. Raises DatabaseAway, or ConfigurationError for a missing
+        table or row."""
         if self._identity is None:
             self._identity = read_identity(self.engine)
         return self._identity
 
     def record(self, connection: object, entry: OutboxEntry) -> CallersConnection:
-        """Inserts the row in the caller's transaction; one statement that also compares the database's identity.
+        """Inserts the row in the caller's transaction by one statement, which also compares the database's identity.
 
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
         any of them the caller's transaction must be rolled back. Raises InvalidValue for a text that the database would
-        change, and takes the row back; and for a body above its max_allowed_packet. Other driver errors pass.
+        change, and removes the row again; also for a body above its max_allowed_packet. Other errors of the driver pass
+        through.
         """
         return self._record(CallersConnection(connection), entry, self._refuse)
 
     async def record_awaited(self, connection: object, entry: OutboxEntry, apart: Apart) -> CallersConnection:
-        """As record(), on an asynchronous connection; what blocks runs `apart`, off the caller's loop."""
+        """Does what record() does on an asynchronous connection; blocking steps run `apart`, outside the caller's
+        loop."""
 
         def refuse(error: Exception, entry: OutboxEntry) -> None:
             wait_for(apart(partial(self._refuse, error, entry)))
@@ -167,14 +171,15 @@ class SqlOutbox:
         if written != 1:
             raise self._another_database()
         if (silence := silence_of(self.engine)) is not None:
-            silence.note_answered()  # the caller's connection has found out: the end of the block may be read at once
+            # the caller's connection has shown that the database answers: the end of the block may read at once
+            silence.note_answered()
         if in_doubt:
             self._require_kept(local, entry.unique_key, in_doubt)
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a key or row that is damaged, or for
-        the row of another key that the database takes for the same."""
+        """Returns the committed row, or None. Raises DatabaseAway. Raises MalformedInput for a damaged key or row, or
+        if the database takes the row of another key for the same."""
         row = self._single.select_one(_find_sql(self._dialect), (require_unique_key(unique_key),))
         if row is None:
             return None
@@ -187,9 +192,10 @@ class SqlOutbox:
         return fact
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
-        """True: inserted and committed. False: the key exists (MySQL 1062 and its like).
+        """Returns True if the tombstone was inserted and committed. False: the key exists (MySQL error 1062 and the
+        like).
 
-        Raises DatabaseAway, and MalformedInput for a half that the database does not take, or would not give back.
+        Raises DatabaseAway, and MalformedInput for a half that the database would refuse or change.
         """
         values = {name: getattr(half, name) for name in _TOMBSTONE_NAMES}
         if (damage := _TOMBSTONES.parse([*values.values()]).damage) is not None:
@@ -204,18 +210,19 @@ class SqlOutbox:
                 connection.execute(statement)
         except IntegrityError:
             return False
-        except (DataError, UnicodeError) as error:  # NUL, a lone surrogate, what the database's encoding lacks
+        # NUL, a lone surrogate, or a character that the database's encoding lacks
+        except (DataError, UnicodeError) as error:
             raise MalformedInput(
                 f"half of {half.unique_key}: {shown(self.engine)} does not take it: {error!s:.300}"
             ) from error
         return True
 
     def mark_announced(self, unique_keys: Sequence[str]) -> int:
-        """NEW becomes ANNOUNCED; both get the time. Raises DatabaseAway."""
+        """Makes NEW rows ANNOUNCED; both states get the time of the announcement. Raises DatabaseAway."""
         return self._mark(unique_keys, _announced_sql)
 
     def mark_settled(self, unique_keys: Sequence[str]) -> int:
-        """ANNOUNCED becomes SETTLED. Raises DatabaseAway."""
+        """Makes ANNOUNCED rows SETTLED. Raises DatabaseAway."""
         return self._mark(unique_keys, _settled_sql)
 
     def unannounced(
@@ -227,7 +234,7 @@ class SqlOutbox:
         after: OutboxFact | None = None,
         with_key: bool = False,
     ) -> OutboxPage:
-        """NEW rows, oldest first. Raises DatabaseAway."""
+        """Returns NEW rows, the oldest first. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at)
         if with_key:
@@ -240,7 +247,7 @@ class SqlOutbox:
         return self._in_time(page, after, limit)
 
     def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
-        """By the oldest row of each, which the index begins with. Raises DatabaseAway."""
+        """Checks the oldest row of each group, which is the first one in the index. Raises DatabaseAway."""
         due: list[str] = []
         for first in range(0, len(producer_groups), ASKED_GROUPS_MAX):
             groups = producer_groups[first : first + ASKED_GROUPS_MAX]
@@ -252,7 +259,7 @@ class SqlOutbox:
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
+        """Returns ANNOUNCED rows by the time of their last announcement. Raises DatabaseAway."""
         at = outbox.c.announced_at_ms
         query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at)
 
@@ -263,14 +270,14 @@ class SqlOutbox:
         return self._in_time(page, after, limit)
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
-        """Old SETTLED and ROLLED_BACK rows, one transaction; rows that are old by this host's clock, too: a database
-        whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
+        """Deletes old SETTLED and ROLLED_BACK rows in one transaction. Rows must be old by this host's clock, too, so
+        that a database whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
         with reading(self.engine) as connection:
             until = self._aged_until_ms(connection, older_than_seconds)
             find = (
                 sa.select(outbox.c.unique_key)
                 .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)
-                .order_by(outbox.c.created_at_ms)  # the index; a row is settled after it was created
+                .order_by(outbox.c.created_at_ms)  # the order of the index; a row is settled after it was created
             )
             settled = find.where(outbox.c.state == OutboxState.SETTLED.value, outbox.c.settled_at_ms <= until)
             rolled_back = find.where(outbox.c.state == OutboxState.ROLLED_BACK.value)
@@ -279,19 +286,19 @@ class SqlOutbox:
                 keys += connection.execute(rolled_back.limit(limit - len(keys))).scalars()
         if not keys:
             return 0
-        # Both states are final, so what was found may be deleted by key.
+        # Both states are final, so rows that were found may be deleted by key.
         remove = sa.delete(outbox).where(outbox.c.unique_key.in_(keys), outbox.c.state.in_(_FINISHED))
         with writing(self.engine) as connection:
             return connection.execute(remove).rowcount
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """What the table says. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
+        """Reads the table. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
         return settled_tags_in(self.engine, producer_group)
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
     ) -> bool:
-        """One row, inserted or replaced. Raises DatabaseAway, ConfigurationError (no table)."""
+        """Inserts or replaces one row. Raises DatabaseAway, ConfigurationError (no table)."""
         text = json.dumps("*" if tags is None else sorted(tags))
         key = {"producer_group": producer_group, "topic": subscription[0], "consumer_group": subscription[1]}
         if instead_of is None:
@@ -313,8 +320,8 @@ class SqlOutbox:
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Rows by the time they were written: with a state, a planner might sort all of them. What is young by this
-        host's clock is young. Raises DatabaseAway."""
+        """Returns rows by the time of their writing. It names no state, because a planner might then sort all rows. A
+        row that is young by this host's clock counts as young. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         with reading(self.engine) as connection:
             since_ms = self._aged_until_ms(connection, younger_than_seconds)
@@ -331,11 +338,11 @@ class SqlOutbox:
         return self._in_time(page, after, limit)
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
-        """NEW again, settled no more. Raises DatabaseAway."""
+        """Makes rows NEW again, so that they are no longer settled. Raises DatabaseAway."""
         return self._mark(unique_keys, _reopened_sql)
 
     def mark_swept(self) -> None:
-        """Database time into the row of the sign of life. Raises DatabaseAway, ConfigurationError."""
+        """Writes database time into the row of the sign of life. Raises DatabaseAway, ConfigurationError."""
         write = (
             sa.update(outbox_identity)
             .where(outbox_identity.c.id == SIGN_OF_LIFE_ID, self._witness.is_no_replica())
@@ -356,7 +363,7 @@ class SqlOutbox:
         self._single.close()
 
     def _require_kept(self, local: CallersConnection, unique_key: str, sent: Mapping[str, str]) -> None:
-        """A changed row would be committed by a service that goes on after the refusal: it is taken back."""
+        """A changed row is removed, because a service that continues after the refusal would commit it."""
         try:
             require_kept(local, OUTBOX, {"unique_key": unique_key}, sent)
         except InvalidValue:
@@ -368,7 +375,7 @@ class SqlOutbox:
         unique_key = entry.unique_key
         original = driver_error(error)
         if is_integrity_error(original):
-            # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
+            # Read on our own connection, because PostgreSQL has aborted the caller's transaction.
             fact = self.find(unique_key)
             if fact is not None and not fact.is_committed:
                 raise RolledBackAlready(
@@ -378,7 +385,7 @@ class SqlOutbox:
             if fact is not None:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
         if lacks_schema(str(original)):
-            self.find(unique_key)  # raises where the outbox itself lacks a table or column
+            self.find(unique_key)  # raises if the outbox itself lacks a table or column
             raise self._another_database() from error
         translated = translate_driver_error(original, self.engine)
         if translated is not None:
@@ -392,12 +399,12 @@ class SqlOutbox:
         )
 
     def _require_fitting(self, error: Exception, body: bytes) -> None:
-        """Raises InvalidValue if the server has closed the connection because of the body's length."""
+        """Raises InvalidValue if the server closed the connection because the body is too long."""
         if next(iter(error.args), None) not in _CLOSED_BY_MYSQL:
             return
         with suppress(DatabaseAway), reading(self.engine) as connection:
             packet_bytes = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
-            # Each byte may be sent as two, and MariaDB 10.11 was seen to refuse half of what it names.
+            # Each byte may be sent as two, and MariaDB 10.11 was seen to refuse half of the length that it states.
             if 2 * len(body) >= packet_bytes:
                 remedy = (
                     f"the server's max_allowed_packet is {packet_bytes}: raise it to {_PACKETS_A_BODY} times the "
@@ -408,7 +415,8 @@ class SqlOutbox:
     def _mark(self, unique_keys: Sequence[str], sql: Callable[[str, int], str]) -> int:
         touched = 0
         for first in range(0, len(unique_keys), MARKED_KEYS_MAX):
-            keys = sorted(unique_keys[first : first + MARKED_KEYS_MAX])  # two writers meet in one order
+            # sorted, so that two writers lock rows in the same order
+            keys = sorted(unique_keys[first : first + MARKED_KEYS_MAX])
             if self._dialect == "postgresql":
                 touched += self._single.update(sql(self._dialect, 1), (keys,))
             else:
@@ -444,15 +452,15 @@ class SqlOutbox:
         older_than_seconds: float,
         limit: int,
     ) -> OutboxPage:
-        """Old rows, then those of the future: written before the clock was set back, they may be of any age. Each is a
-        range of the index; as one condition a database would read all that lies between."""
+        """Returns old rows, then rows of the future: those were written before the clock was set back and may have any
+        age. Each is a range of the index; for one combined condition, a database would read all rows between."""
         old, future = query.where(at <= self._until(older_than_seconds)), query.where(at > self._until(0))
         return self._page(reader, old, future, limit=limit)
 
     def _in_time(
         self, page: Callable[[OutboxFact | None, int], OutboxPage], after: OutboxFact | None, limit: int
     ) -> OutboxPage:
-        """A page, read in pieces that the database reads in time."""
+        """Reads a page in pieces, each small enough for the database's deadline."""
         read_ms = 0
 
         def piece(after: OutboxFact | None, rows: int) -> Sequence[OutboxFact]:
@@ -474,7 +482,7 @@ class SqlOutbox:
 
 
 def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-    """What Outbox.settled_tags returns, for any reader."""
+    """Returns what Outbox.settled_tags returns, for any reader."""
     query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
     with reading(engine) as connection:
         return {
@@ -484,13 +492,13 @@ def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str
 
 
 def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:
-    # The first condition alone is one that an index begins with.
+    # The first condition alone lets the database start at a place in an index.
     return sa.and_(at >= at_ms, sa.or_(at > at_ms, outbox.c.unique_key > after.unique_key))
 
 
 @cache
 def _record_sql(dialect: str, marker: str) -> str:
-    # One statement: the row is written only into the database that has the producer's identity.
+    # One statement, so that the row is written only into the database with the producer's identity.
     columns = ", ".join((*_ENTRY_COLUMNS, "state", "created_at_ms"))
     markers = ", ".join([marker] * len(_ENTRY_COLUMNS))
     return (
@@ -507,7 +515,8 @@ def _find_sql(dialect: str) -> str:
 
 @cache
 def _oldest_new_sql(dialect: str, groups: int) -> str:
-    # Of an index' first entry each server reads a smallest value; compared with the time, it might read the table.
+    # Each server answers a smallest value from the first entry of the index; a comparison with the time might make it
+    # read the table.
     of_group = f"state = '{OutboxState.NEW}' AND producer_group = {MARKERS[dialect]}"
     oldest = f", (SELECT MIN(created_at_ms) FROM {outbox.name} WHERE {of_group})"  # noqa: S608  # names of ours
     return f"SELECT {now_ms_sql(dialect)}{oldest * groups}"
@@ -548,11 +557,13 @@ def _reopened_sql(dialect: str, keys: int) -> str:
 def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time: str) -> str:
     markers = ", ".join([MARKERS[dialect]] * keys)
     states = ", ".join(f"'{state}'" for state in before)
-    # PostgreSQL takes all keys as one array, and as one that it plans unseen: else it estimates every key of a list.
+    # PostgreSQL gets all keys as one array that its planner does not see, because it would otherwise estimate every key
+    # of a list.
     wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
     marked = f"unique_key {wanted} AND state IN ({states})"
     if dialect == "postgresql":
-        # Locked in the order of keys: an UPDATE locks rows as its plan finds them, and two plans may deadlock.
+        # Rows are locked in the order of keys, because an UPDATE locks rows in the order of its plan, and two plans may
+        # deadlock.
         marked = f"unique_key IN (SELECT unique_key FROM {outbox.name} WHERE {marked} ORDER BY unique_key FOR UPDATE)"  # noqa: S608  # names of ours
     return f"UPDATE {outbox.name} SET state = '{after}', {time} WHERE {marked}"  # noqa: S608  # names of ours
 
@@ -562,6 +573,6 @@ def _fact(row: Sequence[Any], reader: RowReader = _FACTS) -> OutboxFact:
     fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
     if read.damage is None:
         return fact
-    # The next page begins behind key and times as they are in the row.
+    # The next page begins after key and times as the row has them.
     key, _, _, _, created_at_ms, announced_at_ms = row[: len(_FACT_NAMES)]
     return replace(fact, unique_key=key, created_at_ms=created_at_ms, announced_at_ms=announced_at_ms)

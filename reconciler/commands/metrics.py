@@ -1,4 +1,4 @@
-"""The metrics of run, sweep and replay: what `status` says as numbers, and which dependencies answer."""
+"""The metrics of run, sweep and replay: the content of `status` as numbers, and which dependencies answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering, open_metering
 
-#: What each command cannot do without. The replay worker's inbox may be out of this process's reach.
+#: The dependencies that each command needs. This process may be unable to reach the replay worker's inbox.
 _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object]]], ...]] = {
     "run": (ask_ledger, ask_redis, ask_databases, ask_brokers),
     "sweep": (ask_databases, ask_brokers),
@@ -28,13 +28,13 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
-#: How often `status` is read where nobody scrapes: people are told of an accounted-until time that stands still.
+#: How often `status` is read without scrapes, because people are told of an accounted-until time that does not advance.
 _UNSCRAPED_SECONDS = 30.0
 
 
 def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusReport | None]:
-    """What `reconciler status` says, read once for all in this process, but for check services, which neither metrics
-    nor notices tell. None: the ledger is away."""
+    """Makes the reading of `reconciler status`, read once for all of this process, without check services, which
+    neither metrics nor notices report. None: the ledger is away."""
 
     def read() -> StatusReport | None:
         try:
@@ -54,8 +54,8 @@ def measuring(
 ) -> Iterator[Metering | None]:
     """Serves the command's metrics within the block; None: metrics.listen is not set. `status`: shown, too.
 
-    It serves before anything else is reached, so that a process that waits for its dependencies says so.
-    Raises MissingDependency, ConfigurationError for an address in use.
+    It serves before anything else is reached, so that a process that waits for its dependencies shows that. Raises
+    MissingDependency, ConfigurationError for an address in use.
     """
     metering = open_metering(settings, command, clock=clock)
     if metering is None or settings.metrics.listen is None:
@@ -76,7 +76,7 @@ def _own_dependencies(settings: Settings, command: str) -> dict[str, str | None]
 
 
 def dependencies_of(connections: Connections, command: str) -> dict[str, str | None]:
-    """What the command cannot do without, each with what is wrong with it; None: it answered. Raises nothing."""
+    """Returns what is wrong with each dependency that the command needs; None: it answered. Raises nothing."""
     asked: dict[str, Callable[[], object]] = {}
     for ask in _ASKED[command]:
         asked |= ask(connections)
@@ -84,7 +84,7 @@ def dependencies_of(connections: Connections, command: str) -> dict[str, str | N
 
 
 def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sample]:
-    """None where it could not be found out: every value is absent then."""
+    """Yields dependencies; if it could not be found out, every value is absent."""
     for name, problem in (results or {}).items():
         yield Sample(c.DEPENDENCY_UP, (name,), int(problem is None))
 
@@ -92,7 +92,7 @@ def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sam
 def report_samples(
     reading: LatestReading[StatusReport] | LatestReading[StatusReport | None], settings: Settings
 ) -> Iterator[Sample]:
-    """What was read, or that nothing could be: absent values are never shown as 0."""
+    """Yields what was read, or that nothing could be read: absent values are never shown as 0."""
     report = reading.get()
     yield Sample(c.STATE_UP, (), int(report is not None))
     if reading.took_seconds is not None:
@@ -101,7 +101,7 @@ def report_samples(
 
 
 def status_samples(report: StatusReport, settings: Settings) -> Iterator[Sample]:
-    """The report of `reconciler status` as numbers."""
+    """Yields the report of `reconciler status` as numbers."""
     for one in report.subscriptions:
         yield from _of_subscription(one, report)
     yield from _verdicts(report)
@@ -138,7 +138,7 @@ def _of_subscription(one: SubscriptionStatus, report: StatusReport) -> Iterator[
 
 
 def _verdicts(report: StatusReport) -> Iterator[Sample]:
-    """For every subscription: the ledger answered, so that none is a known 0."""
+    """Yields values for every subscription: the ledger answered, so a missing count is a known 0."""
     sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
     for v in report.verdicts:
         place = (v.subscription.topic, v.subscription.group)

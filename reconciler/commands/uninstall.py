@@ -1,4 +1,6 @@
-"""The lines that remove the reconciler, for what the settings name: reconciler uninstall. None of them is run."""
+"""`reconciler uninstall`: prints the lines that remove the reconciler, for the servers in the settings. It runs none of
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _UNITS = "reconciler reconciler-sweep reconciler-web reconciler-audit.timer"
 
 
 class Step(StrEnum):
-    """What is removed, in this order."""
+    """The steps of the removal, in order."""
 
     PROCESSES = "processes"
     #: Tables of the services: the proof of what was committed and of what took effect.
@@ -47,7 +49,8 @@ class Step(StrEnum):
 
 
 def in_the_way(connections: Connections) -> list[Fact]:
-    """Why outboxes and inboxes are still needed: what is not settled, who still writes there, and what is not known."""
+    """Returns why outboxes and inboxes are still needed: what is not settled, which processes still write there, and
+    what is unknown."""
     found: dict[Fact, None] = {}
     for ask in (_of_status, _members):
         try:
@@ -62,7 +65,7 @@ def _of_status(connections: Connections) -> Iterator[Fact]:
 
 
 def needed(report: StatusReport) -> Iterator[Fact]:
-    """What `status` knows that outboxes and inboxes still prove."""
+    """Yields what outboxes and inboxes still prove, as `status` shows it."""
     yield from (*report.away, *report.late_lines, *report.unswept)
     if unsettled := sum(one.count for one in report.verdicts if one.state is not CandidateState.SETTLED):
         yield UNSETTLED(number=unsettled)
@@ -86,14 +89,15 @@ def _members(connections: Connections) -> Iterator[Fact]:
 
 
 def environments_beside(connections: Connections) -> Sequence[str]:
-    """Others whose rows the ledger has. Raises DatabaseAway."""
+    """Returns other environments with rows in the ledger. Raises DatabaseAway."""
     return traces_of(connections, before_ms=0).others
 
 
 def steps_of(
     settings: Settings, *, beside: Sequence[str] | None, has_plain_acl: bool = False
 ) -> list[tuple[Step, Statements]]:
-    """Every line, each database once. `beside`: other environments of the ledger, whose tables stay; None: unknown."""
+    """Returns every line, each database once. `beside`: other environments of the ledger, whose tables stay; None:
+    unknown."""
     found = [(Step.PROCESSES, Statements(place="", statements=(f"systemctl disable --now {_UNITS}",)))]
     found += list(_databases(settings, owns_ledger=beside is not None and not beside))
     found.append((Step.BROKERS, _at_brokers(settings)))
@@ -149,7 +153,7 @@ def _in_redis(settings: Settings) -> Statements:
 
 
 def _logins(settings: Settings, *, has_plain_acl: bool) -> Iterator[Statements]:
-    """Those of the URLs; `has_plain_acl`: of brokers with ACL 1.0."""
+    """Yields the logins of the URLs; `has_plain_acl`: for brokers with ACL 1.0."""
     of_database: dict[str, dict[str, None]] = {}
     for database in configured_databases(settings):
         url = read_database_url(database.url)
@@ -166,7 +170,7 @@ def _logins(settings: Settings, *, has_plain_acl: bool) -> Iterator[Statements]:
 
 
 def _drop_login(url: Url, name: str) -> str:
-    """Of PostgreSQL it fails while something belongs to the login: nothing of a service is dropped by it."""
+    """Returns the line; on PostgreSQL it fails while objects belong to the login, so it drops nothing of a service."""
     if url.scheme == "postgresql":
         return f'DROP ROLE "{name.replace(chr(34), chr(34) * 2)}";'
     return "DROP USER '{}'@'%';".format(name.replace("\\", "\\\\").replace("'", "''"))

@@ -9,7 +9,7 @@ from reconciler.contract.facts import Code, Fact, Field
 
 
 class Verdict(StrEnum):
-    """What became of a key. `MEANINGS` explains each for people; docs are generated from it."""
+    """What became of a key. `MEANINGS` explains each verdict to people; docs are generated from it."""
 
     CONSUMED = "CONSUMED"
     DELIVERED = "DELIVERED"
@@ -31,19 +31,19 @@ class Verdict(StrEnum):
 
 
 class Undecided(StrEnum):
-    """What keeps a key UNKNOWN that time alone will not decide; stored with the evidence of the verdict."""
+    """Why a key stays UNKNOWN where time alone will not decide it; stored with the evidence of the verdict."""
 
-    #: A witness that should answer does not, or what it answers is not proved.
+    #: A witness that should answer is silent, or its answer is not proved.
     WITNESS = "witness"
-    #: What is configured cannot decide it: no outbox, no inbox, a filter by SQL92.
+    #: The configuration cannot decide it: no outbox, no inbox, or a filter by SQL92.
     SET_UP = "set-up"
-    #: A half names the outbox that has its row, and the row is not shown; or what would show that a half was delivered
-    #: may have been deleted by age; or a row of the business says that one of several messages was committed, and none
-    #: was delivered.
+    #: Witnesses contradict each other: a half names the outbox with its row, but the outbox does not show the row; or
+    #: the messages that would prove a delivery may have been deleted by age; or a business row says that one of several
+    #: messages was committed, but none was delivered.
     CONTRADICTION = "contradiction"
 
 
-#: What was seen, and what happens next.
+#: What was seen, and what happens next, by verdict.
 MEANINGS: dict[Verdict, Code] = {
     Verdict.CONSUMED: Code("verdict.consumed"),
     Verdict.DELIVERED: Code("verdict.delivered"),
@@ -65,7 +65,7 @@ MEANINGS: dict[Verdict, Code] = {
 }
 
 _KEY: Mapping[str, Field] = {"unique_key": Field.NAME}
-#: What ends a verdict: the act of a person, or that there is none.
+#: How a verdict ends: by the act of a person, or by none.
 ENDINGS: dict[Verdict, Code] = {
     Verdict.CONSUMED: Code("ending.consumed"),
     Verdict.DELIVERED: Code("ending.delivered"),
@@ -103,13 +103,14 @@ QUARANTINING = frozenset(
     }
 )
 
-#: Of these no repair begins, also by hand, as long as the key is judged so. QUARANTINED is judged anew.
+#: No repair of these begins, not even by hand, as long as the key has such a verdict. QUARANTINED is judged again.
 NEVER_REPAIRED = QUARANTINING - {Verdict.QUARANTINED}
 
-#: These are on the inbox row itself: a person has looked at it, and that it is there is no news.
+#: The inbox row itself has these verdicts: a person has already seen them, so they are reported once.
 VERDICTS_ON_THE_ROW = frozenset({Verdict.COLLISION, Verdict.INCOMPLETE})
 
-#: A SETTLED candidate with one of these was given up, by a person or by what the subscription answers for.
+#: A SETTLED candidate with one of these was given up, by a person or because the subscription does not answer for the
+#: key.
 GIVEN_UP = QUARANTINING | {Verdict.BEFORE_SINCE}
 
 #: The broker delivers the message by itself. An audit calls it LOST as long as it has no effect.
@@ -120,6 +121,6 @@ WAITING = STILL_DELIVERED | {Verdict.UNKNOWN}
 
 
 def what_ends(verdict: Verdict, unique_key: str) -> Fact:
-    """The act that ends the verdict of a key, or that none does."""
+    """Returns the fact that names the act which ends the verdict of a key, or says that none does."""
     code = ENDINGS[verdict]
     return ENDINGS[verdict](**dict.fromkeys(code.fields, unique_key))

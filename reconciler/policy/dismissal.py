@@ -1,5 +1,6 @@
-"""An operator dismisses a key that was given up, or a loss of a held topic for which nothing was sent: it leaves the
-list of open work, its verdict stays."""
+"""Dismisses by a person's order a key that was given up, or a loss of a held topic for which nothing was sent. The key
+leaves the list of open work, and its verdict stays.
+"""
 
 from __future__ import annotations
 
@@ -32,37 +33,38 @@ from reconciler.policy.judging.waits import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.ports.closing import Closing, Closings, KeyInLedger
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, VerdictEntry
 
-#: What became of a group's row; else its state, or that of the repair that is under way.
+#: The outcome for a group's row; other outcomes are the row's state, or the state of its repair.
 DISMISSED = "dismissed"
 CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
-#: A dismissal was taken back: the group waits for a person again.
+#: A dismissal was taken back: the group's row waits for a person again.
 TAKEN_BACK = "taken back"
-#: There is no dismissal that could be taken back.
+#: There was no dismissal to take back.
 NOT_DISMISSED = "not dismissed"
-#: The key is not what the person saw: nothing of it was closed.
+#: The key has changed since the person saw it: nothing was closed.
 CHANGED = "changed"
-#: The message took effect for the group: nothing of the group was closed. What was done by hand was done twice.
+#: The message has its effect for the group, so nothing of the group was closed. If a person repaired it by hand, its
+#: effect is now doubled.
 HAS_EFFECT = "has its effect"
-#: Evidence that a dismissal adds.
+#: Names that a dismissal adds to the evidence.
 _OF_DISMISSAL = frozenset({"dismissed_by", "dismissed_because", DISMISSED_AT_MS, EFFECTS_SEEN_MS})
-#: Not what the person saw, either way.
+#: Outcomes for a key that is not what the person saw.
 NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectFound:
-    """What a group's inbox says of a key that a person dismisses."""
+    """What a group's inbox says about a key that a person dismisses."""
 
-    #: The message took effect once, whole, and with the content of its outbox row, as far as that one is known.
+    #: True if the message took effect once, wholly, and with the content of its outbox row, as far as that is known.
     is_plain: bool = False
-    #: None: no inbox has a row of it.
+    #: What people read about the effect; None: no inbox has a row of it.
     told: Fact | None = None
-    #: When its rows were written, whole or incomplete; None: not known.
+    #: When its rows were written, complete or incomplete ones; None: not known.
     applied_at_ms: frozenset[int] | None = None
 
 
 def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
-    """An answer of a group's inboxes, beside the outbox row that it is compared with."""
+    """Compares the answer of a group's inboxes with the outbox row."""
     at_ms = None if inbox.is_unknown and inbox.incomplete is None else effect_times_ms(inbox)
     if inbox.is_unknown:
         return EffectFound(told=EFFECT_UNKNOWN(why=inbox.reason), applied_at_ms=at_ms)
@@ -76,12 +78,13 @@ def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
 
 
 class Dismissals:
-    """Closes QUARANTINED candidates and FAILED repairs by hand, open rows of subscriptions that are not configured any
-    more, which no round closes, and open losses of held topics whose repair has no attempt and no claim. Raises
+    """Closes by hand: QUARANTINED candidates and FAILED repairs; open rows of subscriptions that are no longer
+    configured, which no round closes; and open losses of held topics whose repair has no attempt and no claim. Raises
     DatabaseAway."""
 
     def __init__(self, *, closings: Closings, configured: Collection[Subscription], held: Collection[str] = ()) -> None:
-        """`held`: topics whose repairs are stopped. One that goes on meanwhile costs nothing: a claim stops the act."""
+        """`held`: topics whose repairs are stopped. If a topic's hold ends meanwhile, nothing is spoilt, because a
+        claim prevents the dismissal."""
         self._closings = closings
         self._configured = frozenset(configured)
         self._held = frozenset(held)
@@ -95,13 +98,13 @@ class Dismissals:
         reason: str,
         effects: Mapping[str, EffectFound] | None = None,
     ) -> dict[str, str]:
-        """Group -> one of CLOSED, CHANGED, HAS_EFFECT, or what the reconciler still works on: nothing of such a group
-        is changed.
+        """Returns group -> one of CLOSED, CHANGED, HAS_EFFECT, or the state that the reconciler still works on: for
+        such a group nothing is changed.
 
-        `seen`: what the person saw; the rows are closed in one step, if they are so still. `group`: only this one.
-        `effects`: what the groups' inboxes say, by group; an effect that is not known stops nothing. A
-        repair for every group is closed with the last group that needs a person. Nothing is sent to a group afterwards:
-        a repair that it lacks is DONE before it begins, and the repair for every group spares it (ladder.py).
+        `seen`: what the person saw; the rows are closed in one step if they have not changed since. `group`: only this
+        group. `effects`: what each group's inboxes say; an unknown effect prevents nothing. The repair for every group
+        is closed together with the last group that needs a person. Nothing is sent to a dismissed group afterwards: a
+        hand-over to it is DONE before it begins, and the repair for every group leaves it out (ladder.py).
         """
         outcomes = self.outcomes(seen, group=group, effects=effects)
         if not outcomes:
@@ -114,11 +117,11 @@ class Dismissals:
         return outcomes
 
     def take_back(self, seen: KeyInLedger, *, group: str | None, by: str, reason: str) -> dict[str, str]:
-        """Group -> TAKEN_BACK, NOT_DISMISSED, CHANGED, or the repair that is under way.
+        """Returns group -> TAKEN_BACK, NOT_DISMISSED, CHANGED, or the state of the repair that is under way.
 
-        The group waits for a person again, as before its dismissal, and its repairs are FAILED. Nothing is sent: a
-        repair by hand does that, and looks before it. While a repair of the key is under way nothing is taken back: it
-        was decided without this group.
+        The group waits for a person again, as before its dismissal, and its repairs are FAILED. Nothing is sent here: a
+        repair by hand sends, and checks again before that. While a repair of the key is under way nothing is taken
+        back, because that repair was decided without this group.
         """
         rows = {row.subscription.group: row for row in seen.candidates if group in (None, row.subscription.group)}
         outcomes = {name: TAKEN_BACK if row.is_dismissed else NOT_DISMISSED for name, row in rows.items()}
@@ -141,7 +144,7 @@ class Dismissals:
         return outcomes if is_done else outcomes | dict.fromkeys(wanted, CHANGED)
 
     def _why(self, closing: Closing) -> str:
-        """Why nothing was closed: nothing that a person sees changes with a claim."""
+        """Returns why nothing was closed. A claim alone changes nothing that a person sees."""
         held = self._closings.claimed(closing)
         if held is None or held.lease_until_ms is None:
             return CHANGED
@@ -151,7 +154,7 @@ class Dismissals:
     def outcomes(
         self, seen: KeyInLedger, *, group: str | None, effects: Mapping[str, EffectFound] | None = None
     ) -> dict[str, str]:
-        """What dismiss() would come to, if the key is still as it was seen."""
+        """Returns the outcomes that dismiss() would have, if the key has not changed since it was seen."""
         rows = {row.subscription.group: row for row in seen.candidates}
         outcomes = {
             name: self._under_way(row, seen.repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
@@ -181,7 +184,7 @@ class Dismissals:
         scopes = {row.scope for row in seen.repairs if row.scope in done and row.state is not RepairState.DONE}
         if self._ends_for_all(seen, outcomes):
             scopes.add(EVERY_GROUP)
-        else:  # the repair for every group may still be begun, for another one
+        else:  # the repair for every group may still begin for another group
             scopes |= dismissed
         return Closing(
             environment=topic.environment,
@@ -201,8 +204,9 @@ class Dismissals:
         )
 
     def _may_close_for_all(self, seen: KeyInLedger, *, is_begun: bool) -> bool:
-        """Of a repair that is not finished only if no round of this topic works on it any more; where there is none,
-        only if every group has a verdict: one without may be lagging."""
+        """Returns True if the repair for every group may be closed. An unfinished one may be closed only if no round
+        works on the topic any more. A missing one: only if every group has a verdict, because a group without one may
+        be lagging."""
         for repair in seen.repairs:
             if repair.scope == EVERY_GROUP:
                 is_left = not any(row.subscription in self._configured for row in seen.candidates)
@@ -215,10 +219,10 @@ class Dismissals:
         return is_begun and of_topic <= judged
 
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
-        """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished.
+        """Returns why the group's effect may still come: its row is open, or a repair that reaches it is not finished.
 
-        An open contradiction has no commit that could be repaired: a person ends it, or nobody does. A loss whose
-        repair nobody has begun stays unsent under a hold.
+        An open contradiction has no commit to repair: only a person can end it. A loss whose repair has not begun stays
+        unsent under a hold.
         """
         if row.subscription not in self._configured:
             return None
@@ -230,13 +234,14 @@ class Dismissals:
         return None if begun is None else f"repair is {begun.state}"
 
     def _is_untouched(self, repair: Repair) -> bool:
-        """Whether its topic is held, and nothing was sent. A claim is looked for under the lock that ends it."""
+        """Returns True if the repair's topic is held and nothing was sent for it. The lock under which rows are closed
+        also checks for a claim."""
         is_sent = repair.attempts or repair.sent_at_ms is not None
         return repair.topic in self._held and repair.state is RepairState.OPEN and not is_sent
 
     def _unless_shared(self, seen: KeyInLedger, outcomes: dict[str, str]) -> dict[str, str]:
-        """A repair for every group that is not finished is ended for all of them, or for none: it may be claimed for
-        another group at any time, and would reach the one that was dismissed."""
+        """An unfinished repair for every group is closed for all groups or for none, because it may be claimed for
+        another group at any time and would then reach the dismissed one."""
         shared = [one for one in seen.repairs if one.scope == EVERY_GROUP and one.state not in FINISHED_REPAIRS]
         if not shared or self._ends_for_all(seen, outcomes):
             return outcomes
@@ -257,13 +262,14 @@ class Dismissals:
 
 
 def _unfinished(row: Candidate, repairs: Sequence[Repair]) -> list[Repair]:
-    """The repairs that may bring the group its effect."""
+    """Returns the repairs that may still bring the group its effect."""
     scopes = (EVERY_GROUP, row.subscription.group)
     return [repair for repair in repairs if repair.scope in scopes and repair.state not in FINISHED_REPAIRS]
 
 
 def meaning_of(outcome: str, row: Candidate, effect: EffectFound, repairs: Sequence[Repair] = ()) -> Fact | None:
-    """What the outcome of one group means and what can be done; None: it says all itself. `repairs`: of the key."""
+    """Returns what the outcome for one group means and what a person can do; None: the outcome says everything.
+    `repairs`: those of the key."""
     if outcome == HAS_EFFECT and effect.told is not None:
         return DISMISSAL_HAS_EFFECT(effect=effect.told, unique_key=row.unique_key)
     if outcome == DISMISSED or (outcome in CLOSED and effect.is_plain):
@@ -293,7 +299,8 @@ def _needs_a_person(repair: Repair, scopes: Collection[str]) -> bool:
 
 
 def _before_dismissal(row: Candidate, *, by: str, reason: str) -> VerdictEntry:
-    """The verdict as it was, given up, with who has taken the dismissal back. What it lacks is asked for again."""
+    """Makes the row as it was before the dismissal: given up, with the name of the person who took the dismissal back.
+    Databases are asked again for what the key lacks."""
     kept = {name: value for name, value in row.evidence.items() if name not in _OF_DISMISSAL}
     return VerdictEntry(
         unique_key=row.unique_key,
@@ -302,14 +309,15 @@ def _before_dismissal(row: Candidate, *, by: str, reason: str) -> VerdictEntry:
         first_seen_ms=row.first_seen_ms,
         state=CandidateState.QUARANTINED,
         wait_seconds=0.0,
-        # A row that was there and has gone would open the key, and nothing is to be sent by itself.
+        # The row was there and is gone; asking again would open the key, and then something would be sent without a
+        # person.
         ask_again_seconds=None if row.verdict in VERDICTS_ON_THE_ROW else ASK_AGAIN_SECONDS_MIN,
     )
 
 
 def _verdict(row: Candidate, *, by: str, reason: str, seen_ms: frozenset[int] | None) -> VerdictEntry:
-    """The verdict and its evidence stay; SETTLED is for good, unless the message takes effect (absence_review.py). One
-    that was open was given up only now. `seen_ms`: EFFECTS_SEEN_MS."""
+    """Keeps the verdict and its evidence; SETTLED is final, unless the message takes effect (absence_review.py). An
+    open row is given up only now. `seen_ms`: EFFECTS_SEEN_MS."""
     outcomes: dict[str, object] = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
     was_open = row.state is CandidateState.OPEN
     verdict = Verdict.QUARANTINED if was_open else row.verdict

@@ -36,19 +36,19 @@ from reconciler.settings.types import (
 )
 from reconciler.settings.web import WebSettings, web_problems
 
-#: How much longer than the brokers keep a half its tombstone is kept.
+#: A tombstone is kept so much longer than brokers keep its half.
 TOMBSTONE_MARGIN_DAYS = 8
-#: The brokers' default retention of 72 hours, and the margin.
+#: The brokers' default retention of 72 hours, plus the margin.
 SWEEP_KEEP_DAYS_MIN = 11
 
-#: How much longer than a half can be repaired its inbox row must be there.
+#: An inbox row must be kept so much longer than its half can be repaired.
 INBOX_MARGIN_DAYS = 7
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 
 
 class AclSettings(Section):
-    """Whose requests ours are, where brokers let only known users in."""
+    """The user that sends our requests, if brokers allow only known users."""
 
     access_key: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None,
@@ -124,7 +124,7 @@ class UniqueKeyTopicSettings(Section):
 
     @property
     def signature_key(self) -> Callable[[], Sequence[bytes]] | None:
-        """What signs and what is taken, asked for each message; None: nothing is signed."""
+        """Returns the present signing keys, for each message; None: messages are not signed."""
         listed = self.signature_secret
         if listed is None:
             return None
@@ -136,7 +136,7 @@ class UniqueKeyTopicSettings(Section):
 
 
 class RedisSettings(Section):
-    """Where the sets live."""
+    """The Redis that has the sets."""
 
     url: RedisUrl = Field(description="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// URL.")
     accept_unverified: bool = Field(
@@ -149,7 +149,7 @@ class RedisSettings(Section):
 
 
 class LedgerSettings(Section):
-    """Where verdicts, repairs and rounds are kept."""
+    """The database with verdicts, repairs and rounds."""
 
     url: DatabaseUrl = Field(description="SQLAlchemy URL: sqlite, postgresql, mysql or mariadb.")
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
@@ -182,7 +182,7 @@ class ProducerSettings(Section):
 
     @property
     def outbox_urls(self) -> tuple[SecretText, ...]:
-        """Every database of its outbox; none: it has no outbox that could be read."""
+        """All databases of its outbox; empty: no outbox can be read."""
         return tuple(self.outbox_url or ())
 
 
@@ -229,33 +229,33 @@ class SubscriptionSettings(Section):
 
     @property
     def reads_halves(self) -> bool:
-        """Its announcements are the half messages."""
+        """True if the half messages are its announcements."""
         return self.announcements == "half_topic"
 
     @property
     def takes_sends_by_query(self) -> bool:
-        """A message that a commit query proves lost may be sent to it."""
+        """True if a message that a commit query proves lost may be sent to it."""
         return self.reads_halves and self.consumers_are_idempotent
 
     @property
     def inbox_urls(self) -> tuple[SecretText, ...]:
-        """Every database of its inbox; none: effects cannot be read."""
+        """All databases of its inbox; empty: effects cannot be read."""
         return tuple(self.inbox_url or ())
 
     @property
     def since_ms(self) -> int | None:
-        """Milliseconds UTC; 0: everything; None: as the ledger says."""
+        """Milliseconds UTC; 0: it answers for every message; None: as the ledger says."""
         if self.since is None:
             return None
         return 0 if self.since == EVERYTHING else read_since_ms(self.since)
 
     @property
     def tag_set(self) -> frozenset[str] | None:
-        """Tags that the group takes; None: all."""
+        """The tags that the group takes; None: all."""
         return split_tags(self.tags)
 
 
-#: Said of a file that has it: releases until 0.2.0 wrote it into their example.
+#: Shown for a file with this setting, because releases up to 0.2.0 wrote it into their example.
 MODE_NOT_NEEDED = 'rounds.mode = "full" is not needed: it is the only mode, and the next release refuses it; remove it'
 
 
@@ -266,7 +266,7 @@ def _one_mode(value: object) -> object:
 
 
 class RoundSettings(Section):
-    """How often and how carefully it looks."""
+    """How often rounds run, and how carefully they judge."""
 
     mode: Annotated[Literal["full"] | None, BeforeValidator(_one_mode)] = Field(
         default=None, description='Not needed: "full" is the only mode, and the next release refuses it.'
@@ -307,7 +307,7 @@ class RoundSettings(Section):
 
 
 class RepairSettings(Section):
-    """Brakes."""
+    """The limits of repairs."""
 
     enabled: bool = Field(default=True, description="False: shadow mode; verdicts are written, nothing is sent.")
     topics: dict[TopicName, bool] = Field(
@@ -332,7 +332,7 @@ class RepairSettings(Section):
     claim_lease_seconds: Seconds = Field(default=defaults.CLAIM_LEASE_SECONDS, description="Lease of a claimed repair.")
 
     def is_enabled_for(self, topic: str) -> bool:
-        """False: shadow mode of the topic."""
+        """Returns False if the topic is in shadow mode."""
         return self.topics.get(topic, self.enabled)
 
 
@@ -414,7 +414,8 @@ class Settings(Section):
     logging: LoggingSettings = LoggingSettings()
 
     def may_send_by_query(self, topic: str) -> bool:
-        """Whether what a commit query proves lost may be sent: every group of the topic takes it."""
+        """Returns True if messages that a commit query proves lost may be sent, because every group of the topic allows
+        it."""
         of_topic = [one for one in self.subscriptions if one.topic == topic]
         return bool(of_topic) and all(one.takes_sends_by_query for one in of_topic)
 
@@ -427,7 +428,7 @@ class Settings(Section):
 
 
 def contradictions(settings: Settings) -> list[str]:
-    """Values that are fine alone and cannot work together; each line names fields, values and remedy."""
+    """Returns values that are valid alone but contradict each other; each line contains fields, values and remedy."""
     problems: list[str] = []
     produced = {topic for producer in settings.producers for topic in producer.topics}
     named: dict[str, Iterable[str]] = {
@@ -490,7 +491,8 @@ def contradictions(settings: Settings) -> list[str]:
 
 
 def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
-    """Each kind of message has topics of its own: a probe is no announcement, and neither is a business message."""
+    """Checks that each kind of message has topics of its own: probes, announcements and business messages must not
+    mix."""
     announced = settings.unique_key_topic
     fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
     fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
@@ -539,7 +541,8 @@ def _check_answerers(producers: Sequence[ProducerSettings]) -> list[str]:
 
 
 def _check_queries(settings: Settings) -> list[str]:
-    """A commit query is in place of all else that proves commits of its topic, and sends only where it is said."""
+    """Checks that a commit query is the only proof of its topic's commits, and sends only where the settings allow
+    it."""
     problems: list[str] = []
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
@@ -572,7 +575,8 @@ def _check_queries(settings: Settings) -> list[str]:
 
 
 def _check_halves(settings: Settings) -> list[str]:
-    """A half proves no commit, and an outbox that has no row of it disproves none: a query must answer for each."""
+    """Checks half topics: a half proves no commit, and an outbox without its row disproves none, so a query must answer
+    for each."""
     return [
         f'subscriptions[{number}].announcements = "half_topic": a half proves no commit, and producers[{place}], which '
         f"sends {s.topic}, has no commit_queries that tell which half was committed; set them"

@@ -1,4 +1,4 @@
-"""Verification and repair of named messages, or of every open loss, through the brakes of the reconciler."""
+"""Verifies and repairs named messages, or every open loss, with the reconciler's brakes."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_subscription
 from reconciler.words import said, said_and_coded
 
-#: Messages of one business id that are looked at.
+#: Most messages of one business id that are looked at.
 NAMED_MAX = 20
-#: Outcomes that leave nothing to a person.
+#: Outcomes after which no person has to do anything.
 WELL = frozenset({"sent", "done", "cancelled"})
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
-#: Keys of a preview that its form carries with what was shown of each: half of the fields that a form may have.
+#: Most keys of a preview whose seen words its form carries: half of the fields that a form may have.
 SHOWN_KEYS_MAX = 5_000
-#: Keys of one look.
+#: Most keys of one look.
 _LOOKED_AT_MAX = 500
 
 
@@ -73,23 +73,23 @@ class RepairLine:
 
     @property
     def summary(self) -> str:
-        """In one line: verdict, and what was done about it."""
+        """One line: the verdict, and what was done."""
         done = " ".join(word for word in (self.outcome, self.rung) if word)
         return ": ".join(word for word in (self.verdict, done, self.cells["reason"]) if word)
 
     @property
     def cells(self) -> dict[str, str]:
-        """For people."""
+        """The cells for people."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return values | {"reason": "" if self.reason is None else said(self.reason)}
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         return {**self.cells, "fact": None if self.reason is None else bounded(self.reason)}
 
     @property
     def ended_well(self) -> bool:
-        """Nothing is left to a person or to a later try; a key that could not be judged is not well."""
+        """True if no person and no later try has anything left to do; False for a key that could not be judged."""
         return self.outcome in WELL or (not self.outcome and self.verdict != Verdict.UNKNOWN)
 
 
@@ -99,11 +99,11 @@ class ManualRepairReport:
 
     keys: tuple[RepairLine, ...]
     dry_run: bool
-    #: How names were understood, one each.
+    #: How names were understood, one fact each.
     notes: tuple[Fact, ...] = ()
-    #: How many lines there would be, had a dry run no bound.
+    #: The number of lines that a dry run without a limit would have.
     lines: int = 0
-    #: Of a dry run: key -> what it saw, which a repair can be compared with.
+    #: For a dry run: key -> the word for what it saw, which a repair can be compared with.
     seen: Mapping[str, str] = field(default_factory=dict)
 
     columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
@@ -119,11 +119,11 @@ class ManualRepairReport:
         return 2 if any(key.verdict == Verdict.UNKNOWN and not key.outcome for key in self.keys) else 0
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Rows for people."""
+        """Returns rows for people."""
         return [tuple(key.cells.values()) for key in self.keys]
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         keys = [key.as_dict() for key in self.keys]
         told, facts = said_and_coded({"notes": self.notes})
         return {"dry_run": self.dry_run, "keys": keys, **told, "seen": dict(self.seen), "facts": facts}
@@ -144,14 +144,14 @@ def repair_now(
     seen: Mapping[str, str] | None = None,
     act: RepairAct = RepairAct.LADDER,
 ) -> ManualRepairReport:
-    """Verifies and repairs messages (none named: every open loss, of the verdict if given; `is_failed`: what repairs
-    have failed for) through the brakes of the reconciler.
+    """Verifies and repairs messages with the reconciler's brakes. Without names: every open loss (with the verdict, if
+    given); with `is_failed`: those whose repairs have failed.
 
-    A name is a unique key, or the business id of one message: of several, only a dry run looks at all. `judged_max`: a
-    dry run looks at no more lines, and notes how many there are. `seen`: what was shown of keys (ports.seen_of): one
-    that has changed since is told, and left as it is; of every open loss, those that were not shown are left, too.
-    `act`: hand-overs, and their end, are of named messages. Raises InvalidValue for what neither an outbox nor the
-    ledger knows and for an open choice, and DependencyAway.
+    A name is a unique key, or the business id of one message; if it has several messages, only a dry run looks at all
+    of them. `judged_max`: a dry run looks at no more lines, and notes how many there are. `seen`: the word for what was
+    shown of keys (ports.seen_of): a key that has changed since is reported and left as it is; among all open losses,
+    keys that were not shown are left, too. `act`: hand-overs and their cancelling need named messages. Raises
+    InvalidValue for a name that neither an outbox nor the ledger knows and for an ambiguous one, and DependencyAway.
     """
     settings = connections.settings
     require_subscription(settings, topic, group)
@@ -179,7 +179,7 @@ def repair_now(
             left = None if judged_max is None else max(0, judged_max - len(done))
             unshown = [key for key in keys if key not in shown]
             shown |= seen_now(connections, unshown[: None if judged_max is None else SHOWN_KEYS_MAX - len(shown)])
-            # What is shown of a key is of before it is judged.
+            # What is shown of a key was read before it is judged.
             done += (
                 _carry_out(connections, rounds, plan, subscription, key, act=act, dry_run=True) for key in keys[:left]
             )
@@ -197,7 +197,7 @@ def repair_now(
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:
-    """The keys of one name. A business id of several messages does not say which one is meant."""
+    """Returns the keys of one name. A business id with several messages does not say which one is meant."""
     named = keys_named(connections, name, limit=NAMED_MAX)
     if named.business is None:
         return named
@@ -231,8 +231,8 @@ def keys_by_subscription(
     topic: str | None,
     group: str | None,
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
-    """Keys (none named: what `find` finds of a topic and group) that an outbox or the ledger knows, in the order of the
-    settings."""
+    """Yields keys that an outbox or the ledger knows, in the order of the settings; without keys, those that `find`
+    returns for a topic and group."""
     for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
@@ -254,7 +254,8 @@ def repair_key(
     is_changed: bool = False,
     act: RepairAct = RepairAct.LADDER,
 ) -> RepairLine:
-    """Verifies and repairs one key, on record. `is_changed`: it is not what the person saw, and is left as it is.
+    """Verifies and repairs one key, and records the act. `is_changed`: the key has changed since the person saw it, and
+    is left as it is.
 
     Raises DatabaseAway, RedisAway.
     """
@@ -282,13 +283,13 @@ def repair_key(
 
 
 def keys_changed(connections: Connections, seen: Mapping[str, str]) -> set[str]:
-    """Keys that are not any more what was shown of them. Raises DatabaseAway."""
+    """Returns keys that have changed since they were shown. Raises DatabaseAway."""
     now = seen_now(connections, list(seen))
     return {key for key, shown in seen.items() if now[key] != shown}
 
 
 def seen_now(connections: Connections, unique_keys: Sequence[str]) -> dict[str, str]:
-    """Key -> what is shown of it (ports.seen_of), read many at a time. Raises DatabaseAway."""
+    """Returns key -> the word for what is shown of it (ports.seen_of); reads many at a time. Raises DatabaseAway."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     seen: dict[str, str] = {}
     for begin in range(0, len(unique_keys), _LOOKED_AT_MAX):
@@ -304,7 +305,7 @@ def seen_now(connections: Connections, unique_keys: Sequence[str]) -> dict[str, 
 
 
 def digest_of(seen: Mapping[str, str]) -> str:
-    """Of a preview's keys with what was shown of each, in any order."""
+    """Returns a digest of a preview's keys with what was shown of each, in any order."""
     text = "\n".join(sorted(f"{key}={shown}" for key, shown in seen.items()))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -340,7 +341,7 @@ def _carry_out(
 def _repair(
     rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> RepairLine:
-    """By the rungs of `repair_order`. Where nothing is sent, the reason says so, and what would."""
+    """Repairs by the rungs of `repair_order`. If nothing is sent, the reason says why, and what would change that."""
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.entry.verdict
     word, rung, reason = "", "", what_ends(verdict, unique_key)
@@ -348,14 +349,14 @@ def _repair(
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
         word, reason = DISMISSED, UNSENT_NOTHING(why=nothing_of_dismissed(unique_key))
     elif is_over and dry_run and verdict in LOSSES:
-        # Its repair would be opened by the verdict, which a dry run does not write.
+        # The verdict would open its repair, but a dry run does not write it.
         word, rung, reason = "planned", str(first_rung(plan.repair_order, verdict)), WOULD_BE_OPENED()
     elif is_over and verdict in QUARANTINING:
         word = "waits"
     elif is_over and outcome is not None and verdict in LOSSES:
         ending = what_ends(Verdict.QUARANTINED, unique_key)
         word, rung, reason = "waits", str(outcome.rung), OVER_WITHOUT_EFFECT(why=outcome.reason, ending=ending)
-    elif outcome is not None and not is_over:  # what was repaired for other groups ends nothing here
+    elif outcome is not None and not is_over:  # a repair for other groups ends nothing here
         word, rung, reason = outcome.outcome, str(outcome.rung), _reason(outcome)
     return RepairLine(
         topic=subscription.topic,
@@ -369,7 +370,7 @@ def _repair(
 
 
 def _reason(outcome: RepairOutcome) -> Fact:
-    """Where nothing is sent, with what would."""
+    """Returns the reason; if nothing was sent, with what would change that."""
     if outcome.outcome in UNSENT:
         return UNSENT[outcome.outcome](why=outcome.reason)
     if outcome.outcome == "failed":
@@ -380,8 +381,8 @@ def _reason(outcome: RepairOutcome) -> Fact:
 def open_loss_keys(
     connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None = None, limit: int
 ) -> list[str]:
-    """Keys of open losses, of those with a verdict now, or of all; one that is lost for several groups stands there as
-    often.
+    """Returns keys of open losses, all or those with a verdict now; a key that is lost for several groups is returned
+    as often.
 
     Raises InvalidValue for a topic or group that is not configured, DatabaseAway.
     """
@@ -392,7 +393,7 @@ def open_loss_keys(
 def waiting_keys(
     connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None, limit: int
 ) -> list[str]:
-    """Keys that wait for a person, each once, as open_loss_keys."""
+    """Returns keys that wait for a person, each once; otherwise like open_loss_keys."""
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.QUARANTINED)
     return list(dict.fromkeys(_keys_of(connections, only, limit)))
 
@@ -404,10 +405,11 @@ def _keys_of(connections: Connections, only: LedgerFilter, limit: int) -> list[s
 
 
 def failed_keys(connections: Connections, *, topic: str | None, group: str | None, limit: int) -> list[str]:
-    """Keys whose repair has failed for a group that still lacks the effect, the newest first; one that has failed for
-    several groups stands there as often. A failed repair for every group has failed for each that lacks it.
+    """Returns keys whose repair has failed for a group that still lacks the effect, the newest first; a key that has
+    failed for several groups is returned as often. A failed repair for every group counts for each group that lacks the
+    effect.
 
-    Raises as open_loss_keys.
+    Raises what open_loss_keys raises.
     """
     settings, found = connections.settings, list[str]()
     require_subscription(settings, topic, group)
@@ -424,7 +426,7 @@ def failed_keys(connections: Connections, *, topic: str | None, group: str | Non
 
 
 def _known(assembly: RoundAssembly, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
-    """Keys that an outbox of this topic has, or the ledger. Keys of other topics are left out."""
+    """Returns keys that an outbox of this topic, or the ledger, has. Keys of other topics are left out."""
     outbox = assembly.witnesses.outbox.look_up(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
     found = {
         key

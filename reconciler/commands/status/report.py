@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
-#: Without it, commits that were never announced cannot be seen.
+#: Without an outbox, commits that were never announced cannot be seen.
 NO_OUTBOX = Code("status.no-outbox")
 NO_INBOX = Code("status.no-inbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStatus:
-    """One subscription now."""
+    """The present state of one subscription."""
 
     subscription: Subscription
     #: None: Redis did not answer.
@@ -42,9 +42,9 @@ class SubscriptionStatus:
     accounted: Account
     #: What cannot be proved here.
     weaker: tuple[Fact, ...]
-    #: None: nothing waits for the group, or not for long.
+    #: None: no message waits for the group, or not for long.
     lag: Lag | None = None
-    #: It answers for messages since then; 0: for every message; None: it has had no round yet.
+    #: The subscription answers for messages since this time; 0: for every message; None: it has had no round yet.
     since_ms: int | None = None
 
 
@@ -57,66 +57,68 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    #: Dependencies that did not answer, one line each: the rest may be incomplete.
+    #: Dependencies that did not answer, one fact each: the rest may be incomplete.
     away: tuple[Fact, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
-    #: An open outage, losses without a repair, a history that ends too early, another cluster, one line each.
+    #: An open outage, losses without a repair, a history that ends too early, another cluster: one fact each.
     late: tuple[Fact, ...] = ()
-    #: Keys without a verdict for half of the brokers' retention, one line each: the evidence will soon be deleted.
+    #: Keys without a verdict for half of the brokers' retention, one fact each: their evidence will soon be deleted.
     undecided: tuple[Fact, ...] = ()
-    #: UNKNOWN keys that the configuration cannot decide, one line a subscription; no alarm.
+    #: UNKNOWN keys that the configuration cannot decide, one fact per subscription; no alarm.
     undecidable: tuple[Fact, ...] = ()
-    #: Commits of producer groups that no section names, which nobody announces, one line each; no alarm.
+    #: Commits of producer groups in no section, which no sweeper announces, one fact each; no alarm.
     unswept: tuple[Fact, ...] = ()
-    #: Brokers whose check service stands still, one line each; no alarm.
+    #: Brokers whose check service does not move, one fact each; no alarm.
     standing: tuple[Fact, ...] = ()
-    #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
+    #: Keys that were settled because no configured outbox has them, one fact each; a person should look, but it is no
+    #: alarm.
     rejected: tuple[Fact, ...] = ()
-    #: Keys that took effect in two inboxes of one group, one line a subscription.
+    #: Keys that took effect in two inboxes of one group, one fact per subscription.
     doubled: tuple[Fact, ...] = ()
-    #: Databases of evidence that may lack or hide rows, one line each; those that blind us are in `late`, too.
+    #: Databases of evidence that may lack or hide rows, one fact each; those that prove nothing are in `late`, too.
     unproved: tuple[Fact, ...] = ()
-    #: Damaged values, refused announcements, and recorders that write no keys, one line each.
+    #: Damaged values, refused announcements, and recorders that write no valid keys, one fact each.
     damaged: tuple[Fact, ...] = ()
-    #: Who has what is lost, one line; it silences nothing.
+    #: Who works on the open losses, one fact; it silences nothing.
     acknowledged: tuple[Fact, ...] = ()
-    #: Lines of `late` that follow from what is away, each with that.
+    #: Facts of `late` that follow from a dependency that is away, each with that one.
     late_by_away: tuple[tuple[Fact, Fact], ...] = ()
     #: The ledger's time before the first question; 0: not asked.
     asked_ms: int = 0
 
     @property
     def exit_code(self) -> int:
-        """3: something is away, or commits are not accounted for; 1: something needs a person; 0: neither."""
+        """3: a dependency is away, or commits are not accounted for; 1: something needs a person; 0: neither."""
         if self.away or self.late_lines:
             return 3
         return 1 if self.needs_a_person else 0
 
     @property
     def needs_a_person(self) -> bool:
-        """A quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values."""
+        """True for a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values."""
         return bool(self._persons)
 
     @property
     def late_lines(self) -> tuple[Fact, ...]:
-        """Why "0 lost" means nothing, one line each, also where what is away says it."""
+        """Why "0 lost" means nothing, one fact each, including those that follow from a dependency that is away."""
         of_accounts = (_late(one, cause) for one in self._accounts for cause in one.late)
         return (*of_accounts, *self._stopped, *(line for _, line in self.late_by_away))
 
     @property
     def brokers_away(self) -> tuple[Fact, ...]:
-        """Lines of `away`: one a broker, or one where name servers know of none."""
+        """Facts of `away`: one for each broker, or one if name servers know none."""
         return tuple(fact for fact in self.away if fact.code in (BROKER_AWAY, AWAY["rocketmq"]))
 
     @property
     def databases_away(self) -> tuple[Fact, ...]:
-        """Lines of `away`: one a database of the services."""
+        """Facts of `away`: one for each database of the services."""
         return tuple(fact for fact in self.away if fact.code is DATABASE_AWAY)
 
     @property
     def following(self) -> Mapping[Fact, tuple[Fact, ...]]:
-        """What is away -> what is so, or looks so, because of it: nobody needs to be told until it is back."""
+        """A dependency that is away -> facts that are, or seem, true because of it: people need not read them until it
+        is back."""
         found: dict[Fact, list[Fact]] = {}
         for account in self._accounts:
             for gone, causes in account.following.items():
@@ -127,19 +129,19 @@ class StatusReport:
 
     @property
     def lagging(self) -> tuple[Fact, ...]:
-        """Groups for which messages have waited for long, one line each; of those that nobody serves, `late` tells."""
+        """Groups for which messages have waited for long, one fact each; `late` has those without members."""
         return tuple(s.lag.fact for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
 
     @property
     def before_since(self) -> tuple[Fact, ...]:
-        """Messages from before subscriptions answer for any, one line each; no alarm."""
+        """Messages from before subscriptions answer for any, one fact each; no alarm."""
         return tuple(before_since(self.verdicts, {s.subscription: s.since_ms for s in self.subscriptions}))
 
     @property
     def remarks(self) -> Mapping[str, tuple[Fact, ...]]:
-        """What is told below the sentence, by the name under which it is told; empty ones, too.
+        """Lines below the sentence by their name, including empty ones.
 
-        What follows from a dependency that is away is left out: its own line tells of it.
+        Facts that follow from a dependency that is away are left out, because its own line reports it.
         """
         of_accounts = (_late(one, cause) for one in self._accounts for cause in one.late if cause not in one.following)
         return {
@@ -165,7 +167,7 @@ class StatusReport:
 
     @property
     def summed_up(self) -> Summary:
-        """The sentence, and what it is about."""
+        """The sentence, and its subject."""
         return summary_of(
             self._accounts,
             troubles=(*self.away, *self._stopped),
@@ -180,12 +182,13 @@ class StatusReport:
 
     @property
     def needs(self) -> Sequence[Need]:
-        """Troubles that only a person can end; others have their lines in `doubled`, `undecided` and `damaged`."""
+        """Troubles that only a person can end; others are in `doubled`, `undecided` and `damaged`."""
         return persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
 
     @property
     def lost(self) -> int:
-        """Proved losses that neither arrived nor were given up; each subscription is counted up to COUNTED_MAX + 1."""
+        """The number of proved losses that neither arrived nor were given up; counted up to COUNTED_MAX + 1 for each
+        subscription."""
         return sum(v.count for v in self.verdicts if v.is_open_loss)
 
     @property
@@ -202,7 +205,7 @@ class StatusReport:
         return [*(need.fact for need in self.needs), *self.doubled, *self.undecided, *self.damaged]
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         sentences, facts = said_and_coded({**self.remarks, "late": self.late_lines})
         followed = {gone: said_and_coded({"lines": lines}) for gone, lines in self.following.items()}
         return {
@@ -229,7 +232,7 @@ class StatusReport:
         }
 
     def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
-        """Tables for people; empty ones are left out, except the first."""
+        """Yields tables for people; empty ones are left out, except the first."""
         accounts = [
             (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
         ]
@@ -279,7 +282,7 @@ def _late(account: Account, cause: Fact) -> Fact:
     return LATE(subscription=str(account.subscription), cause=cause)
 
 
-#: Columns of rows that are counted up to a limit.
+#: Columns with rows that are counted up to a limit.
 _COUNTS = frozenset({"keys", "attempted", "repairs"})
 _HOLD = ("topic", "kind", "since_ms", "until_ms", "by", "reason")
 _SUBSCRIPTION = (

@@ -1,17 +1,17 @@
-"""Last in a round: closed rows whose verdict rests on an absence are checked once more.
+"""The last part of a round: checks closed rows again whose verdict needs that something is absent.
 
-An absence may come from a replica that was behind, or a transaction that took its time. So a key is asked for again
-that was REJECTED for want of an outbox row, or by the tombstone of one database while another one had no row; and a key
-that waits for a person because its effect is missing, or half. It takes one statement to the outbox and one to the
-inbox. A key that is there is OPEN again, and the next round judges it in full.
+A replica that was behind, or a long transaction, may have caused the absence. These keys are asked for again: keys that
+were REJECTED because the outbox had no row, or because one database had a tombstone and another one no row; and keys
+that wait for a person because their effect is missing or half done. This takes one statement to the outbox and one to
+the inbox. If the row exists now, the key becomes OPEN again, and the next round judges it in full.
 
-An absence may also come from an outbox that is not the one: a former primary, a clone, another schema. The half knows:
-plug-ins write the name of the outbox into it. So brokers are asked for the halves of a few REJECTED keys each round.
-Where the half says that there must be a row, the key is OPEN and UNKNOWN, until the row is shown or a person acts.
+The absence may also come from the wrong outbox: a former primary, a clone, another schema. The half shows that, because
+plug-ins write the name of the outbox into it. So each round asks brokers for the halves of a few REJECTED keys. If a
+half says that a row must exist, the key becomes OPEN and UNKNOWN until the row is found or a person acts.
 
-A person dismisses a key because what it lacked was done by hand. An open half, a retry or a copy may still deliver it:
-then the effect is the second one. So the inbox is asked for dismissed keys, too, and one that has taken effect waits
-for a person again. It is not OPEN at any moment, so that nothing is sent for it.
+A person dismisses a key after doing by hand what it lacked. An open half, a retry or a copy may still deliver the
+message, which would be a second effect. So the inbox is also asked for dismissed keys, and a key that has taken effect
+waits for a person again. Such a key never becomes OPEN, so that nothing is sent for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOT_ABSENT = Code("round.not-absent", number=Field.NUMBER, first=Field.NAME, ver
 NOT_REJECTED = Code("round.not-rejected", number=Field.NUMBER, first=Field.NAME, reason=Field.FACT)
 DISMISSED_TOOK_EFFECT = Code("round.dismissed-took-effect", number=Field.NUMBER, first=Field.NAME, reason=Field.FACT)
 
-#: Longest pause between two questions.
+#: The longest pause between two questions about a key.
 ASK_AGAIN_SECONDS_MAX = ASK_AGAIN_MS_MAX / 1000
 
 
@@ -56,9 +56,9 @@ def review_absences(
     rules: SelectionRules,
     now_ms: int | None = None,
 ) -> list[Fact]:
-    """One round's questions about closed rows. Returns what people should know, three lines at most.
+    """Asks one round's questions about closed rows. Returns what people should know, at most three facts.
 
-    Raises DatabaseAway. `now_ms`: Redis TIME of the round. Two processes may ask about the same rows: that costs a
+    Raises DatabaseAway. `now_ms`: Redis TIME of the round. Two processes may ask about the same rows, which costs a
     statement and changes nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
@@ -90,8 +90,8 @@ def review_absences(
 def _late_effect(
     row: Candidate, suspect: Suspect, english: Callable[[Fact], str], *, now_ms: int | None
 ) -> VerdictEntry | None:
-    """What is written of a dismissed key of which the inbox has an effect by now that nobody saw who dismissed it, half
-    an effect included; None: it has none, or does not tell."""
+    """Returns what to write for a dismissed key whose inbox has an effect, or half an effect, that the person who
+    dismissed it did not know; None: the inbox has none, or does not say."""
     inbox = suspect.inbox
     if not row.is_dismissed or inbox is None:
         return None
@@ -124,7 +124,8 @@ def _note_of_late(told: Sequence[VerdictEntry]) -> Fact:
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int) -> list[Suspect]:
-    """Others each time: of a flood no part may hide the rest, and no look is noted."""
+    """Returns other rejected keys each time, because in a flood all parts must have their turn and no look is
+    stored."""
     rejected = [
         (crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
         for row, suspect in absent
@@ -134,7 +135,7 @@ def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int)
 
 
 def _lacks_row(suspect: Suspect) -> bool:
-    """An outbox was taken at its word that it has no row."""
+    """Returns True if the verdict believed an outbox that had no row."""
     return suspect.outbox is not None and (suspect.outbox.is_absent or suspect.outbox.has_absence)
 
 
@@ -145,7 +146,7 @@ def _take_back(
     found: Sequence[str],
     missed: Sequence[JudgedKey],
 ) -> None:
-    """Opens the rows; of those whose half was looked at the next rounds need the evidence."""
+    """Opens the rows again; the next rounds need the evidence of those whose half was looked at."""
     keys = {*found, *(one.suspect.unique_key for one in missed)}
     for number in sorted({topic.shard_of(key) for key in keys}):
         shard = Shard(subscription=plan.subscription, number=number)
@@ -159,7 +160,8 @@ def _note_of_missed(missed: Sequence[JudgedKey]) -> Fact:
 
 
 def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
-    """A committed outbox row, or an effect; for an effect that was half, that its row is accepted or gone."""
+    """Returns True if the row has what it lacked: a committed outbox row, or an effect. For a half effect: its row was
+    accepted or deleted."""
     if row.is_dismissed:
         return False
     if row.verdict is Verdict.INCOMPLETE:
@@ -174,14 +176,15 @@ def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
 def pause_seconds(
     row: Candidate, suspect: Suspect, *, retention_seconds: float, now_ms: int | None = None
 ) -> float | None:
-    """Until the next question: as long as the verdict had stood when this one was due, in doublings; None: no more.
+    """Returns the pause before the next question: as long as the verdict had existed when this question was due, so
+    pauses double; None: no further question.
 
-    A tombstone is final where every database has one; of a dismissed key only an inbox tells. Once the brokers'
-    retention has passed since the verdict, the row stays as it is. `now_ms`: by Redis: a verdict has stood for no
-    longer, however far the ledger's clock was ahead when the question was put off.
+    A tombstone is final if every database has one; for a dismissed key, only the inbox counts. Once the brokers'
+    retention has passed since the verdict, the row is not asked about again. `now_ms`: by Redis, so that a ledger's
+    clock that was ahead when the question was put off does not lengthen the verdict's age.
     """
     if row.ask_again_at_ms is None:
-        return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable: it is written again
+        return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable, so it is written again
     until_ms = row.ask_again_at_ms if now_ms is None else min(row.ask_again_at_ms, now_ms)
     stood_seconds = max(0, until_ms - row.updated_at_ms) / 1000
     is_final = suspect.outbox is not None and suspect.outbox.is_found and not suspect.outbox.has_absence
@@ -202,8 +205,8 @@ def _is_answered(suspect: Suspect) -> bool:
 
 
 def _note_of(taken_back: Sequence[Candidate]) -> Fact:
-    """One line for people: a row that was called absent is there, so a witness may be a replica that is behind; or
-    somebody has ended what was incomplete."""
+    """Returns a fact for people: a row that was called absent exists, so a witness may be a replica that is behind; or
+    a person has decided about an incomplete effect."""
     first = taken_back[0]
     return NOT_ABSENT(
         number=len(taken_back), first=first.unique_key, verdict=str(first.verdict), reason=reason_in(first.evidence)

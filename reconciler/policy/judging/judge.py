@@ -1,4 +1,6 @@
-"""Step 9: verdicts on keys. The pure `judge` says what to ask next, the witnesses answer, until it is decided."""
+"""Step 9: judges keys. The pure function `judge` returns the next question, and the witnesses answer, until the verdict
+is decided.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from reconciler.policy.ports.ledger import Candidate, KnownBrokers, NotedHalves,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingRules:
-    """How careful."""
+    """Settings of the judging."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: How long a half is left to the broker's check-back; None: asked from the broker.
+    #: How long a half is left to the broker's check-back; None: as long as the broker says.
     check_back_wait_seconds: float | None = None
-    #: A broker that has been missing in the route for longer holds nothing that could still be found.
+    #: A broker that the route has lacked for longer than this has no messages any more.
     retention_seconds: float = RETENTION_SECONDS
-    #: Brokers that an operator has declared gone for good (`rocketmq.retired_brokers`).
+    #: Brokers that a person has declared gone for good (`rocketmq.retired_brokers`).
     retired_brokers: frozenset[str] = frozenset()
 
 
@@ -48,7 +50,7 @@ class JudgedKey:
 
     @property
     def asked_brokers(self) -> bool:
-        """True if the databases alone did not decide."""
+        """True if databases alone did not decide."""
         return self.suspect.copies is not None
 
     @property
@@ -58,12 +60,12 @@ class JudgedKey:
 
     @property
     def found_nowhere(self) -> bool:
-        """True if the last stage found no copy of any kind on any broker."""
+        """True if the last stage found no kind of copy on any broker."""
         return self.entry.verdict is Verdict.EXPIRED
 
     @property
     def supersedes_closed_row(self) -> bool:
-        """True if the ledger's row of the key must be opened before the verdict is written.
+        """True if the key's ledger row must be opened before the verdict is written.
 
         A closed row keeps the higher state and would ignore the verdict.
         """
@@ -72,9 +74,9 @@ class JudgedKey:
             return False
         if state is CandidateState.OPEN:
             return True
-        # REJECTED was the verdict on an announcement that came before its commit, FILTERED and BEFORE_SINCE followed
-        # from older settings: later verdicts replace them. A second effect replaces the verdict on the first one, and
-        # so does half an effect in another inbox.
+        # REJECTED was the verdict on an announcement before its commit, and FILTERED and BEFORE_SINCE came from older
+        # settings: later verdicts replace these. A second effect replaces the verdict on the first one; so does half an
+        # effect in another inbox.
         is_no_one_effect = self.entry.verdict in {Verdict.COLLISION, Verdict.INCOMPLETE}
         is_corrected = known.verdict is Verdict.CONSUMED and is_no_one_effect
         is_of_its_time = known.verdict in SETTLING - {Verdict.CONSUMED}
@@ -82,7 +84,7 @@ class JudgedKey:
 
 
 class Judge:
-    """Verdicts over ports. Holds no state between calls."""
+    """Makes verdicts by asking ports. Holds no state between calls."""
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Judge:
         halves: NotedHalves | None = None,
         reading: HalfReading | None = None,
     ) -> None:
-        """`english` says what releases read that know no codes."""
+        """`english` writes texts for releases that know no codes."""
         self._witnesses = Witnesses(
             brokers=brokers,
             outbox=outbox,
@@ -117,13 +119,13 @@ class Judge:
         self.english = english
 
     def is_weaker(self, topic: TopicPlan, plan: SubscriptionPlan) -> bool:
-        """True if an outbox or inbox is missing by configuration."""
+        """Returns True if the topic has no outbox, or the group no inbox, by configuration."""
         return not (topic.evidence.has_outbox and self._inbox.is_configured(plan.subscription))
 
     def recall_brokers(self, topic: TopicPlan) -> None:
-        """Before anything is asked of brokers: those that have left the route count as witnesses, too.
+        """Makes brokers that have left the route count as witnesses, too; called before brokers are asked.
 
-        The memory is the ledger's, so that a process that starts while a broker is away knows that it exists.
+        The ledger remembers them, so that a process that starts while a broker is away knows of it.
         """
         seen = self._brokers.brokers_seen(topic.topic)
         keep_seconds = self.rules.retention_seconds
@@ -131,15 +133,15 @@ class Judge:
         self._brokers.expect(topic.topic, known - self.rules.retired_brokers)
 
     def watermark(self, plan: SubscriptionPlan) -> Watermark:
-        """The group's low watermark: the gate."""
+        """Returns the group's low watermark, which is the gate."""
         return self._brokers.watermark(plan.subscription)
 
     def snapshot(self, topic: TopicPlan, plan: SubscriptionPlan, *, now_ms: int | None = None) -> BrokerSnapshot:
-        """One a round, with its Redis TIME. None: a person asks about one key."""
+        """Makes the snapshot of a round, with the round's Redis TIME. None: a person asks about one key."""
         return BrokerSnapshot(self._brokers, topic.topic, [plan], now_ms=now_ms)
 
     def judge_keys(self, topic: TopicPlan, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[JudgedKey]:
-        """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
+        """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing to the ledger."""
         now_ms = snapshot.now_ms
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
         distinct: dict[str, Suspect] = {}
@@ -147,11 +149,12 @@ class Judge:
             of_scope = {row.scope: row for row in repairs.get(s.unique_key, ())}
             repair, hand_over = of_scope.get(EVERY_GROUP), of_scope.get(s.plan.group)
             distinct[s.unique_key] = replace(self._opened(s), repair=repair, hand_over=hand_over, now_ms=now_ms)
-        opened = self._witnesses.ask_inboxes(list(distinct.values()))  # what each verdict asks first
+        opened = self._witnesses.ask_inboxes(list(distinct.values()))  # the first question of each verdict
         return [self._judged(s, judgement) for s, judgement in self._witnesses.settle(opened, judge, snapshot)]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
-        """What a closed row lacked, asked once more: its commit if it is REJECTED, else its effect. In order."""
+        """Asks again for what a closed row lacked: its commit if it is REJECTED, otherwise its effect. Keeps the
+        order."""
         suspects = [self._opened(suspect_of(topic, plan, row)) for row in rows]
         rejected = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is Verdict.REJECTED]
         others = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is not Verdict.REJECTED]
@@ -162,12 +165,13 @@ class Judge:
         return [answered[row.unique_key] for row in rows]
 
     def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[JudgedKey]:
-        """Of keys that no outbox has as committed: those whose half says where the row must be. A look-up each."""
+        """Returns verdicts for those keys without a committed row whose half says where the row must be. Costs one
+        look-up per key."""
         looked = self._witnesses.find_halves([replace(suspect, now_ms=now_ms) for suspect in suspects])
         return [self._judged(one, judgement) for one in looked if (judgement := missed_commit(one)) is not None]
 
     def _opened(self, suspect: Suspect) -> Suspect:
-        """With the witnesses that are configured."""
+        """Returns the suspect with the configured witnesses."""
         has_inbox = self._inbox.is_configured(suspect.plan.subscription)
         return replace(
             suspect,

@@ -1,9 +1,10 @@
-"""Step 8: which pending keys are *suspects*: looked at in this round. The gate is asked before any per-key question.
+"""Step 8: selects the *suspects*, the pending keys that this round looks at. The gate is asked before any question
+about single keys.
 
-A key is due when it is older than the *grace period* and the group has consumed everything that was stored before it
-(watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
-are still found: what databases alone settle leaves first, and takes no place in it. A key that has waited for a quarter
-of the brokers' retention is looked at in any case. A key that is set apart is no suspect yet (tag_filter.py).
+A key is due if it is older than the *grace period* and the group has consumed everything that was stored before it
+(watermark). While the gate is shut, a few of the oldest keys (the *trickle*) are still judged, so that lost messages of
+a stopped group are found. Keys that databases alone can settle leave first and do not count. A key that has waited for
+a quarter of the brokers' retention is judged in any case. A key that is set apart is not a suspect yet (tag_filter.py).
 """
 
 from __future__ import annotations
@@ -26,43 +27,45 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import Candidate, Candidates
 from reconciler.policy.ports.rounds import PendingKey, ShardMemory
 
-#: Least page of pending keys for a shard with little room left: keys that the ledger knows are passed over.
+#: The smallest page of pending keys for a shard with little room left, because keys that the ledger knows are skipped.
 PAGE_KEYS_MIN = 50
-#: Pending keys that a round walks through.
+#: Most pending keys that a round walks through.
 SCAN_MAX = 20_000
-#: REJECTED keys of one round whose half is looked at: forged ones must not cost brokers a look-up each.
+#: In each round, the halves of at most so many REJECTED keys are looked at, because forged keys must not cost brokers
+#: one look-up each.
 HALVES_MAX = 10
-#: Of the keys that a round may judge, one in so many is kept for those that the ledger follows; new ones may take the
-#: others. Losses that wait for their repair are due every few seconds and would keep half of a flood from being proved.
+#: One in so many of the keys that a round may judge is reserved for keys that the ledger follows; new keys may take the
+#: rest. Losses that wait for their repair are due every few seconds, and would otherwise delay the proof of half a
+#: flood.
 KNOWN_SHARE = 8
-#: Its member sorts behind that of every other key.
+#: Its member sorts after that of every other key.
 _LAST_KEY = "F" * UNIQUE_KEY_CHARACTERS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionRules:
-    """How many and how careful."""
+    """How many keys are selected, and how carefully."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: Keys judged in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
+    #: Most keys of a subscription that one pass judges, and most that brokers are asked for in one round.
     candidates_max: int = CANDIDATES_MAX
-    #: Pending keys walked through in one round: those that the ledger knows already are skipped.
+    #: Most pending keys that one round walks through; those that the ledger knows already are skipped.
     scan_max: int = SCAN_MAX
     halves_max: int = HALVES_MAX
-    #: fileReservedTime of the brokers.
+    #: The brokers' fileReservedTime.
     retention_seconds: float = RETENTION_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatermarkGate:
-    """Up to which first-seen time keys may be judged."""
+    """The first-seen time up to which keys may be judged."""
 
     state: GateState
-    #: What the watermark says of itself; None: it was not asked.
+    #: What the watermark says about itself; None: it was not asked.
     detail: Fact | None = None
-    #: Keys first seen at or before this are due.
+    #: Keys that were first seen at or before this time are due.
     due_until_ms: int
-    #: Keys first seen at or before this are older than the grace period: the trickle takes from them.
+    #: Keys that were first seen at or before this time are older than the grace period: the trickle takes some of them.
     old_until_ms: int
     #: Redis TIME of the round.
     now_ms: int
@@ -70,12 +73,13 @@ class WatermarkGate:
     watermark_ms: int | None = None
 
     def lets_through(self, first_seen_ms: int) -> bool:
-        """True if a key may be judged."""
+        """Returns True if a key may be judged."""
         return first_seen_ms <= self.due_until_ms
 
 
 def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules: SelectionRules) -> WatermarkGate:
-    """due = score + grace <= now and watermark > score + skew_margin, or a quarter of the retention has passed."""
+    """A key is due if score + grace <= now and watermark > score + skew_margin, or if a quarter of the retention has
+    passed."""
     old_until = now_ms - round(plan.grace_period_seconds * 1000)
     expiring_until = min(old_until, now_ms - round(rules.retention_seconds * 1000 / 4))
     if watermark.state is WatermarkState.UNKNOWN:
@@ -100,31 +104,30 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspectSelection:
-    """What a round looks at."""
+    """The keys that a round looks at."""
 
-    #: Keys to be judged in full.
+    #: Keys that are judged in full.
     due: tuple[Suspect, ...]
-    #: Keys behind the shut gate: as many as the trickle allows.
+    #: Keys that the shut gate holds back: as many as the trickle allows.
     trickle: tuple[Suspect, ...]
     #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
     closed: Mapping[Shard, Sequence[LeftKey]]
-    #: Members of pending that are no unique keys: written by another program, never matched by a message.
+    #: Members of pending that are no unique keys: another program wrote them, and no message matches them.
     misshapen: Mapping[Shard, Sequence[str]]
-    #: Keys that became due since the last round of this process and that the ledger did not know.
+    #: Keys that became due since this process's last round and that the ledger did not know.
     became_due: int
-    #: There may be more due keys than there was room for.
+    #: True if there may be more due keys than there was room for.
     has_more: bool
 
 
 def is_closed(candidate: Candidate, plan: SubscriptionPlan, *, skew_margin_seconds: float) -> bool:
-    """True if the key may leave pending without another look.
+    """Returns True if the key may leave pending without another look.
 
-    A key that is announced again is judged again at once, without waiting for its next look, in these cases:
-    REJECTED, since a forged announcement before the commit must not hide the loss that may follow, and since of several
-    databases one may hold a tombstone and another one commit later; FILTERED, which says what the setting `tags` was at
-    that time; BEFORE_SINCE, where the group answers for the message by now; CONSUMED where a second effect may have
-    come in another inbox, or where there was no commit to compare the effect with, so that it may be another message's.
-    A row with an unreadable value closes no key either.
+    These keys are judged again at once when they are announced again: REJECTED, because a forged announcement before
+    the commit must not hide a later loss, and because one database may have a tombstone and another one a later commit;
+    FILTERED, which came from the setting `tags` at that time; BEFORE_SINCE, if the group answers for the message now;
+    and CONSUMED, if another inbox may have a second effect, or if there was no commit to compare the effect with, which
+    may then be of another message. A row with an unreadable value does not close its key, either.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
@@ -137,18 +140,18 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan, *, skew_margin_secon
 
 
 def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
-    """True if a round asks the ledger for the row: it is open, and of a shard that there still is.
+    """Returns True if a round asks the ledger for the row: the row is open, and its shard still exists.
 
-    After the number of queues was lowered, rows of the others are looked at where their keys are pending now; so are
-    rows with unreadable values, which may never be due.
+    After the number of queues was lowered, rows of removed shards are looked at where their keys are pending now. So
+    are rows with unreadable values, which might never be due.
     """
     return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
 
 
 class SuspectSelector:
-    """Walks pending and the ledger's open rows within bounds. Confined to the thread of the rounds.
+    """Walks pending and the ledger's open rows within limits. Used by the thread of the rounds only.
 
-    The cursors are an economy: a restart walks from the oldest key again.
+    The cursors only save time: after a restart the walk begins with the oldest key again.
     """
 
     def __init__(self, *, memory: ShardMemory, candidates: Candidates, rules: SelectionRules) -> None:
@@ -173,11 +176,11 @@ class SuspectSelector:
         behind: Sequence[Suspect] = (),
         going_on: Collection[str] = frozenset(),
     ) -> SuspectSelection:
-        """Due keys of the given shards; at most `trickle` keys behind the gate.
+        """Returns due keys of the given shards, and at most `trickle` keys that the gate holds back.
 
-        `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
-        `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
-        `going_on`: keys that are suspects although they may be set apart again.
+        `behind`: held-back keys that the ledger does not follow; they come before those that it follows. `count_until`:
+        counting keys that became due may stop above this number. `keys_max`: how many due keys there is room for.
+        `going_on`: keys that are suspects even if they are set apart again.
         """
         known = self._open_rows(topic, plan, shards, gate, limit=max(1, keys_max // 2))
         room = keys_max - min(len(known), max(1, keys_max // KNOWN_SHARE))
@@ -190,7 +193,7 @@ class SuspectSelector:
             going_on=going_on,
             skew_margin_seconds=self.rules.skew_margin_seconds,
         )
-        # Another shard begins every round, so that none starves where there are more shards than room.
+        # Each round begins with another shard, so that every shard has its turn if there are more shards than room.
         self._turn += 1
         for number in range(len(shards)):
             walk.share(len(shards) - number)
@@ -220,21 +223,21 @@ class SuspectSelector:
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
         known: list[Suspect] = []
         for row in rows:
-            # Seen while Redis' clock was ahead, it would wait until that time comes: the round re-dates pending keys,
-            # too. What is recorded keeps the earlier time.
+            # A time from when Redis' clock was ahead would make the key wait until that time comes; the round corrects
+            # the times of pending keys, too. The stored time stays the earlier one.
             first_seen_ms = min(row.first_seen_ms, gate.now_ms)
             known.append(
                 replace(
                     suspect_of(topic, plan, row),
                     first_seen_ms=first_seen_ms,
-                    # A loss is followed with the gate shut, too: it was proved already.
+                    # A loss is followed while the gate is shut, too, because it was proved already.
                     gate_open=row.loss_verdict is not None or gate.lets_through(first_seen_ms),
                 )
             )
         return known
 
     def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: WatermarkGate, walk: _Walk) -> None:
-        # Not above what can be due now: Redis' clock may have been set back.
+        # Not above what can be due now, because Redis' clock may have been set back.
         before = min(self._due_before.get(shard, -1), gate.old_until_ms)
         after = self._cursors.pop(shard, None)
         while walk.goes_on:
@@ -247,7 +250,7 @@ class SuspectSelector:
                 self._due_before[shard] = max(before, gate.due_until_ms)
                 return
             after = page[-1]
-        # Stopped early: the next round goes on behind what was looked at.
+        # The walk stopped early: the next round continues after the last key that was looked at.
         if after is not None:
             self._due_before[shard] = max(before, after.first_seen_ms)
         resume = walk.resume_after(after)
@@ -263,9 +266,10 @@ class SuspectSelector:
         *,
         going_on: Collection[str] = frozenset(),
     ) -> Iterator[SuspectSelection]:
-        """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
+        """Yields passes over the keys that only the gate holds back, one page per shard, the oldest first.
 
-        `due` are those that the ledger does not follow. The caller stops at will; scan_max bounds all passes.
+        `due` has the keys that the ledger does not follow. The caller may stop at any time; scan_max bounds all passes
+        together.
         """
         if gate.due_until_ms >= gate.old_until_ms:
             return
@@ -295,7 +299,7 @@ class SuspectSelector:
                 else:
                     places[shard] = page[-1]
             fruitful |= {suspect.shard for suspect in walk.found}
-            # Pages of keys that the ledger follows, and no other, are walked through once and not every round.
+            # Pages with only keys that the ledger follows are read once and not in every round.
             self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
             yield SuspectSelection(
                 due=tuple(sorted(walk.found, key=lambda s: (s.first_seen_ms, s.unique_key))),
@@ -310,7 +314,7 @@ class SuspectSelector:
 
 
 class _Walk:
-    """Budget and findings of one walk over pending."""
+    """Limits and results of one walk over pending."""
 
     def __init__(
         self,
@@ -331,7 +335,7 @@ class _Walk:
         self.closed: dict[Shard, list[LeftKey]] = {}
         self.misshapen: dict[Shard, list[str]] = {}
         self.became_due = 0
-        #: A key found no room.
+        #: True if a key found no room.
         self.has_left_out = False
         self._room_left = room
         self._scan_left = scan
@@ -342,33 +346,34 @@ class _Walk:
         self._left_out = False
 
     def share(self, shards_left: int) -> None:
-        """Gives the next shard its part of what is left."""
+        """Gives the next shard its share of the remaining room."""
         self._room_share = ceil(self._room_left / shards_left)
         self._scan_share = ceil(self._scan_left / shards_left)
         self._last = None
         self._left_out = False
 
     def resume_after(self, seen: PendingKey | None) -> PendingKey | None:
-        """Where the shard's next walk begins: before the first key that found no room, else behind all seen."""
+        """Returns where the shard's next walk begins: before the first key without room, or after all keys that were
+        seen."""
         return self._last if self._left_out else seen
 
     @property
     def goes_on(self) -> bool:
-        """True while there is room for keys, or the counting is not over."""
+        """True while there is room for keys, or keys are still counted."""
         wants_more = self._room_share > 0 or self.became_due <= self._count_until
         return wants_more and self._scan_share > 0
 
     @property
     def page_keys(self) -> int:
-        """How many to read next: not many more than there is room for, in whole pages where they are only counted."""
+        """How many keys to read next: little more than there is room for; whole pages if keys are only counted."""
         return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
 
     def waits(self, pending: PendingKey) -> bool:
-        """True while its tag has not been compared with the outbox."""
+        """Returns True until the key's tag was compared with the outbox."""
         return pending.is_apart and pending.unique_key not in self._going_on
 
     def visit(self, shard: Shard, pending: PendingKey, row: Candidate | None, *, is_new: bool) -> None:
-        """Sorts one pending key."""
+        """Decides about one pending key."""
         self._scan_share -= 1
         self._scan_left -= 1
         if not is_unique_key(pending.unique_key):
@@ -376,7 +381,8 @@ class _Walk:
         elif row is not None and is_closed(row, self.plan, skew_margin_seconds=self._skew_margin_seconds):
             self.note_closed(shard, row)
         elif not self.waits(pending) and (row is None or not is_followed(row, self.topic.shards)):
-            # Keys that the ledger knows are looked at again: their number says nothing of new losses.
+            # Only keys without a ledger row are counted, because the number of known ones says nothing about new
+            # losses.
             self.became_due += is_new and row is None
             if self._room_share <= 0:
                 self._left_out = self.has_left_out = True
@@ -397,7 +403,7 @@ class _Walk:
             self._last = pending
 
     def leave_out(self, shard: Shard, pending: PendingKey) -> None:
-        """Notes a member that is no key."""
+        """Notes a member that is no unique key."""
         self.misshapen.setdefault(shard, []).append(pending.unique_key)
 
     def note_closed(self, shard: Shard, row: Candidate) -> None:

@@ -1,4 +1,4 @@
-"""How long a judged key is left alone."""
+"""How long to wait before a judged key is looked at again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reconciler.policy.judging.suspect import Suspect
 
 #: Longest wait before a key that could not be decided is looked at again.
 UNDECIDED_WAIT_SECONDS_MAX = 60.0
-#: Longest wait before a lagging or retrying group is asked for again.
+#: Longest wait before a lagging or retrying group is asked again.
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
@@ -18,9 +18,10 @@ ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float, was_lost: bool = False) -> float:
-    """How long an OPEN key is left alone: doubling from a fraction of the grace period, bounded.
+    """Returns how long an OPEN key waits for its next look: a fraction of the grace period, doubled with each look, up
+    to a limit.
 
-    `was_lost`: a loss was proved earlier. Its copy is young, however often the key was looked at before.
+    `was_lost`: a loss was proved earlier. Then its repair's copy is young, however often the key was looked at before.
     """
     if judgement.wait_seconds is not None:
         return judgement.wait_seconds
