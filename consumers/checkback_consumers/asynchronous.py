@@ -14,7 +14,7 @@ import threading
 import types
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +42,8 @@ T = TypeVar("T")
 RUNNING_MAX_DEFAULT = 20
 #: How long the end of a handler waits for what it has cancelled: as long as a rollback may take.
 CANCEL_SECONDS = 15.0
+#: Whoever waits for a call looks so often whether its loop is closed.
+LOOP_LOOK_SECONDS = 1.0
 _FAILED_TRANSACTION = "25P02"
 #: Pool of connections -> the loop that took places of it last, and those: handlers that share it share them, too.
 _PLACES: WeakKeyDictionary[Any, tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Semaphore]] = WeakKeyDictionary()
@@ -82,11 +84,6 @@ class HandlersLoop:
             places = asyncio.Semaphore(self._running_max)
         self._opened = _Opened(loop, os.getpid(), places)
 
-    @property
-    def is_open(self) -> bool:
-        """False from its end on, which cancels each call that runs."""
-        return self._opened is not None
-
     def require_open(self) -> _Opened:
         """Raises UsageError where it is not open, after a fork, and in a loop, which a call would block."""
         opened = self._opened
@@ -100,13 +97,17 @@ class HandlersLoop:
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs it as a task of the loop and waits on this thread. Raises what it raises; InboxNotReached where it has
-        not begun, and TransientError where it was cancelled, by the end of the handler or of the loop."""
+        not begun, and TransientError where it was cancelled, or the loop has ended: by the end of the handler or not.
+        """
         opened = self.require_open()
         answer: Future[T] = Future()
         try:
             opened.loop.call_soon_threadsafe(self._begin, opened, work, answer)
         except RuntimeError as error:
             raise InboxNotReached("the loop of the handler is closed") from error
+        while not wait((answer,), timeout=LOOP_LOOK_SECONDS).done:
+            if opened.loop.is_closed():  # it has dropped what it had not taken by its last turn
+                raise TransientError("the loop of the handler has ended: the message comes again")
         return answer.result()
 
     async def close(self) -> None:
@@ -305,7 +306,7 @@ class AwaitedSqlInbox:
                 sessions.append(session)
                 if session.is_of_driver and session.is_pipelined:
                     raise UnsafeConnection("the connection is in pipeline mode, which is not awaited here")
-                awaited = ((entry, partial(self._until_done, session, effect)) for entry, effect in work)
+                awaited = ((entry, partial(_until_done, session, effect)) for entry, effect in work)
                 return apply_in(session, connection, awaited, database=self._database)
 
             async with _in_transaction(connection):
@@ -313,11 +314,13 @@ class AwaitedSqlInbox:
             sessions[0].require_committed()
             return answers
 
-    def _until_done(self, session: AwaitedSession, effect: Effect, connection: Any) -> object:
-        done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
-        if not self._loop.is_open:
-            raise asyncio.CancelledError  # it was cancelled, and may have swallowed that halfway
-        return done
+
+def _until_done(session: AwaitedSession, effect: Effect, connection: Any) -> object:
+    done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():  # what gives up a part of its own work takes that back: 0 again
+        raise asyncio.CancelledError  # by whomever, and it may have swallowed that halfway
+    return done
 
 
 @types.coroutine

@@ -5,7 +5,7 @@ Only masters are asked, all queues of one broker together: one question that fai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.errors import ReconcilerError
@@ -25,6 +25,8 @@ class QueueEnd:
     begin: int
     #: Offset that the next message gets.
     end: int
+    #: The topic has queues on the broker, and this is none of them any more: a person lowered their number.
+    is_taken_away: bool = False
 
 
 class QueueEnds:
@@ -40,7 +42,8 @@ class QueueEnds:
 
         Also those that may be written only: announcements there are read by no consumer.
 
-        `known`: broker -> queues that something was read of before: such a broker is asked though it left the route.
+        `known`: broker -> queues that something was read of before: they are asked for though they left the route, or
+        their broker did.
         Raises TopicNotFound or BrokerUnavailable.
         """
         self._routes.expect(topic, known)
@@ -51,12 +54,12 @@ class QueueEnds:
         silent: dict[str, str] = {}
         for place in self._routes.whereabouts(topic):
             name = place.broker_name
-            left = (MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in known.get(name, ()))
+            left = {MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in known.get(name, ())}
             if place.master is None or place.doubt:  # offsets would be another broker's
                 silent[name] = place.doubt or place.detail
                 continue
             try:
-                ends += self._of(place.master, offered.get(name) or left)
+                ends += self._of(place.master, offered.get(name, []), left.difference(offered.get(name, ())))
             except ReconcilerError as error:
                 silent[name] = explained(error, place.master)
         return ends, silent
@@ -68,11 +71,17 @@ class QueueEnds:
         """
         return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end, tag=tag)
 
-    def _of(self, address: str, queues: Iterable[MessageQueue]) -> list[QueueEnd]:
+    def _of(self, address: str, offered: Sequence[MessageQueue], left: Collection[MessageQueue]) -> list[QueueEnd]:
         # The ends last: what is stored meanwhile may count as waiting, never the other way round.
-        asked = [(address, queue) for queue in queues]
+        asked = [(address, queue) for queue in (*offered, *sorted(left))]
         begins, ends = self._offsets.minima(asked), self._offsets.maxima(asked)
         return [
-            QueueEnd(queue=queue, address=address, begin=max(0, begin), end=end)
+            QueueEnd(
+                queue=queue,
+                address=address,
+                begin=max(0, begin),
+                end=end,
+                is_taken_away=bool(offered) and queue in left,
+            )
             for (_, queue), begin, end in zip(asked, begins, ends, strict=True)
         ]

@@ -76,6 +76,10 @@ _NAMES = frozenset(
 _LONGEST_TRANSACTION_SECONDS = 600.0
 _KEYS_IN_BRACKETS = re.compile(r"\(\s*:keys\s*\)")
 _KEYS = re.compile(r"(?<![:\w]):keys\b")
+#: What tells which rows a LIMIT cuts off; texts, names in quotes and comments are passed as a whole.
+_WORDS = re.compile(
+    r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?P<word>[()]|(?<![:\w]):keys\b|\b(?:LIMIT|FETCH)\b)""", re.I | re.S
+)
 
 Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
 
@@ -207,7 +211,30 @@ def _sql(place: str, text: str) -> str:
         raise InvalidValue(place, text, "holds a semicolon: one statement, without one at its end")
     if len(_KEYS.findall(sql)) != 1:
         raise InvalidValue(place, text, "needs :keys once, as in WHERE order_no IN (:keys)")
+    if _cuts_off_rows(sql):
+        raise InvalidValue(place, text, "asks for many keys at once: a row that LIMIT cuts off would count as none")
     return sql
+
+
+def _cuts_off_rows(sql: str) -> bool:
+    """Whether a LIMIT or FETCH stands where :keys does, or around that. One beside it, as in a subquery of another
+    table, cuts off no row of a key."""
+    brackets: tuple[int, ...] = ()
+    of_keys: tuple[int, ...] = ()
+    limits: list[tuple[int, ...]] = []
+    for found in _WORDS.finditer(sql):
+        match found["word"]:
+            case None:
+                continue
+            case "(":
+                brackets = (*brackets, found.start())
+            case ")":
+                brackets = brackets[:-1]
+            case ":keys":
+                of_keys = brackets
+            case _:
+                limits.append(brackets)
+    return any(of_keys[: len(one)] == one for one in limits)
 
 
 def _states(place: str, values: Any) -> tuple[State, ...]:

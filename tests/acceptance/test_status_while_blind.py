@@ -184,6 +184,28 @@ def test_announcements_in_a_queue_beyond_the_configured_ones_are_no_calm(new_dep
     assert before_ms - 1_000 <= (until_ms(report) or 0) <= SystemClock().now_ms()
 
 
+@pytest.mark.nightly
+def test_announcements_in_a_queue_that_was_taken_away_are_no_calm(new_deployment: DeploymentFactory) -> None:
+    """A person lowered the queues of the topic while something waited there: its brokers refuse to read it."""
+    deployed = new_deployment()
+    service = deployed.run("run")
+    deployed.commit(8)
+    calm(deployed)
+    assert service.end() == 0
+    last = SHARDS - 1
+    with patient_instance(deployed.name_servers) as instance:
+        (broker,) = {queue.broker_name for queue in instance.routes.read_queues(deployed.unique_key_topic)}
+        queue = MessageQueue(topic=deployed.unique_key_topic, broker_name=broker, queue_id=last)
+        instance.sender("SENDERS").send(
+            Message(topic=deployed.unique_key_topic, body=b"nobody reads it", tags=deployed.topic), queue=queue
+        )
+        for address in instance.cluster_addresses():
+            Admin(instance.client).create_topic(address, deployed.unique_key_topic, queues=last)
+    deployed.run("run")
+    report = blind(deployed, because=f"queue {last} of {deployed.unique_key_topic}")
+    assert until_ms(report) is None
+
+
 def test_dead_sweeper_is_no_calm_although_nothing_waits(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     deployed.run("run")

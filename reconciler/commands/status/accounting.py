@@ -231,6 +231,8 @@ class Accounting:
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
             is_extra = end.queue.queue_id >= topic.shards
+            if is_extra and end.is_taken_away:  # its shard went with it
+                continue
             if end.queue.queue_id in having or (having and is_extra):  # a shard without a round has a line of its own
                 offset = taken.get((end.queue.broker_name, end.queue.queue_id))
                 yield self._queue_link(end, offset, tag=topic.topic, is_extra=is_extra)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.errors import TopicNotFound
+from reconciler.errors import ReconcilerError, TopicNotFound
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
@@ -45,6 +45,24 @@ def test_queues_that_may_be_written_and_not_read_are_no_empty_topic(
     found, silent = QueueEnds(instance.client, instance.routes).of_topic(topic, {})
     assert [(end.begin, end.end) for end in found] == [(0, 1)]
     assert silent == {}
+
+
+def test_a_queue_that_was_taken_away_has_its_end_where_something_was_read_of_it(
+    broker: EmbeddedBroker, instance: ClientInstance
+) -> None:
+    topic = new_topic(instance, broker.address, queues=2)
+    (name,) = {queue.broker_name for queue in instance.routes.read_queues(topic)}
+    gone = MessageQueue(topic=topic, broker_name=name, queue_id=1)
+    instance.sender("SENDERS").send(Message(topic=topic, body=b"unread"), queue=gone)
+    Admin(instance.client).create_topic(broker.address, topic, queues=1)
+    eventually(lambda: len(instance.routes.refresh(topic).readable_queues) == 1, within_seconds=20)
+    ends = QueueEnds(instance.client, instance.routes)
+    found, _ = ends.of_topic(topic, {name: [0, 1]})
+    assert [(end.queue.queue_id, end.end, end.is_taken_away) for end in found] == [(0, 0, False), (1, 1, True)]
+    with pytest.raises(ReconcilerError, match="readQueueNums"):
+        ends.waiting_since_ms(found[1], 0)
+    unknown, _ = ends.of_topic(topic, {})
+    assert [end.queue.queue_id for end in unknown] == [0]
 
 
 def test_broker_that_left_with_what_was_read_of_it_is_not_forgotten(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import fakeredis
 import pytest
 import sqlalchemy as sa
@@ -469,23 +470,116 @@ def test_a_consumer_whose_start_was_cancelled_is_shut_down_once_it_has_started(e
     assert consumer.order == ["start", "shutdown"]
 
 
-def test_a_call_that_swallows_its_cancellation_leaves_no_half_of_an_effect(
-    engine: sa.Engine, database: AsyncEngine, loop: LoopThread
-) -> None:
-    """`except BaseException` in the handler, or in a library of its: it returns as if it had done all."""
-    begun = threading.Event()
+class Halfway:
+    """A service whose handler is struck behind the first half of its effect, and returns as if it had done all: by
+    `except BaseException` of its own, or of a library."""
 
-    async def bill(received: Any, connection: AsyncConnection) -> None:
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.may_return = asyncio.Event()
+        self.may_return.set()
+
+    async def bill(self, received: Any, connection: AsyncConnection) -> None:
         await connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
-        begun.set()
+        self.begun.set()
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
+        await self.may_return.wait()
 
-    handler = loop.opened(transactional_handler(database, group="billing")(bill))
+
+async def _tasks_cancelled(bill: TransactionalHandler, _halfway: Halfway) -> None:
+    """As the handler of a signal does it in many services."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+async def _closed(bill: TransactionalHandler, _halfway: Halfway) -> None:
+    await bill.__aexit__(None, None, None)
+
+
+async def _closed_and_opened_again(bill: TransactionalHandler, halfway: Halfway) -> None:
+    """Before what was cancelled has returned."""
+    halfway.may_return.clear()
+    closing = asyncio.create_task(bill.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    await bill.__aenter__()
+    halfway.may_return.set()
+    await closing
+
+
+@pytest.mark.parametrize(
+    ("strike", "is_open"), [(_tasks_cancelled, True), (_closed, False), (_closed_and_opened_again, True)]
+)
+def test_a_call_that_swallows_its_cancellation_leaves_no_half_of_an_effect(
+    engine: sa.Engine,
+    database: AsyncEngine,
+    loop: LoopThread,
+    strike: Callable[[TransactionalHandler, Halfway], Coroutine[Any, Any, None]],
+    is_open: bool,
+) -> None:
+    halfway = Halfway()
+    bill = transactional_handler(database, group="billing")(halfway.bill)
+    loop.run(bill.__aenter__())
     received = message()
-    answer = apart(handler.apply, received)
-    assert begun.wait(60)
-    loop.closed(handler)
+    answer = apart(bill.apply, received)
+    assert halfway.begun.wait(60)
+    loop.run(strike(bill, halfway))
     with pytest.raises(TransientError, match="cancelled"):
         answer.result(60)
     assert effect_count(engine, received.unique_key) == 0
+    if is_open:
+        loop.run(bill.__aexit__(None, None, None))
+
+
+async def _asyncio_timeout() -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+
+async def _anyio_scope() -> None:
+    with anyio.move_on_after(0):
+        await anyio.Event().wait()
+
+
+async def _task_group() -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("gives_up", [_asyncio_timeout, _anyio_scope, _task_group])
+def test_a_handler_that_gives_something_up_and_goes_on_has_its_effect(
+    engine: sa.Engine,
+    database: AsyncEngine,
+    loop: LoopThread,
+    gives_up: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    """Its task was cancelled by what it gave up, which took that back."""
+
+    async def bill(received: Any, connection: AsyncConnection) -> None:
+        await gives_up()
+        await connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
+
+    received = message()
+    handler = loop.opened(transactional_handler(database, group="billing")(bill))
+    assert handler.apply(received) is InboxAnswer.NEW
+    assert effect_count(engine, received.unique_key) == 1
+
+
+def test_a_call_that_a_loop_never_took_comes_again(database: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was handed over between the last turn of the loop and its close."""
+    bill = transactional_handler(database, group="billing")(Billing().bill)
+    is_handed = threading.Event()
+    with asyncio.Runner() as runner:
+        runner.run(bill.__aenter__())
+        monkeypatch.setattr(runner.get_loop(), "call_soon_threadsafe", lambda *_call: is_handed.set())
+        answer = apart(bill.apply, message())
+        assert is_handed.wait(60)
+        monkeypatch.undo()
+    with pytest.raises(TransientError, match="has ended"):
+        answer.result(60)

@@ -428,6 +428,11 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     [
         ('sql = "SELECT a, b FROM t"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys); DROP TABLE t"', "sql"),
+        # Asked for many keys at once: a row that is cut off would count as none.
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) limit 1"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) FETCH FIRST ROW ONLY"', "sql"),
+        ("sql = \"SELECT a, b FROM (SELECT * FROM t WHERE a IN (:keys) AND c <> ')' LIMIT 9) AS u\"", "sql"),
+        ('sql = "WITH u AS (SELECT * FROM t WHERE a IN (:keys)) SELECT a, b FROM u LIMIT 9"', "sql"),
         ('key = "body"', "key"),
         ('key_type = "number"', "key_type"),
         ("committed = []", "committed"),
@@ -453,3 +458,27 @@ def test_a_query_that_cannot_be_asked_is_named_before_a_broker_is(tmp_path: Path
         read_commit_queries(named)
     assert place in str(refused.value)
     assert "private" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a, (SELECT b FROM u WHERE u.a = t.a ORDER BY u.at DESC LIMIT 1) FROM t WHERE a IN (:keys)",
+        "WITH u AS (SELECT 1 AS one FROM v LIMIT 1) SELECT a, b FROM t, u WHERE a IN (:keys)",
+        "SELECT a, b FROM t WHERE a IN (:keys) AND c <> 'no LIMIT' -- LIMIT 1",
+        'SELECT a, b FROM t WHERE a IN (:keys) AND "limit" > 0 /* LIMIT */',
+        "SELECT a, b FROM t WHERE a IN (:keys) AND credit_limit > 0",
+    ],
+)
+def test_a_limit_that_cuts_off_no_row_of_a_key_may_stand_in_a_query(tmp_path: Path, sql: str) -> None:
+    file = tmp_path / "queries.toml"
+    file.write_text(f"""
+        [[commit_queries]]
+        topic = "ORDERS"
+        database_url = "sqlite:///shop.db"
+        sql = '''{sql}'''
+        key = "KEYS"
+        committed = ["PAID"]
+    """)
+    (one,) = read_commit_queries(file)
+    assert one.query.sql == sql.replace("(:keys)", " :keys ")
