@@ -35,7 +35,7 @@ def test_lost_message_takes_effect_once_and_is_explained(new_deployment: Deploym
     assert any("local transaction" in what for what in told)
     assert any("repair sent by end" in what for what in told)
     assert any("took effect" in what for what in told)
-    assert deployed.command("status").exit_code == 0
+    eventually(lambda: deployed.command("status").exit_code == 0, within_seconds=60)
     assert service.end() == 0, service.output[-2000:]
 
 

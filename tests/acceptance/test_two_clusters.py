@@ -62,5 +62,5 @@ def test_a_second_cluster_or_redis_with_the_same_environment_is_refused_by_one_r
         require_told(moved, place="the ledger", why=ANOTHER_REDIS)
         once = moved.command("once")
         assert (once.exit_code, ANOTHER_REDIS.format(place="the ledger") in once.stderr) == (2, True), once.stderr
-        assert first.command("status", "-o", "json").exit_code == 0
+        eventually(lambda: first.command("status", "-o", "json").exit_code == 0, within_seconds=60)
         assert running.end(signal.SIGTERM) == 0
