@@ -120,13 +120,9 @@ def open_metering(settings: Settings, command: str, *, clock: Clock) -> Metering
 def new_metering(settings: Settings, command: str, *, clock: Clock) -> Metering:
     """Wherever it is shown. Raises MissingDependency."""
     require_prometheus_client()
-    from prometheus_client import disable_created_metrics
-
     from reconciler.instrumentation.metrics.book import MetricBook
     from reconciler.instrumentation.metrics.events import EventMetrics
 
-    # Of this whole process: they are a second series for each counter, which no alert asks for.
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client has no type there
     book = MetricBook(command)
     events = EventMetrics(book)
     if command == "run":

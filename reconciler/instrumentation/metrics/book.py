@@ -1,17 +1,26 @@
-"""The numbers of one process: Prometheus' client with a registry of its own. The one file that imports the client."""
+"""The numbers of one process, in a registry of Prometheus' client of its own. The one file that imports the client.
+
+They are counted here: with PROMETHEUS_MULTIPROC_DIR set, as for a service beside which `replay` runs, the client's own
+counters are files of that folder, begin with what a process of the same id has left there, and fail without the folder.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.utils import floatToGoString
 
+from reconciler.errors import InvariantViolation
 from reconciler.instrumentation.metrics.catalogue import METRICS, Metric, MetricKind, NumberSource, Sample
 
 logger = logging.getLogger(__name__)
@@ -27,32 +36,40 @@ class MetricBook:
         """`command`: run, sweep or replay; metrics of other commands are not shown."""
         self.registry = CollectorRegistry(auto_describe=False)
         self._shown = [metric for metric in METRICS if command in metric.shown_by]
-        self._counted = {m: self._made(m) for m in self._shown if m.source is NumberSource.EVENTS}
+        #: Values by labels; of a histogram as many as it has buckets, each for itself, and the sum.
+        self._counted: dict[Metric, dict[tuple[str, ...], list[float]]] = {
+            metric: {} if metric.labels else {(): _zeros(metric)}
+            for metric in self._shown
+            if metric.source is NumberSource.EVENTS
+        }
         self._readers: list[Reader] = []
         self._lock = threading.Lock()
         self.registry.register(_AtScrape(self._read))
 
     def begin(self, metric: Metric, *labels: str) -> None:
         """Shows a counter at 0: Prometheus sees no increase in a series that begins with its first event."""
-        self._child(metric, labels)
+        with self._lock:
+            self._values(metric, labels)
 
     def add(self, metric: Metric, *labels: str, amount: float = 1) -> None:
         """Adds to a counter."""
-        child = self._child(metric, labels)
-        if isinstance(child, Counter) and amount:
-            child.inc(amount)
+        if metric.kind is MetricKind.COUNTER:
+            with self._lock:
+                self._values(metric, labels)[0] += amount
 
     def put(self, metric: Metric, *labels: str, value: float) -> None:
         """Sets a gauge."""
-        child = self._child(metric, labels)
-        if isinstance(child, Gauge):
-            child.set(value)
+        if metric.kind is MetricKind.GAUGE:
+            with self._lock:
+                self._values(metric, labels)[0] = value
 
     def observe(self, metric: Metric, *labels: str, value: float) -> None:
         """Adds a value to a histogram."""
-        child = self._child(metric, labels)
-        if isinstance(child, Histogram):
-            child.observe(value)
+        if metric.kind is MetricKind.HISTOGRAM:
+            with self._lock:
+                values = self._values(metric, labels)
+                values[bisect_left(metric.buckets, value)] += 1
+                values[-1] += value
 
     @contextmanager
     def reading(self, *readers: Reader) -> Iterator[None]:
@@ -70,28 +87,23 @@ class MetricBook:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-    def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
-        if metric.kind is MetricKind.COUNTER:
-            return Counter(metric.name, metric.meaning, metric.labels, registry=self.registry)
-        if metric.kind is MetricKind.GAUGE:
-            return Gauge(metric.name, metric.meaning, metric.labels, registry=self.registry)
-        return Histogram(metric.name, metric.meaning, metric.labels, registry=self.registry, buckets=metric.buckets)
-
-    def _child(self, metric: Metric, labels: Sequence[str]) -> Counter | Gauge | Histogram:
-        counted = self._counted[metric]
-        return counted.labels(*labels) if labels else counted
+    def _values(self, metric: Metric, labels: Sequence[str]) -> list[float]:
+        if len(labels) != len(metric.labels):
+            raise InvariantViolation(f"{metric.name} has the labels {metric.labels}, not {len(labels)} values")
+        return self._counted[metric].setdefault(tuple(labels), _zeros(metric))
 
     def _read(self) -> list[Family]:
         with self._lock:
             readers = tuple(self._readers)
-        samples: dict[Metric, dict[tuple[str, ...], float]] = {}
+            families = [_family(metric, values) for metric, values in self._counted.items()]
+        samples: dict[Metric, dict[tuple[str, ...], list[float]]] = {}
         for reader in readers:
             try:
                 for sample in reader():
-                    samples.setdefault(sample.metric, {})[sample.labels] = sample.value
+                    samples.setdefault(sample.metric, {})[sample.labels] = [sample.value]
             except Exception:  # one reader's bug must not hide the others' values
                 logger.exception("metrics_unread")
-        return [_family(metric, samples[metric]) for metric in self._shown if metric in samples]
+        return families + [_family(metric, samples[metric]) for metric in self._shown if metric in samples]
 
 
 class _AtScrape:
@@ -105,9 +117,19 @@ class _AtScrape:
         return self._read()
 
 
-def _family(metric: Metric, values: dict[tuple[str, ...], float]) -> Family:
+def _zeros(metric: Metric) -> list[float]:
+    return [0.0] * (len(metric.buckets) + 2 if metric.kind is MetricKind.HISTOGRAM else 1)
+
+
+def _family(metric: Metric, values: Mapping[tuple[str, ...], Sequence[float]]) -> Family:
+    if metric.kind is MetricKind.HISTOGRAM:
+        histogram = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        bounds = [floatToGoString(bound) for bound in (*metric.buckets, math.inf)]  # type: ignore[no-untyped-call]  # of the client
+        for labels, (*counts, total) in values.items():
+            histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+        return histogram
     kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     family = kind(metric.name, metric.meaning, labels=metric.labels)
-    for labels, value in values.items():
+    for labels, (value,) in values.items():
         family.add_metric(labels, value)
     return family

@@ -10,7 +10,10 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
+import prometheus_client.values
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
@@ -54,6 +57,29 @@ def test_a_process_that_waits_for_everything_is_alive_and_not_ready() -> None:
     assert (status, headers["retry-after"]) == (503, "10")
     checks = {"redis": "ok", "ledger": "connection refused"}
     assert json.loads(body) == {"status": "not ready", "checks": checks}
+
+
+def test_the_numbers_of_a_process_are_its_own_where_its_service_counts_in_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PROMETHEUS_MULTIPROC_DIR, which `replay` has from its service, with and without what an earlier process left."""
+    values: Any = prometheus_client.values  # untyped in parts
+    for folder in (tmp_path, tmp_path / "missing"):
+        monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(folder))
+        monkeypatch.setattr(values, "ValueClass", values.MultiProcessValue())
+        for _ in range(2):
+            book = MetricBook("run")
+            book.add(c.OUTAGES, "away", amount=2)
+            for value in (0.1, 3.0, 1e9):
+                book.observe(c.ROUND_DURATION, "ORDERS", "billing", value=value)
+            numbers = scraped(book)
+            assert numbers["reconciler_outages_total{reason=away}"] == 2
+            place = "consumer_group=billing,topic=ORDERS"
+            assert numbers[f"reconciler_round_duration_seconds_count{{{place}}}"] == 3
+            assert numbers["reconciler_round_duration_seconds_bucket{consumer_group=billing,le=+Inf,topic=ORDERS}"] == 3
+            assert numbers["reconciler_round_duration_seconds_bucket{consumer_group=billing,le=5.0,topic=ORDERS}"] == 2
+            assert numbers[f"reconciler_round_duration_seconds_sum{{{place}}}"] == pytest.approx(1e9 + 3.1)
+        assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
