@@ -32,10 +32,12 @@ class Leaving(StrEnum):
 
 
 class SnapshotKind(StrEnum):
-    """Why pending was written down."""
+    """Why pending was written down. AT_REST: the shard was at rest and its pending empty; the row says until when the
+    rounds up to `generation` are all that there were."""
 
     DAY_END = "DAY_END"
     SHUTDOWN = "SHUTDOWN"
+    AT_REST = "AT_REST"
 
 
 def prefix_of(member: bytes) -> int:
@@ -90,7 +92,7 @@ SNAPSHOT = Table(
         Column("epoch", "name", "Redis memory."),
         Column("generation", "bigint", "The fence when it was read."),
         Column("at_ms", "bigint", "Redis TIME before it was read."),
-        Column("kind", "name", "DAY_END or SHUTDOWN."),
+        Column("kind", "name", "DAY_END, SHUTDOWN or AT_REST (half, commit and pending set empty)."),
         Column("rows", "bigint", "Ids in it."),
     ),
 )

@@ -21,7 +21,15 @@ from reconciler.history.event_rows import rows_of
 from reconciler.history.health import Counters, Health
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.round_rows import gaps_of_rows
-from reconciler.history.shard_records import Floors, ShardRecords, capture_shard, no_floors, snapshot_records
+from reconciler.history.shard_records import (
+    Floors,
+    ShardRecords,
+    capture_shard,
+    mark_of,
+    no_floors,
+    rest_batch,
+    snapshot_records,
+)
 from reconciler.history.sink import HistorySink
 from reconciler.history.spool import Spool, WriterFolder
 from reconciler.policy.ports.history import RoundCapture, RoundMark
@@ -96,6 +104,7 @@ class HistoryRecorder:
             self._find_positions()
             self._record_events(spool)
             self._record_rounds(spool, shutdown=shutdown)
+            self._record_rests(spool)
             self._record_snapshots(spool, shutdown=shutdown)
         except OSError as error:
             self._failed(error)
@@ -215,6 +224,16 @@ class HistoryRecorder:
             logger.warning("history_rounds_reread", extra={"shard": str(shard), "rounds": found.reread})
         if found.missed:
             logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
+
+    def _record_rests(self, spool: Spool) -> None:
+        """Until when the last rounds of shards at rest are all that there were. Raises OSError."""
+        rests = self._sink.rests()
+        for start in range(0, len(rests), BATCHES_A_RECORD):
+            self._append(spool, [rest_batch(*rest) for rest in rests[start : start + BATCHES_A_RECORD]])
+        spool.sync()
+        for done, at_ms in rests:
+            if self._marks.get(done.shard) == mark_of(done):
+                self._counters.captured_until_ms = max(self._counters.captured_until_ms, at_ms)
 
     def _record_snapshots(self, spool: Spool, *, shutdown: bool) -> None:
         """Pending of shards whose day is over, some a pass: rounds go first. Raises OSError."""

@@ -128,7 +128,7 @@ def _read_again(
     after: RoundMark | None, last: RoundDone | None, lost: RoundDone | None, floors: Floors
 ) -> Mapping[str, int] | None:
     """From where announcements are read again, if that is nowhere above the last round that was captured."""
-    if after is None or last is None or lost is None or _mark_of(last) != after:
+    if after is None or last is None or lost is None or mark_of(last) != after:
         return None
     found = floors(last.shard, sorted({*last.offsets, *lost.offsets}))
     if found is None or any(offset > last.offsets.get(queue, 0) for queue, offset in found.items()):
@@ -136,7 +136,8 @@ def _read_again(
     return found
 
 
-def _mark_of(done: RoundDone) -> RoundMark:
+def mark_of(done: RoundDone) -> RoundMark:
+    """The round's name in the history."""
     return RoundMark(epoch=done.epoch, generation=done.generation, at_ms=done.at_ms)
 
 
@@ -177,6 +178,14 @@ def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) 
         generation = 0 if capture.missed is None else capture.missed[1]
         return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)
     return after
+
+
+def rest_batch(done: RoundDone, at_ms: int) -> RowBatch:
+    """The row of a shard at rest behind this round: the snapshot of a pending set that is empty."""
+    head = SnapshotHead(
+        shard=done.shard, epoch=done.epoch, generation=done.generation, at_ms=at_ms, kind=SnapshotKind.AT_REST
+    )
+    return snapshot_batch(head, 0)
 
 
 def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[list[RowBatch]]:

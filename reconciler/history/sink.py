@@ -17,6 +17,7 @@ from reconciler.policy.events import (
     RepairStepped,
     RoundFinished,
     ShardRoundRan,
+    ShardsAtRest,
     VerdictsWritten,
 )
 from reconciler.policy.ports.history import RoundMark
@@ -68,6 +69,8 @@ class HistorySink:
         self._ran: dict[Shard, deque[RoundDone]] = {}
         self._uncaptured: dict[Shard, dict[str, tuple[int, int]]] = {}
         self._fresh: set[Shard] = set()
+        #: Shard -> its last round, and when the newest look found it at rest.
+        self._rests: dict[Shard, tuple[RoundDone, int]] = {}
         #: Set by each event: a round's sets can be read for a few rounds only, and a kill loses the waiting events.
         self.wake = threading.Event()
 
@@ -76,6 +79,11 @@ class HistorySink:
         if isinstance(event, ShardRoundRan):
             with self._lock:
                 self._note(event.done)
+            self.wake.set()
+            return
+        if isinstance(event, ShardsAtRest):
+            with self._lock:
+                self._rests |= {done.shard: (done, at_ms) for done, at_ms in event.looks}
             self.wake.set()
             return
         stream, rows = _weight(event)
@@ -111,6 +119,13 @@ class HistorySink:
         with self._lock:
             fresh, self._fresh = self._fresh, set()
         return sorted(fresh)
+
+    def rests(self) -> Sequence[tuple[RoundDone, int]]:
+        """Shards that were found at rest since the last call: the last round, and Redis TIME of the look. What is not
+        written down then is told again by a later look."""
+        with self._lock:
+            rests, self._rests = self._rests, {}
+        return list(rests.values())
 
     def ran(self, shard: Shard) -> Mapping[tuple[str, int], RoundDone]:
         """(epoch, generation) -> the shard's last rounds of this process."""

@@ -31,6 +31,7 @@ from reconciler.policy.events import (
     RoundFinished,
     RoundsVoided,
     ShardRoundRan,
+    ShardsAtRest,
     ShardStopped,
     VerdictsWritten,
 )
@@ -48,6 +49,7 @@ WORDS: Mapping[type[Event], tuple[str, int]] = {
     OutageScanned: ("outage_scanned", INFO),
     OutageClosed: ("outage_closed", INFO),
     ShardRoundRan: ("shard_round_ran", DEBUG),
+    ShardsAtRest: ("shards_at_rest", DEBUG),
     VerdictsWritten: ("verdicts_written", DEBUG),
     KeysLeft: ("keys_left", DEBUG),
     KeysNotTaken: ("keys_not_taken", DEBUG),
@@ -93,6 +95,8 @@ class EventLog:
         if isinstance(event, ShardRoundRan):
             done = event.done
             return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | self._flat(done.counts)
+        if isinstance(event, ShardsAtRest):
+            return {"shards": len(event.looks)}
         if isinstance(event, KeysNotTaken):
             return _place(event.shard) | {"keys": len(event.unique_keys)}
         if not isinstance(event, VerdictsWritten | KeysLeft):

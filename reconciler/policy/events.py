@@ -1,8 +1,9 @@
 """Events of the policy: frozen values for one sink, which fans out to log, metrics and traces.
 
 A round emits exactly one RoundFinished; every other event is emitted once, when it happens. ShardRoundRan,
-VerdictsWritten, KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after
-the change that an event reports loses the event. Events carry no message bodies and no secrets.
+ShardsAtRest, VerdictsWritten, KeysLeft and KeysNotTaken are there for the history and may name thousands of shards or
+keys. A crash right after the change that an event reports loses the event. Events carry no message bodies and no
+secrets.
 """
 
 from __future__ import annotations
@@ -73,6 +74,14 @@ class ShardRoundRan:
     """A shard's round ran and its row is in the ledger. A round whose reply was lost emits none."""
 
     done: RoundDone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsAtRest:
+    """A look found shards at rest whose pending set is empty, and the ledger keeps that as rows of rest."""
+
+    #: The last round of each, and Redis TIME of the look in milliseconds.
+    looks: Sequence[tuple[RoundDone, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +235,7 @@ class OutageClosed:
 Event = (
     RoundFinished
     | ShardRoundRan
+    | ShardsAtRest
     | VerdictsWritten
     | KeysLeft
     | KeysNotTaken

@@ -21,7 +21,7 @@ from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import DatabaseAway, InvariantViolation
-from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
+from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardsAtRest, ShardStopped
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.policy.ports.ledger import Outage
 from reconciler.policy.ports.rounds import (
@@ -96,7 +96,8 @@ class ShardRounds:
     ) -> None:
         """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
         they go with Redis' memory before it has, their announcements lie above the floor and are read again.
-        `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest.
+        `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest. With a history
+        only subscriptions whose pending sets are empty have such rows.
         `sharing`: with other processes; None: whatever is free is taken."""
         self._memory = memory
         self._clock = clock
@@ -198,10 +199,15 @@ class ShardRounds:
         ago = self._clock.monotonic_seconds() - self._looked_at
         if self._rounds.keep_rest(seen, seconds_ago=ago):
             self._rested |= dict.fromkeys(seen, self._looked_at)
+            shards_at_rest = (shard for subscription in seen for shard in subscriptions[subscription])
+            looks = [(self._ran[shard][0], self._looks[shard].state.now_ms) for shard in shards_at_rest]
+            self._events.emit(ShardsAtRest(looks=looks))
 
     def _resting(self, shard: Shard) -> RestingShard | None:
         look = self._looks.get(shard)
         if look is None or not look.is_ours or look.members or not self._rests(shard, look.state, is_long=True):
+            return None
+        if look.pending and self._floors_behind:  # the history's row of a shard at rest says that nothing is pending
             return None
         return RestingShard(round_at_ms=self._ran[shard][0].at_ms, offsets=look.offsets)
 

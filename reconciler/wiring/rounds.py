@@ -202,8 +202,7 @@ class RoundAssembly:
             events=self.events,
             floors_behind=history_generations(settings),
             rest_seconds=self._rest_seconds,
-            # An audit closes its window by a later round of each shard, which the history has.
-            long_rest_seconds=self._rest_seconds * (1 if history_generations(settings) else LONG_REST),
+            long_rest_seconds=self._rest_seconds * LONG_REST,
             sharing=self.sharing,
         )
 

@@ -282,6 +282,15 @@ def test_an_announced_key_without_a_later_snapshot_is_accounted_for(tmp_path: Pa
     assert found.classes["LOST"] == 1
 
 
+def test_a_shard_at_rest_has_nothing_pending_so_what_never_left_it_is_not_accounted_for(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.rows["snapshot"].clear()
+    plant_unaccounted(evidence)
+    for minute in (2, 3, 4):
+        evidence.add("snapshot", kind="AT_REST", generation=1, at_ms=START_MS + minute * 60_000)
+    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 1
+
+
 @pytest.mark.parametrize("is_of_another_life", [True, False])
 def test_a_snapshot_of_another_life_of_redis_says_nothing_of_what_was_announced_before(
     tmp_path: Path, *, is_of_another_life: bool

@@ -583,3 +583,50 @@ def test_what_was_verified_of_another_environment_is_a_problem(history: WrittenH
     other = replace(verified_chain(checkpoint_of(check(history))), environment="staging")
     (problem,) = check(history, after=other).problems
     assert "is of environment 'staging'" in problem
+
+
+# ---- shards at rest
+
+
+def at_rest(shard: int, generation: int, at_ms: int, epoch: str = "test:1") -> dict[str, Any]:
+    """The row of a look that found the shard at rest behind this round."""
+    place = {"topic": "ORDERS", "consumer_group": "billing", "shard": shard, "epoch": epoch}
+    return {**place, "generation": generation, "at_ms": at_ms, "kind": "AT_REST", "rows": 0}
+
+
+def test_shards_at_rest_close_a_window_without_later_rounds(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, -8)})
+    minute_ms = 60_000
+    rests = [at_rest(shard, 91, START_MS + minute * minute_ms) for shard in (0, 1) for minute in (-5, 30, 66 + shard)]
+    history.seal({"snapshot": rests})
+    state = check(history)
+    assert (state.problems, state.gaps) == ((), ())
+    assert state.watermarks == {KEY: START_MS + 66 * minute_ms}
+    assert {f.path for f in state.of("snapshot") if f.last_ms >= START_MS} <= state.read
+    late = check(history, asked_at_ms=END_MS + 30 * HOUR_MS)
+    assert not late.gaps, "none of theirs need come"
+
+
+@pytest.mark.parametrize(
+    ("generation", "epoch"),
+    [
+        pytest.param(130, "test:1", id="a round that is not there"),
+        pytest.param(110, "test:1", id="a round that others follow"),
+        pytest.param(119, "test:2", id="another life of Redis"),
+    ],
+)
+def test_a_rest_behind_any_other_round_than_the_last_one_that_is_there_proves_nothing(
+    history: WrittenHistory, generation: int, epoch: str
+) -> None:
+    history.seal({"round": minutes(-10, 20)})
+    rests = [at_rest(shard, generation, END_MS + HOUR_MS, epoch) for shard in (0, 1)]
+    history.seal({"snapshot": rests})
+    assert check(history).watermarks == {KEY: START_MS + 19 * 60_000}
+
+
+def test_a_rest_behind_a_hole_closes_no_window(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 40, skip=(20,))})
+    history.seal({"snapshot": [at_rest(shard, 139, END_MS + HOUR_MS) for shard in (0, 1)]})
+    state = check(history)
+    assert state.watermarks == {KEY: START_MS + 19 * 60_000}
+    assert [gap.why for gap in state.gaps] == ["generations 120 to 120 of epoch test:1 are missing"] * 2

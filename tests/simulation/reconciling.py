@@ -99,6 +99,7 @@ class Events:
             kernel.saw("breaker opened", event.reason)
         if kernel.story is None or type(event).__name__ in (
             "ShardRoundRan",
+            "ShardsAtRest",
             "VerdictsWritten",
             "KeysLeft",
             "KeysNotTaken",

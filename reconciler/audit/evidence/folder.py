@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
@@ -38,7 +39,7 @@ from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, InputFile, NoAnswer, UncheckedRule
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
-from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT
+from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT, SnapshotKind
 from reconciler.contract.manifest import HistoryFile, entry_name, manifest_folder
 
 #: Problems that a message names one by one.
@@ -184,13 +185,19 @@ def _used_history(
 def _snapshots(
     history_root: str, used: Mapping[str, Mapping[int | None, list[HistoryFile]]], problems: list[str]
 ) -> Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]]:
-    """Snapshots of every subscription by shard, in the order of time."""
+    """Snapshots of every subscription by shard, in the order of time. Of those AT_REST the first one behind each round."""
     found: dict[tuple[str, str], dict[int, set[tuple[int, str, int]]]] = defaultdict(lambda: defaultdict(set))
     files = used.get(SNAPSHOT.name, {}).get(None, [])
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
     for file in files:
         table = read_stream_file(filesystem, base, file, SNAPSHOT, problems)
-        for row in [] if table is None else table.to_pylist():
+        if table is None:
+            continue
+        is_rest = pc.equal(table["kind"], str(SnapshotKind.AT_REST))
+        of_round = ["topic", "consumer_group", "shard", "epoch", "generation"]
+        rests = table.filter(is_rest).group_by(of_round).aggregate([("at_ms", "min")])
+        rests = rests.select(["at_ms_min", *of_round]).rename_columns(["at_ms", *of_round])
+        for row in table.filter(pc.invert(is_rest)).to_pylist() + rests.to_pylist():
             by_shard = found[row["topic"], row["consumer_group"]]
             by_shard[row["shard"]].add((row["at_ms"], row["epoch"], row["generation"]))
     return {

@@ -2,6 +2,7 @@
 
 Before: chain.py has read the manifest. After: evidence/folder.py plans the files that are named here.
 
+Where shards rest, rows of the stream `snapshot` say until when their last captured rounds are all that there were.
 A round that history lacks is a gap: a `gap` row names it, or it is a hole between two generations of a shard; so is the
 time before a subscription's first round and after its last one. None is what went with Redis' memory, where a `reread`
 row says that rounds of the new memory have taken it. A gap in a window means that there is no answer.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.history.chain import HistoryChain, read_chain
@@ -26,7 +28,7 @@ from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap
-from reconciler.contract.history_row import GAP, REREAD, ROUND
+from reconciler.contract.history_row import GAP, REREAD, ROUND, SNAPSHOT, SnapshotKind
 from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 
@@ -117,6 +119,11 @@ def check_history(
         table = read_stream_file(filesystem, base, file, ROUND, problems)
         if table is not None:
             rounds.add(table)
+    for file in (f for f in files if f.stream == SNAPSHOT.name and f.last_ms >= start_ms):
+        read.add(file.path)
+        table = read_stream_file(filesystem, base, file, SNAPSHOT, problems)
+        if table is not None:
+            rounds.add_rests(table.filter(pc.equal(table["kind"], str(SnapshotKind.AT_REST))))
     found = rounds.finish()
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
     if horizon_ms < max([asked_at_ms, *(file.last_ms for file in chain.files.values() if file.stream == ROUND.name)]):

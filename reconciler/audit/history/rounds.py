@@ -62,6 +62,8 @@ class CapturedRounds:
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
         #: The newest generation before the window, and the newest time before it.
         self._before: dict[EpochKey, tuple[int, int]] = {}
+        #: Generation -> the newest time at which the shard was seen at rest behind that round.
+        self._rests: dict[EpochKey, dict[int, int]] = defaultdict(dict)
 
     def add(self, table: pa.Table) -> None:
         """Rows of the stream `round`."""
@@ -76,6 +78,16 @@ class CapturedRounds:
                 self._take((topic, group, shard, epoch), generations, at_ms)
             elif ((at_ms >= self._start_ms) & (at_ms < self._end_ms)).any():
                 self.others.add((topic, group))
+
+    def add_rests(self, table: pa.Table) -> None:
+        """Rows AT_REST of the stream `snapshot`."""
+        table = table.filter(pc.less_equal(table["at_ms"], self._horizon_ms))
+        newest = table.group_by([*_KEYS, "generation"]).aggregate([("at_ms", "max")])
+        for row in newest.to_pylist():
+            key: EpochKey = (row["topic"], row["consumer_group"], row["shard"], row["epoch"])
+            if key[:2] in self._subscriptions:
+                of = self._rests[key]
+                of[row["generation"]] = max(row["at_ms_max"], of.get(row["generation"], 0))
 
     def _take(self, key: EpochKey, generations: Longs, at_ms: Longs) -> None:
         early = at_ms < self._start_ms
@@ -104,7 +116,13 @@ class CapturedRounds:
             generations = np.concatenate([[], *(g for g, _ in pairs)]).astype(np.int64)
             at_ms = np.concatenate([[], *(a for _, a in pairs)]).astype(np.int64)
             rows = np.unique(np.stack([generations, at_ms], axis=1), axis=0)
-            life = _Life(epoch=epoch, before=self._before.get(key), generations=rows[:, 0], at_ms=rows[:, 1])
+            life = _Life(
+                epoch=epoch,
+                before=self._before.get(key),
+                generations=rows[:, 0],
+                at_ms=rows[:, 1],
+                rests=self._rests.get(key, {}),
+            )
             lives[topic, group, shard].append(life)
         for of in lives.values():
             of.sort(key=lambda life: (life.first.at_ms, life.epoch))
@@ -113,12 +131,14 @@ class CapturedRounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Life:
-    """One epoch of a shard: the newest generation and time before the window, and all rounds since."""
+    """One epoch of a shard: the newest generation and time before the window, all rounds since, and when the shard was
+    seen at rest behind which generation."""
 
     epoch: str
     before: tuple[int, int] | None
     generations: Longs
     at_ms: Longs
+    rests: Mapping[int, int]
 
     @property
     def first(self) -> HistoryRound:
@@ -137,8 +157,11 @@ class _Life:
 
     @property
     def times(self) -> Longs:
-        """All times."""
-        return self.at_ms if self.before is None else np.append(self.at_ms, self.before[1])
+        """Of all rounds, and of the rest behind the newest of them. A rest behind a round that is not there proves
+        nothing."""
+        before = [] if self.before is None else [self.before[1]]
+        rest = self.rests.get(self.highest)
+        return np.concatenate([self.at_ms, before, [] if rest is None else [rest]]).astype(np.int64)
 
     def holes(self) -> Iterator[Hole]:
         """Between neighbours. A generation up to the newest one before the window has been there: Redis fell back."""

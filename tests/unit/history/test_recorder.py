@@ -23,6 +23,7 @@ from reconciler.policy.events import (
     RepairStepped,
     RoundFinished,
     ShardRoundRan,
+    ShardsAtRest,
     VerdictsWritten,
 )
 from reconciler.policy.ports.ledger import VerdictEntry
@@ -692,3 +693,26 @@ def test_the_same_rounds_captured_by_two_daemons_are_the_same_set_of_rows(tmp_pa
     two.seal()
     for stream, rows in alone.items():
         assert {tuple(row.items()) for row in two.rows(stream)} == rows
+
+
+def test_until_when_a_shard_was_at_rest_is_the_snapshot_of_an_empty_pending_set(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    done = house.round(announced=some_keys(1))
+    for seconds in (10, 50):
+        house.sink.emit(ShardsAtRest(looks=[(done, done.at_ms + seconds * 1000)]))
+    house.seal()
+    house.seal()
+    [row] = house.rows("snapshot")
+    assert (row["kind"], row["rows"]) == ("AT_REST", 0)
+    assert (row["shard"], row["epoch"], row["generation"]) == (0, done.epoch, done.generation)
+    assert row["at_ms"] == done.at_ms + 50_000, "the newest look that was told since the last pass"
+    assert house.counters.captured_until_ms == row["at_ms"]
+
+
+def test_a_rest_behind_a_round_that_was_not_captured_moves_no_time_of_the_history(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    first = house.round()
+    house.recorder.run_pass()
+    house.sink.emit(ShardsAtRest(looks=[(replace(first, generation=first.generation + 1), first.at_ms + 9_000)]))
+    house.recorder.run_pass()
+    assert house.counters.captured_until_ms == first.at_ms

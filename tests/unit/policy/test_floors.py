@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.policy.events import ShardsAtRest
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.rounds import RoundDone
 from reconciler.policy.round import ReconcileRound
@@ -171,3 +172,20 @@ def test_floors_that_wait_are_not_told_once_redis_has_lost_what_they_stand_for()
         announce_at(world, offset)
         rounds.run(shard)
     assert floor_of(world) == 10
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_the_history_is_told_of_shards_at_rest_unless_a_key_is_pending(is_pending: bool) -> None:
+    """Its row of a shard at rest says that nothing is: without it the shards go on to have a round a minute."""
+    world = World(shards=2)
+    subscription, rounds = world.subscriptions[0], rounds_told_late(world)
+    shards = world.topic.shards_of(subscription)
+    if is_pending:
+        world.announce(key(1))
+    last = [rounds.run(shard).done for shard in shards]
+    world.clock.advance(5)
+    rounds.look(shards)
+    rounds.keep_rests({subscription: shards})
+    told = [look for event in world.events.of(ShardsAtRest) for look in event.looks]
+    assert told == ([] if is_pending else [(done, world.redis_clock.now_ms()) for done in last])
+    assert bool(world.ledger.rows.rests) is not is_pending
