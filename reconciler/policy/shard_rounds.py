@@ -97,7 +97,7 @@ class ShardRounds:
         """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
         they go with Redis' memory before it has, their announcements lie above the floor and are read again.
         `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest. With a history
-        only subscriptions whose pending sets are empty have such rows.
+        only subscriptions have such rows whose pending sets are empty, and whose last rounds took nothing.
         `sharing`: with other processes; None: whatever is free is taken."""
         self._memory = memory
         self._clock = clock
@@ -207,9 +207,16 @@ class ShardRounds:
         look = self._looks.get(shard)
         if look is None or not look.is_ours or look.members or not self._rests(shard, look.state, is_long=True):
             return None
-        if look.pending and self._floors_behind:  # the history's row of a shard at rest says that nothing is pending
-            return None
+        if self._floors_behind and (look.pending or not self._has_quiet_floor(shard)):
+            return None  # the history's row of a shard at rest says that nothing is pending
         return RestingShard(round_at_ms=self._ran[shard][0].at_ms, offsets=look.offsets)
+
+    def _has_quiet_floor(self, shard: Shard) -> bool:
+        """Whether a floor was told, and the rounds whose floors wait took nothing: rounds of a long rest tell the next
+        ones hours later."""
+        untold, last = self._untold.get(shard, ()), self._ran[shard][0]
+        is_told = last.generation > self._floors_behind <= len(untold)
+        return is_told and not any(done.counts.announced for done in untold)
 
     def are_calm(self, shards: Sequence[Shard], *, grace_seconds: float) -> bool:
         """Whether this turn's look found that none of them needs a round, nor has a key that one would look at."""

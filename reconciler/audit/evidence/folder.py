@@ -185,7 +185,7 @@ def _used_history(
 def _snapshots(
     history_root: str, used: Mapping[str, Mapping[int | None, list[HistoryFile]]], problems: list[str]
 ) -> Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]]:
-    """Snapshots of every subscription by shard, in the order of time. Of those AT_REST the first one behind each round."""
+    """Snapshots of every subscription by shard, in the order of time; of AT_REST the first one behind each round."""
     found: dict[tuple[str, str], dict[int, set[tuple[int, str, int]]]] = defaultdict(lambda: defaultdict(set))
     files = used.get(SNAPSHOT.name, {}).get(None, [])
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")

@@ -24,7 +24,7 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.history.chain import HistoryChain, read_chain
 from reconciler.audit.history.rounds import CapturedRounds, RoundsByShard, ShardKey
-from reconciler.audit.history.table import read_stream_file
+from reconciler.audit.history.table import no_rows, read_stream_file
 from reconciler.audit.places import open_folder
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap
@@ -115,15 +115,10 @@ def check_history(
     for file in sorted((f for f in files if f.stream == ROUND.name), key=lambda f: (-f.last_ms, f.path)):
         if file.last_ms < start_ms and rounds.need_nothing_before(file.last_ms, shards):
             break
-        read.add(file.path)
-        table = read_stream_file(filesystem, base, file, ROUND, problems)
-        if table is not None:
-            rounds.add(table)
+        rounds.add(_table(filesystem, base, file, ROUND, read, problems))
     for file in (f for f in files if f.stream == SNAPSHOT.name and f.last_ms >= start_ms):
-        read.add(file.path)
-        table = read_stream_file(filesystem, base, file, SNAPSHOT, problems)
-        if table is not None:
-            rounds.add_rests(table.filter(pc.equal(table["kind"], str(SnapshotKind.AT_REST))))
+        table = _table(filesystem, base, file, SNAPSHOT, read, problems)
+        rounds.add_rests(table.filter(pc.equal(table["kind"], str(SnapshotKind.AT_REST))))
     found = rounds.finish()
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
     if horizon_ms < max([asked_at_ms, *(file.last_ms for file in chain.files.values() if file.stream == ROUND.name)]):
@@ -328,10 +323,17 @@ def _rows(
     """All rows of the stream; notes which files were read."""
     rows: list[dict[str, Any]] = []
     for file in sorted((f for f in files if f.stream == stream.name), key=lambda f: f.path):
-        read.add(file.path)
-        table = read_stream_file(filesystem, base, file, stream, problems)
-        rows += [] if table is None else table.to_pylist()
+        rows += _table(filesystem, base, file, stream, read, problems).to_pylist()
     return rows
+
+
+def _table(
+    filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, read: set[str], problems: list[str]
+) -> pa.Table:
+    """Without rows if the file is not to be trusted, which is a problem then."""
+    read.add(file.path)
+    table = read_stream_file(filesystem, base, file, stream, problems)
+    return no_rows(stream) if table is None else table
 
 
 def _covers(other: Mapping[str, Any], row: Mapping[str, Any], generation: int) -> bool:

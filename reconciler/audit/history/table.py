@@ -29,6 +29,11 @@ def read_stream_file(
     return None if data is None else stream_table(data, file, stream, problems)
 
 
+def no_rows(stream: Table) -> pa.Table:
+    """A table with the columns of the stream."""
+    return pa.table({column.name: pa.array([], _TYPES[column.kind]) for column in stream.columns})
+
+
 def stream_table(data: bytes, file: HistoryFile, stream: Table, problems: list[str]) -> pa.Table | None:
     """All columns of the stream; None with a line in `problems` where these bytes of the file cannot be trusted."""
     where = f"history file {file.path}"

@@ -174,18 +174,34 @@ def test_floors_that_wait_are_not_told_once_redis_has_lost_what_they_stand_for()
     assert floor_of(world) == 10
 
 
-@pytest.mark.parametrize("is_pending", [False, True])
-def test_the_history_is_told_of_shards_at_rest_unless_a_key_is_pending(is_pending: bool) -> None:
-    """Its row of a shard at rest says that nothing is: without it the shards go on to have a round a minute."""
+@pytest.mark.parametrize(
+    ("taken", "is_consumed", "quiet_rounds", "rests"),
+    [
+        pytest.param((), True, 3, True, id="nothing ever came"),
+        pytest.param((), True, 2, False, id="no floor is told yet"),
+        pytest.param((key(1),), True, 2, True, id="a key came and was consumed before the floors that wait"),
+        pytest.param((key(1),), True, 1, False, id="a floor that waits has a key"),
+        pytest.param((key(1),), False, 3, False, id="a key is pending"),
+    ],
+)
+def test_with_a_history_shards_rest_for_long_once_floors_are_told_and_nothing_is_pending(
+    taken: tuple[str, ...], is_consumed: bool, quiet_rounds: int, rests: bool
+) -> None:
+    """Its row of a shard at rest says that nothing is pending; floors that wait are told hours later then."""
     world = World(shards=2)
     subscription, rounds = world.subscriptions[0], rounds_told_late(world)
     shards = world.topic.shards_of(subscription)
-    if is_pending:
-        world.announce(key(1))
-    last = [rounds.run(shard).done for shard in shards]
+    if taken:
+        world.announce(*taken)
+        if is_consumed:
+            world.shards.record(subscription, taken, shards=2)
+        for shard in shards:
+            rounds.run(shard)
+    for _ in range(quiet_rounds):
+        last = [rounds.run(shard).done for shard in shards]
     world.clock.advance(5)
     rounds.look(shards)
     rounds.keep_rests({subscription: shards})
     told = [look for event in world.events.of(ShardsAtRest) for look in event.looks]
-    assert told == ([] if is_pending else [(done, world.redis_clock.now_ms()) for done in last])
-    assert bool(world.ledger.rows.rests) is not is_pending
+    assert told == ([(done, world.redis_clock.now_ms()) for done in last] if rests else [])
+    assert bool(world.ledger.rows.rests) is rests
