@@ -34,6 +34,7 @@ def lines() -> Iterator[str]:
 
 def _redis_users() -> list[str]:
     in_a_cluster = " ".join(f"+{command}" for command in least_rights.IN_A_CLUSTER)
+    in_another_database = " ".join(f"+{command}" for command in least_rights.IN_ANOTHER_DATABASE)
     return [
         "## Redis",
         "",
@@ -44,7 +45,8 @@ def _redis_users() -> list[str]:
         *(user.line(environment="ENV", password="...") for user in least_rights.REDIS_USERS),  # noqa: S106  # shows its place
         "```",
         "",
-        f"On a Redis Cluster each user needs `{in_a_cluster}`, too.",
+        f"On a Redis Cluster each user needs `{in_a_cluster}`, too. Where a URL ends with the number of another database",
+        f"than 0, its user needs `{in_another_database}`, too.",
         "",
         "A consuming service may have `~reconciler:v1:{ENV:*}:meta` and `+hget` besides: then it notices at its start if it is",
         "configured with another number of shards than the reconciler.",

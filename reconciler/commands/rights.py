@@ -10,8 +10,16 @@ from typing import Literal
 
 from reconciler.contract import least_rights
 from reconciler.contract.broker_rights import OF_ANNOUNCEMENTS, OF_HALF_TOPIC, BrokerRight, Right
-from reconciler.contract.least_rights import ANNOUNCING_SERVICE, IN_A_CLUSTER, SWEEP, TOPICS_CREATE, Role, SqlRight
-from reconciler.contract.urls import read_database_url, read_url
+from reconciler.contract.least_rights import (
+    ANNOUNCING_SERVICE,
+    IN_A_CLUSTER,
+    IN_ANOTHER_DATABASE,
+    SWEEP,
+    TOPICS_CREATE,
+    Role,
+    SqlRight,
+)
+from reconciler.contract.urls import Url, read_database_url, read_url
 from reconciler.errors import InvalidValue
 from reconciler.settings.schema import Settings
 from reconciler.wiring.databases import configured_databases
@@ -125,12 +133,21 @@ def _at_redis(settings: Settings, roles: Sequence[Role], login: str) -> list[Sta
     if not users:
         return []
     url = read_url(settings.redis.url)
-    of_cluster = IN_A_CLUSTER if url.scheme == "redis+cluster" else ()
+    of_place = IN_A_CLUSTER if url.scheme == "redis+cluster" else IN_ANOTHER_DATABASE if _is_numbered(url) else ()
     keys = dict.fromkeys(pattern for user in users for pattern in user.keys)
-    commands = dict.fromkeys((*(command for user in users for command in user.commands), *of_cluster))
+    commands = dict.fromkeys((*(command for user in users for command in user.commands), *of_place))
     user = least_rights.RedisUser(name=login, keys=tuple(keys), commands=tuple(commands))
     rules = user.rules(environment=settings.environment, password=PASSWORD)
     return [Statements(place=str(url), statements=(f"ACL SETUSER {login} {' '.join(rules)}",))]
+
+
+def _is_numbered(url: Url) -> bool:
+    """Whether a client has to choose a database: it begins in 0."""
+    places = {"redis": 0, "rediss": 0, "redis+sentinel": 1}
+    parts = url.path.strip("/").split("/")
+    place = places.get(url.scheme, len(parts))
+    number = dict(url.parameters).get("db") or (parts[place] if place < len(parts) else "")
+    return number not in ("", "0")
 
 
 def _at_brokers(settings: Settings, roles: Sequence[Role], login: str, *, has_plain_acl: bool) -> list[Statements]:

@@ -152,6 +152,8 @@ RECONCILER = RedisUser(
 )  # fmt: skip
 #: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.
 IN_A_CLUSTER = ("asking", "cluster|slots", "command")
+#: And where the URL names another database than 0.
+IN_ANOTHER_DATABASE = ("select",)
 REDIS_USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)
 
 # ----------------------------------------------------------------- databases

@@ -339,6 +339,11 @@ _LOGIN_REMEDIES = tuple(
         ("DB index is out of range", "correct the number of the database at the end of its URL"),
         ("Authentication required|NOAUTH|client already authenticated", "put user and password into its URL"),
         (
+            "no permissions to run the '?select",
+            "correct the number of the database at the end of its URL, or grant it to the user: "
+            "`reconciler rights redis` prints the line of each role",
+        ),
+        (
             "NOPERM|no permissions to|can't run this command|can't access at least one",
             "grant it to the user: `reconciler rights redis` prints the line of each role",
         ),

@@ -256,6 +256,17 @@ def test_a_login_that_is_refused_is_told_what_to_correct(
     assert told.value.remedy.startswith(remedy)
 
 
+def test_a_number_that_the_user_may_not_choose_is_told_as_one(redis_server: RedisServer) -> None:
+    """The lines of rights let a user choose another database than 0 only where the settings name one."""
+    with redis.Redis.from_url(redis_server.url) as admin:
+        rules = RECONCILER.rules(environment=ENVIRONMENT, password="pw")
+        admin.execute_command("ACL", "SETUSER", RECONCILER.name, "reset", *rules)
+    url = f"{redis_server.url.replace('://', '://reconciler:pw@')}?db=1"
+    with closing(open_client(url, timeout_seconds=5)) as client, pytest.raises(RedisAway) as told, translated_errors():
+        client.get("reconciler:v1:{test:0}:half")
+    assert told.value.remedy.startswith("correct the number of the database at the end of its URL, or grant it")
+
+
 def test_the_announcer_reaches_neither_pending_nor_commit_sets(redis_server: RedisServer) -> None:
     with redis.Redis.from_url(redis_server.url) as admin:
         rules = ANNOUNCER.rules(environment=ENVIRONMENT, password="pw")

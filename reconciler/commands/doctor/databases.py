@@ -20,6 +20,7 @@ WEAKER = Code("doctor.weaker", setting=Field.NAME)
 CONFIGURE = Code("doctor.configure", setting=Field.NAME)
 START_DATABASE = Code("doctor.start-database", setting=Field.NAME)
 NO_TABLES = Code("doctor.no-tables")
+CORRECT_OR_UPGRADE = Code("doctor.correct-or-upgrade", setting=Field.NAME, tree=Field.NAME)
 UPGRADE_DATABASE = Code("doctor.upgrade-database", tree=Field.NAME)
 COLLATIONS_IN = Code("doctor.collations-in", database=Field.FACT)
 NAMES_FOLDED = Code("doctor.names-folded", columns=Field.NAME)
@@ -67,7 +68,7 @@ def _tables(connections: Connections, needed: NeededRights) -> Iterator[Diagnosi
     database = needed.database
     revision = check_revision(connections, database)
     if revision.level != "fail" and not database.has_tables(connections):
-        remedy = _upgrade_database(database)
+        remedy = CORRECT_OR_UPGRADE(setting=database.setting, tree=database.tree)
         revision = Diagnosis(check=database.fact, level="fail", found=NO_TABLES(), remedy=remedy)
     yield revision
     if revision.level == "fail":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.contract.least_rights import RUN, SWEEP, Role
 from reconciler.contract.urls import read_database_url
 from reconciler.settings.schema import Settings
 from reconciler.sql.rights import Right, refused_rights
-from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_metadata
+from reconciler.sql.tables import half, inbox_metadata, ledger_metadata, outbox_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 
@@ -35,11 +35,17 @@ class NeededRights:
 def needed_rights(settings: Settings) -> list[NeededRights]:
     """One entry a database, however many sections of the settings name it."""
     answering = {url for source, url in commit_evidence(settings).outboxes if source.answers_checks}
-    return [_needed(database, answers_checks=database.url in answering) for database in configured_databases(settings)]
+    asks_queries = any(producer.commit_queries for producer in settings.producers)
+    return [
+        _needed(database, answers_checks=database.url in answering, asks_queries=asks_queries)
+        for database in configured_databases(settings)
+    ]
 
 
-def _needed(database: ConfiguredDatabase, *, answers_checks: bool) -> NeededRights:
+def _needed(database: ConfiguredDatabase, *, answers_checks: bool, asks_queries: bool) -> NeededRights:
     run = _rights(RUN, database)
+    if asks_queries:  # without noted halves nothing is proved by a query, and no half is read
+        run = tuple(replace(right, without_it=None) if right.table is half else right for right in run)
     if database.tree != "outbox":
         return NeededRights(database=database, run=run)
     sweep = (right for right in _rights(SWEEP, database, answers_checks=answers_checks) if right not in run)

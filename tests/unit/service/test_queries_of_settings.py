@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.clock import ManualClock
+from reconciler.commands.doctor.needed_rights import needed_rights
 from reconciler.commands.rights import statements_of
 from reconciler.commands.status.reading import weaker_evidence
 from reconciler.contract import least_rights
@@ -181,6 +182,19 @@ def test_whoever_reads_halves_notes_them_and_needs_the_right_to(make: Make, tmp_
         return "GRANT SELECT, INSERT, UPDATE ON reconciler_half TO reads;" in [s for of in found for s in of.statements]
 
     assert (granted(""), granted(HALVES)) == (False, True)
+
+
+def test_a_login_that_may_not_note_halves_fails_where_queries_prove_commits(make: Make, tmp_path: Path) -> None:
+    """A note alone would leave every half unread."""
+
+    def goes_on_without(settings: Settings) -> set[bool]:
+        (ledger,) = (one for one in needed_rights(settings) if one.database.tree == "ledger")
+        return {right.without_it is not None for right in ledger.run if right.table.name == "reconciler_half"}
+
+    shadow = SHADOW.replace(", BILLS = false", "")
+    assert goes_on_without(make(section(declared(tmp_path, "ORDERS"), "ORDERS"), shadow)) == {False}
+    announced = '[[producers]]\ngroup = "shop"\ntopics = ["ORDERS"]\n'
+    assert goes_on_without(make(announced, shadow)) == {True}
 
 
 def test_the_ledger_keeps_halves_for_as_long_as_brokers_do(make: Make, tmp_path: Path) -> None:

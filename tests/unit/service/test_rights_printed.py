@@ -100,6 +100,23 @@ def test_redis_has_one_line_and_on_a_cluster_the_commands_of_clusters(
     assert ("+asking +cluster|slots +command" in line) is has_more
 
 
+@pytest.mark.parametrize(
+    ("url", "chooses"),
+    [
+        ("redis://cache:6379/0", False),
+        ("rediss://cache:6379/3", True),
+        ("redis://cache:6379?db=3", True),
+        ("unix:///run/redis.sock", False),
+        ("unix:///run/redis.sock?db=3", True),
+        ("redis+sentinel://one:26379/shop", False),
+        ("redis+sentinel://one:26379/shop/3", True),
+    ],
+)
+def test_a_user_of_another_database_than_0_may_choose_it(url: str, chooses: bool, tmp_path: Path) -> None:
+    ((line,),) = printed(settings_of(tmp_path, redis=url), "redis", "run").values()
+    assert (" +select" in line) is chooses
+
+
 def test_a_resource_of_brokers_is_named_once_with_the_actions_of_both_roles(tmp_path: Path) -> None:
     (lines,) = printed(settings_of(tmp_path), "brokers", "announcing-service", "consuming-service").values()
     target = "-n 'a:9876;b:9876' -c CLUSTER"
