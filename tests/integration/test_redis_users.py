@@ -264,7 +264,7 @@ def test_a_number_that_the_user_may_not_choose_is_told_as_one(redis_server: Redi
     url = f"{redis_server.url.replace('://', '://reconciler:pw@')}?db=1"
     with closing(open_client(url, timeout_seconds=5)) as client, pytest.raises(RedisAway) as told, translated_errors():
         client.get("reconciler:v1:{test:0}:half")
-    assert told.value.remedy.startswith("correct the number of the database at the end of its URL, or grant it")
+    assert told.value.remedy.startswith("correct the number at the end of its URL, or grant it to the user")
 
 
 def test_the_announcer_reaches_neither_pending_nor_commit_sets(redis_server: RedisServer) -> None:
