@@ -340,7 +340,7 @@ _LOGIN_REMEDIES = tuple(
         ("Authentication required|NOAUTH|client already authenticated", "put user and password into its URL"),
         (
             "no permissions to run the '?select",
-            "correct the number at the end of its URL, or grant it to the user: `reconciler rights redis` prints its line",
+            "correct the number at the end of its URL, or grant it to the user: `reconciler rights redis` prints it",
         ),
         (
             "NOPERM|no permissions to|can't run this command|can't access at least one",
