@@ -51,8 +51,11 @@ class VerdictCount:
 
     @property
     def is_repaired_loss(self) -> bool:
-        """True for losses that arrived since; dismissed ones are settled, too."""
-        is_there = self.state is CandidateState.SETTLED and self.verdict is Verdict.CONSUMED
+        """True for losses that arrived since; dismissed ones are settled, too.
+
+        Without an inbox what shows the arrival is the group's offset: DELIVERED.
+        """
+        is_there = self.state is CandidateState.SETTLED and self.verdict in (Verdict.CONSUMED, Verdict.DELIVERED)
         return is_there and self.loss_verdict is not None
 
 
