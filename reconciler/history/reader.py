@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reconciler.clock import SystemClock
-from reconciler.contract.history_row import GAP, HISTORY_STREAMS, ROUND, prefix_of
+from reconciler.contract.history_row import GAP, HISTORY_STREAMS, ROUND, SNAPSHOT, SnapshotKind, prefix_of
 from reconciler.contract.manifest import HistoryFile, manifest_folder
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import MalformedInput
@@ -89,7 +89,7 @@ class HistoryReader:
         """Counts, and how far it was captured, from the rounds of the newest `days` with rounds."""
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
-        rounds = self._newest_rounds(days, problems)
+        rounds, rests = self._newest_rounds(days, problems), self._newest_rests(days, problems)
         gaps = [row for f in self._files([GAP.name]) for row in _listed(self._read(f, problems))]
         return HistoryOverview(
             entries=self._chain.sequence,
@@ -97,7 +97,7 @@ class HistoryReader:
             rows=sum(f.rows for f in files),
             size_bytes=sum(f.size_bytes for f in files),
             spool_bytes=sum(_size(path) for path in spool.glob("*/*")),
-            subscriptions=tuple(_subscription(s, rounds, gaps) for s in subscriptions),
+            subscriptions=tuple(_subscription(s, rounds, rests, gaps) for s in subscriptions),
             problems=tuple(problems),
         )
 
@@ -134,6 +134,21 @@ class HistoryReader:
             problems.append(str(error))
         return None
 
+    def _newest_rests(self, days: int, problems: list[str]) -> dict[tuple[Any, ...], int]:
+        """(topic, group, shard, epoch, generation) -> until when the shard was at rest behind that round."""
+        files = sorted(self._files([SNAPSHOT.name]), key=lambda f: f.date, reverse=True)
+        newest: dict[tuple[Any, ...], int] = {}
+        by = ["topic", "consumer_group", "shard", "epoch", "generation"]
+        for number, (_, of_day) in enumerate(groupby(files, key=lambda f: f.date)):
+            if number >= days:
+                break
+            for table in (t for f in of_day if (t := self._read(f, problems)) is not None):
+                rests = table.filter(pc.equal(table["kind"], str(SnapshotKind.AT_REST)))
+                for row in rests.group_by(by).aggregate([("at_ms", "max")]).to_pylist():
+                    key = tuple(row[name] for name in by)
+                    newest[key] = max(row["at_ms_max"], newest.get(key, 0))
+        return newest
+
     def _newest_rounds(self, days: int, problems: list[str]) -> pa.Table:
         files = sorted(self._files([ROUND.name]), key=lambda f: f.date, reverse=True)
         tables = [schema_of(ROUND.name).empty_table()]
@@ -145,10 +160,15 @@ class HistoryReader:
         return first_of_each(pa.concat_tables(tables), by, then=[("at_ms", "descending")])
 
 
-def _subscription(s: Subscription, rounds: pa.Table, gaps: Iterable[Mapping[str, Any]]) -> SubscriptionHistory:
+def _subscription(
+    s: Subscription, rounds: pa.Table, rests: Mapping[tuple[Any, ...], int], gaps: Iterable[Mapping[str, Any]]
+) -> SubscriptionHistory:
     mine = rounds.filter(pc.and_(pc.equal(rounds["topic"], s.topic), pc.equal(rounds["consumer_group"], s.group)))
     newest = first_of_each(mine, ["shard"], then=[("at_ms", "descending")])
-    captured_ms = dict(zip(newest["shard"].to_pylist(), newest["at_ms"].to_pylist(), strict=True))
+    captured_ms = {
+        row["shard"]: max(row["at_ms"], rests.get((s.topic, s.group, row["shard"], row["epoch"], row["generation"]), 0))
+        for row in newest.to_pylist()
+    }
     return SubscriptionHistory(
         subscription=s,
         rounds=len(mine),

@@ -102,9 +102,10 @@ class HistoryRecorder:
         try:
             spool = self._open()
             self._find_positions()
+            rests = self._sink.rests()
             self._record_events(spool)
             self._record_rounds(spool, shutdown=shutdown)
-            self._record_rests(spool)
+            self._record_rests(spool, rests)
             self._record_snapshots(spool, shutdown=shutdown)
         except OSError as error:
             self._failed(error)
@@ -225,15 +226,16 @@ class HistoryRecorder:
         if found.missed:
             logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
 
-    def _record_rests(self, spool: Spool) -> None:
-        """Until when the last rounds of shards at rest are all that there were. Raises OSError."""
-        rests = self._sink.rests()
+    def _record_rests(self, spool: Spool, looks: Sequence[tuple[RoundDone, int]]) -> None:
+        """Until when the last rounds of shards at rest are all that there were, if they are captured. Raises OSError.
+
+        `looks`: taken before the events, because what left before a look is to be written before it."""
+        rests = [look for look in looks if self._marks.get(look[0].shard) == mark_of(look[0])]
         for start in range(0, len(rests), BATCHES_A_RECORD):
             self._append(spool, [rest_batch(*rest) for rest in rests[start : start + BATCHES_A_RECORD]])
         spool.sync()
-        for done, at_ms in rests:
-            if self._marks.get(done.shard) == mark_of(done):
-                self._counters.captured_until_ms = max(self._counters.captured_until_ms, at_ms)
+        for _, at_ms in rests:
+            self._counters.captured_until_ms = max(self._counters.captured_until_ms, at_ms)
 
     def _record_snapshots(self, spool: Spool, *, shutdown: bool) -> None:
         """Pending of shards whose day is over, some a pass: rounds go first. Raises OSError."""

@@ -188,33 +188,34 @@ class ShardRounds:
         rest, and whose row is not young. Not to be asked while an outage is open. Raises DatabaseAway."""
         if self._long_rest_seconds <= self._rest_seconds:
             return
-        seen = {}
+        seen, looks = {}, []
         for subscription, shards in subscriptions.items():
             if self._looked_at - self._rested.get(subscription, float("-inf")) >= self._rest_seconds * _ROW_IS_YOUNG:
-                resting = [self._resting(shard) for shard in shards]
-                if all(resting):
-                    seen[subscription] = [one for one in resting if one is not None]
+                resting = [one for shard in shards if (one := self._resting(shard)) is not None]
+                if len(resting) == len(shards):
+                    seen[subscription] = [one for one, _, _ in resting]
+                    looks += [(done, at_ms) for _, done, at_ms in resting]
         if not seen:
             return
         ago = self._clock.monotonic_seconds() - self._looked_at
         if self._rounds.keep_rest(seen, seconds_ago=ago):
             self._rested |= dict.fromkeys(seen, self._looked_at)
-            shards_at_rest = (shard for subscription in seen for shard in subscriptions[subscription])
-            looks = [(self._ran[shard][0], self._looks[shard].state.now_ms) for shard in shards_at_rest]
             self._events.emit(ShardsAtRest(looks=looks))
 
-    def _resting(self, shard: Shard) -> RestingShard | None:
-        look = self._looks.get(shard)
+    def _resting(self, shard: Shard) -> tuple[RestingShard, RoundDone, int] | None:
+        look, ran = self._looks.get(shard), self._ran.get(shard)
         if look is None or not look.is_ours or look.members or not self._rests(shard, look.state, is_long=True):
             return None
-        if self._floors_behind and (look.pending or not self._has_quiet_floor(shard)):
+        if ran is None or not _is_left_by(ran[0], look.state):
+            return None
+        if self._floors_behind and (look.pending or not self._has_quiet_floor(ran[0])):
             return None  # the history's row of a shard at rest says that nothing is pending
-        return RestingShard(round_at_ms=self._ran[shard][0].at_ms, offsets=look.offsets)
+        return RestingShard(round_at_ms=ran[0].at_ms, offsets=look.offsets), ran[0], look.state.now_ms
 
-    def _has_quiet_floor(self, shard: Shard) -> bool:
+    def _has_quiet_floor(self, last: RoundDone) -> bool:
         """Whether a floor was told, and the rounds whose floors wait took nothing: rounds of a long rest tell the next
         ones hours later."""
-        untold, last = self._untold.get(shard, ()), self._ran[shard][0]
+        untold = tuple(self._untold.get(last.shard, ()))
         is_told = last.generation > self._floors_behind <= len(untold)
         return is_told and not any(done.counts.announced for done in untold)
 

@@ -16,7 +16,7 @@ from reconciler.audit.history.check import HistoryState, check_history
 from reconciler.audit.history.checkpoint import checkpoint_of, verified_chain
 from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.history_row import HISTORY_VERSION
-from tests.audit.written_history import WrittenHistory, round_row
+from tests.audit.written_history import WrittenHistory, day_of, round_row
 
 HOUR_MS = 3_600_000
 #: 2026-03-01T00:00Z
@@ -630,3 +630,52 @@ def test_a_rest_behind_a_hole_closes_no_window(history: WrittenHistory) -> None:
     state = check(history)
     assert state.watermarks == {KEY: START_MS + 19 * 60_000}
     assert [gap.why for gap in state.gaps] == ["generations 120 to 120 of epoch test:1 are missing"] * 2
+
+
+def test_a_rest_closes_a_window_behind_rounds_that_redis_ran_again(history: WrittenHistory) -> None:
+    """Redis fell back behind a higher generation."""
+    history.seal({"round": minutes(-10, 20)})
+    again = [round_row(shard, 91 + n, START_MS + (21 + n) * 60_000) for shard in (0, 1) for n in range(5)]
+    history.seal({"round": again, "snapshot": [at_rest(shard, 95, START_MS + 69 * 60_000) for shard in (0, 1)]})
+    assert check(history).watermarks == {KEY: START_MS + 69 * 60_000}
+
+
+def test_a_gap_of_rounds_that_redis_ran_again_is_not_made_good_by_those_of_before(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 20)})
+    place = {"topic": "ORDERS", "consumer_group": "billing", "shard": 0, "epoch": "test:1", "stream": "round"}
+    times = {"from_ms": START_MS + 30 * 60_000, "at_ms": START_MS + 48 * 60_000}
+    generations = {"first_generation": 101, "last_generation": 119, "rows": 19}
+    history.seal({"gap": [{**place, **times, **generations, "reason": "lost"}]})
+    assert [gap.why for gap in check(history).gaps] == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("first_rest", "is_whole"), [pytest.param(0, True, id="from midnight on"), pytest.param(20, False, id="later")]
+)
+def test_a_first_kept_day_that_begins_at_rest_is_whole_if_the_rest_was_seen_from_its_beginning(
+    history: WrittenHistory, first_rest: int, is_whole: bool
+) -> None:
+    history.append(action="retire", kept_from=day_of(START_MS))
+    rests = [at_rest(shard, 124, START_MS + minute * 60_000) for shard in (0, 1) for minute in range(first_rest, 25)]
+    history.seal({"round": minutes(25, 80), "snapshot": rests})
+    assert bool(check(history).gaps) is not is_whole
+
+
+def test_a_long_rest_explains_no_rounds_that_are_missing_where_a_kept_day_begins(history: WrittenHistory) -> None:
+    history.append(action="retire", kept_from=day_of(START_MS))
+    rounds = [
+        round_row(shard, 125 + number, START_MS + minute * 60_000)
+        for shard in (0, 1)
+        for number, minute in enumerate((25, 26, 27, 53, 79))
+    ]
+    rests = [at_rest(shard, 127, START_MS + minute * 60_000) for shard in (0, 1) for minute in range(28, 53)]
+    rests += [at_rest(shard, 128, START_MS + minute * 60_000) for shard in (0, 1) for minute in range(54, 79)]
+    history.seal({"round": rounds, "snapshot": rests})
+    assert check(history).gaps
+
+
+def test_a_group_at_rest_that_was_not_asked_about_is_named(history: WrittenHistory) -> None:
+    history.seal(
+        {"round": minutes(-10, 80), "snapshot": [at_rest(0, 7, START_MS + 60_000) | {"consumer_group": "other"}]}
+    )
+    assert check(history).others == (("ORDERS", "other"),)

@@ -216,11 +216,13 @@ def _holes(
         for shard in range(shards):
             key: ShardKey = (topic, group, shard)
             head = found.head(key)
+            seen_ms = found.head_seen_ms(key)
             if (
                 head is not None
+                and seen_ms is not None
                 and head.generation > 1
-                and head.at_ms >= start_ms
-                and not _explains(kept_from_ms, head.at_ms, start_ms, found.longest_ms(key))
+                and seen_ms >= start_ms
+                and not _explains(kept_from_ms, seen_ms, start_ms, found.longest_ms(key))
             ):
                 why = sentence("begins-later", generation=head.generation, epoch=head.epoch)
                 yield _gap(key, start_ms, head.at_ms, None, why)
@@ -261,7 +263,9 @@ def _declared(
     for row in declared:
         generations = (row["first_generation"], row["last_generation"])
         for topic, group in closes_ms:
-            if row["stream"] == ROUND.name and found.has_all((topic, group, row["shard"]), row["epoch"], generations):
+            if row["stream"] == ROUND.name and found.has_all(
+                (topic, group, row["shard"]), row["epoch"], generations, since_ms=row["from_ms"]
+            ):
                 continue
             if row["topic"] in {topic, *_ALL} and row["consumer_group"] in {group, *_ALL}:
                 yield HistoryGap(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -60,10 +61,11 @@ class CapturedRounds:
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
-        #: The newest generation before the window, and the newest time before it.
-        self._before: dict[EpochKey, tuple[int, int]] = {}
-        #: Generation -> the newest time at which the shard was seen at rest behind that round.
-        self._rests: dict[EpochKey, dict[int, int]] = defaultdict(dict)
+        #: The highest generation before the window, and time and generation of the newest round before it: Redis may
+        #: have fallen back in between.
+        self._before: dict[EpochKey, tuple[int, int, int]] = {}
+        #: Generation -> the first and the last time at which the shard was seen at rest behind that round.
+        self._rests: dict[EpochKey, dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def add(self, table: pa.Table) -> None:
         """Rows of the stream `round`."""
@@ -82,26 +84,31 @@ class CapturedRounds:
     def add_rests(self, table: pa.Table) -> None:
         """Rows AT_REST of the stream `snapshot`."""
         table = table.filter(pc.less_equal(table["at_ms"], self._horizon_ms))
-        newest = table.group_by([*_KEYS, "generation"]).aggregate([("at_ms", "max")])
-        for row in newest.to_pylist():
+        times = table.group_by([*_KEYS, "generation"]).aggregate([("at_ms", "min"), ("at_ms", "max")])
+        for row in times.to_pylist():
             key: EpochKey = (row["topic"], row["consumer_group"], row["shard"], row["epoch"])
+            first_ms, last_ms = row["at_ms_min"], row["at_ms_max"]
             if key[:2] in self._subscriptions:
-                of = self._rests[key]
-                of[row["generation"]] = max(row["at_ms_max"], of.get(row["generation"], 0))
+                known = self._rests[key].get(row["generation"], (first_ms, last_ms))
+                self._rests[key][row["generation"]] = (min(first_ms, known[0]), max(last_ms, known[1]))
+            elif first_ms < self._end_ms and last_ms >= self._start_ms:
+                self.others.add(key[:2])
 
     def _take(self, key: EpochKey, generations: Longs, at_ms: Longs) -> None:
         early = at_ms < self._start_ms
         if early.any():
-            generation, newest_ms = int(generations[early].max()), int(at_ms[early].max())
-            known = self._before.get(key, (generation, newest_ms))
-            self._before[key] = (max(generation, known[0]), max(newest_ms, known[1]))
+            newest_ms, last = max(zip(at_ms[early].tolist(), generations[early].tolist(), strict=True))
+            highest = int(generations[early].max())
+            known = self._before.get(key, (highest, newest_ms, last))
+            newest_ms, last = max((newest_ms, last), known[1:])
+            self._before[key] = (max(highest, known[0]), newest_ms, last)
         if not early.all():
             self._inside[key].append((generations[~early], at_ms[~early]))
 
     def need_nothing_before(self, last_ms: int, shards: int) -> bool:
         """Whether older rows, none of them younger than `last_ms`, can change nothing any more."""
         newest: dict[ShardKey, int] = {}
-        for (topic, group, shard, _), (_, at_ms) in self._before.items():
+        for (topic, group, shard, _), (_, at_ms, _) in self._before.items():
             key = (topic, group, shard)
             newest[key] = max(at_ms, newest.get(key, at_ms))
         keys = [(topic, group, shard) for topic, group in self._subscriptions for shard in range(shards)]
@@ -135,10 +142,10 @@ class _Life:
     seen at rest behind which generation."""
 
     epoch: str
-    before: tuple[int, int] | None
+    before: tuple[int, int, int] | None
     generations: Longs
     at_ms: Longs
-    rests: Mapping[int, int]
+    rests: Mapping[int, tuple[int, int]]
 
     @property
     def first(self) -> HistoryRound:
@@ -156,12 +163,28 @@ class _Life:
         return max(before, int(self.generations.max(initial=0)))
 
     @property
+    def last(self) -> int:
+        """The generation of the newest round: not the highest one where Redis fell back."""
+        before = [] if self.before is None else [self.before[1:]]
+        generation: int = max([*before, *zip(self.at_ms.tolist(), self.generations.tolist(), strict=True)])[1]
+        return generation
+
+    @property
     def times(self) -> Longs:
         """Of all rounds, and of the rest behind the newest of them. A rest behind a round that is not there proves
         nothing."""
         before = [] if self.before is None else [self.before[1]]
-        rest = self.rests.get(self.highest)
-        return np.concatenate([self.at_ms, before, [] if rest is None else [rest]]).astype(np.int64)
+        rest = [] if self.last not in self.rests else [self.rests[self.last][1]]
+        return np.concatenate([self.at_ms, before, rest]).astype(np.int64)
+
+    def longest_ms(self) -> int:
+        """The longest time between two neighbours, or between the last rest behind one and the next one."""
+        longest = 0
+        rounds = sorted(zip(self.at_ms.tolist(), self.generations.tolist(), strict=True))
+        for (at_ms, generation), (next_ms, _) in pairwise(rounds):
+            rested_ms = self.rests.get(generation, (0, 0))[1]
+            longest = max(longest, next_ms - (rested_ms if at_ms < rested_ms <= next_ms else at_ms))
+        return longest
 
     def holes(self) -> Iterator[Hole]:
         """Between neighbours. A generation up to the newest one before the window has been there: Redis fell back."""
@@ -219,12 +242,24 @@ class RoundsByShard:
             newest_ms = max(int(life.times.max()), newest_ms)
         return found
 
-    def has_all(self, key: ShardKey, epoch: str | None, generations: tuple[int | None, int | None]) -> bool:
-        """Whether every one of these generations is there since the window's start."""
+    def head_seen_ms(self, key: ShardKey) -> int | None:
+        """When the first round that is there ran, or the shard was first seen at rest before it: from then on nothing
+        is missing before that round."""
+        of = self._lives.get(key)
+        if not of:
+            return None
+        head = of[0].first
+        return min(head.at_ms, of[0].rests.get(head.generation - 1, (head.at_ms, 0))[0])
+
+    def has_all(
+        self, key: ShardKey, epoch: str | None, generations: tuple[int | None, int | None], *, since_ms: int
+    ) -> bool:
+        """Whether every one of these generations is there with a time since then, and since the window's start."""
         first, last = generations
         if first is None or last is None:
             return False
-        have = {int(g) for life in self._lives.get(key, ()) if life.epoch == epoch for g in life.generations}
+        mine = [life for life in self._lives.get(key, ()) if life.epoch == epoch]
+        have = {int(g) for life in mine for g in life.generations[life.at_ms >= since_ms]}
         return last >= first and last - first < len(have) and have.issuperset(range(first, last + 1))
 
     def knows_of(self, key: ShardKey, epoch: str, generation: int) -> bool:
@@ -248,8 +283,7 @@ class RoundsByShard:
 
     def longest_ms(self, key: ShardKey) -> int:
         """The longest time between two neighbouring rounds that are there."""
-        times = np.concatenate([[0], *(np.diff(np.sort(life.at_ms)) for life in self._lives.get(key, ()))])
-        return int(times.max())
+        return max((life.longest_ms() for life in self._lives.get(key, ())), default=0)
 
     def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
         """Up to where every shard is there without a hole that ends in or after the window; None: a shard has none."""

@@ -13,7 +13,7 @@ from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.history.reader import HistoryReader
 from reconciler.history.tables import DAY_MS
-from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
+from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, ShardsAtRest, VerdictsWritten
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.telling.life_story import LifeStory, life_story_of
@@ -190,3 +190,21 @@ def test_ids_fill_the_disk_for_want_of_their_encoding(tmp_path: Path) -> None:
     assert "DELTA_LENGTH_BYTE_ARRAY" in encodings["key"]
     assert "DELTA_BINARY_PACKED" in encodings["at_ms"]
     assert "RLE_DICTIONARY" in encodings["topic"]
+
+
+@pytest.mark.parametrize("has_later_rounds", [False, True])
+def test_a_shard_at_rest_is_captured_until_it_was_seen_so_behind_its_last_round(
+    tmp_path: Path, has_later_rounds: bool
+) -> None:
+    """Without it `status` calls the history late by each long rest."""
+    house = House(tmp_path)
+    last = [house.round(number) for number in (0, 1)]
+    house.recorder.run_pass()
+    house.sink.emit(ShardsAtRest(looks=[(done, done.at_ms + 1_500_000) for done in last]))
+    house.seal()
+    if has_later_rounds:
+        last = [house.round(number) for number in (0, 1)]
+        house.seal()
+    [mine] = HistoryReader(house.root, ENVIRONMENT).overview([BILLING], spool=house.spool_folder).subscriptions
+    expected = {done.shard.number: done.at_ms + (0 if has_later_rounds else 1_500_000) for done in last}
+    assert mine.captured_ms == expected

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.contract.verdicts import Verdict
@@ -26,6 +27,7 @@ from reconciler.policy.events import (
     ShardsAtRest,
     VerdictsWritten,
 )
+from reconciler.policy.ports.history import Capture, RoundMark
 from reconciler.policy.ports.ledger import VerdictEntry
 from tests.unit.contract.keys import GO, OF_CLIENTS
 from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
@@ -709,10 +711,35 @@ def test_until_when_a_shard_was_at_rest_is_the_snapshot_of_an_empty_pending_set(
     assert house.counters.captured_until_ms == row["at_ms"]
 
 
-def test_a_rest_behind_a_round_that_was_not_captured_moves_no_time_of_the_history(tmp_path: Path) -> None:
+def test_a_rest_behind_a_round_that_was_not_captured_is_not_written(tmp_path: Path) -> None:
     house = House(tmp_path)
     first = house.round()
     house.recorder.run_pass()
-    house.sink.emit(ShardsAtRest(looks=[(replace(first, generation=first.generation + 1), first.at_ms + 9_000)]))
-    house.recorder.run_pass()
+    house.rounds.away_captures.add(shard(0))
+    done = house.round(consumed=some_keys(1))
+    house.sink.emit(ShardsAtRest(looks=[(done, done.at_ms + 9_000)]))
+    house.seal()
+    assert house.rows("snapshot") == []
     assert house.counters.captured_until_ms == first.at_ms
+
+
+def test_what_left_before_a_look_is_written_before_its_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are told while a pass reads rounds: without the keys that left, the empty snapshot would accuse them."""
+    house, keys = House(tmp_path), some_keys(3)
+    house.round(announced=keys)
+    house.recorder.run_pass()
+    done = house.round()
+    capture = house.rounds.capture
+
+    def capture_slowly(of: Shard, *, after: RoundMark | None) -> Capture:
+        monkeypatch.setattr(house.rounds, "capture", capture)
+        house.sink.emit(KeysNotTaken(shard=shard(0), unique_keys=[key_of(key) for key in keys]))
+        house.sink.emit(ShardsAtRest(looks=[(done, done.at_ms + 5_000)]))
+        return capture(of, after=after)
+
+    monkeypatch.setattr(house.rounds, "capture", capture_slowly)
+    house.seal()
+    assert house.rows("snapshot") == []
+    house.seal()
+    assert len(house.rows("snapshot")) == 1
+    assert house.keys("left") == sorted(keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reconciler.policy.events import ShardsAtRest
@@ -205,3 +207,25 @@ def test_with_a_history_shards_rest_for_long_once_floors_are_told_and_nothing_is
     told = [look for event in world.events.of(ShardsAtRest) for look in event.looks]
     assert told == ([(done, world.redis_clock.now_ms()) for done in last] if rests else [])
     assert bool(world.ledger.rows.rests) is rests
+
+
+def test_rounds_that_an_earlier_turn_still_runs_while_the_row_of_rest_is_written_change_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(shards=2)
+    subscription, rounds = world.subscriptions[0], rounds_told_late(world)
+    shards = world.topic.shards_of(subscription)
+    for _ in range(3):
+        last = [rounds.run(shard).done for shard in shards]
+    world.clock.advance(5)
+    rounds.look(shards)
+    keep = world.ledger.rounds.keep_rest
+
+    def keep_slowly(*arguments: Any, **options: Any) -> bool:
+        rounds.run(shards[0])
+        return keep(*arguments, **options)
+
+    monkeypatch.setattr(world.ledger.rounds, "keep_rest", keep_slowly)
+    rounds.keep_rests({subscription: shards})
+    [told] = world.events.of(ShardsAtRest)
+    assert [done for done, _ in told.looks] == last
