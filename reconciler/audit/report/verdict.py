@@ -64,8 +64,9 @@ def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
     told = texts.counted(of_halves, "subscription")
     unjudged = f" {texts('of-halves-too', subscriptions=told)}" if of_halves else ""
     if not keys:
-        empty = "empty-window.of-halves" if of_halves == len(judged.subscriptions) else "empty-window"
-        return texts(empty), [f"{texts('looked-at', subscriptions=subscriptions)}{unjudged}{unchecked}"]
+        is_of_halves = of_halves == len(judged.subscriptions)
+        empty = texts("empty-window.of-halves") if is_of_halves else texts("empty-window")
+        return empty, [f"{texts('looked-at', subscriptions=subscriptions)}{unjudged}{unchecked}"]
     return title_of(judged, texts), [f"{texts('none-broke', among=among)}{unjudged}{unchecked}"]
 
 
@@ -73,7 +74,7 @@ def title_of(judged: JudgedWindow, texts: Texts) -> str:
     """What was found, and among what: where all subscriptions are of halves, no commit was judged."""
     is_of_halves = bool(judged.subscriptions) and all(one.subscription.of_halves for one in judged.subscriptions)
     is_clean_of_halves = judged.verdict == "clean" and is_of_halves
-    return texts("page-title.clean-of-halves" if is_clean_of_halves else f"page-title.{judged.verdict}")
+    return texts("page-title.clean-of-halves") if is_clean_of_halves else texts(f"page-title.{judged.verdict}")
 
 
 def _among(judged: JudgedWindow, outcomes: int, texts: Texts) -> str:
