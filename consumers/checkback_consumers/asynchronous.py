@@ -178,11 +178,33 @@ async def _in_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any,
 def _hand_over(opened: _Opened, answer: Future[T], task: asyncio.Task[T]) -> None:
     opened.tasks.discard(task)
     if task.cancelled():
-        answer.set_exception(TransientError("the handler was cancelled: the message comes again"))
+        answer.set_exception(TransientError(f"{_why_cancelled(opened, task)}: the message comes again"))
     elif (error := task.exception()) is not None:
         answer.set_exception(error)
     else:
         answer.set_result(task.result())
+
+
+def _why_cancelled(opened: _Opened, task: asyncio.Task[Any]) -> str:
+    try:
+        task.result()
+    except _CancelledThoughReturned as error:
+        if not opened.is_closed:
+            return (
+                f"the handler was cancelled and returned though, cancelling() is {error.times} (all tasks of the loop "
+                "cancelled? a library that gives up without uncancel()? aiohttp >= 3.10.8, async_timeout >= 4.0.3)"
+            )
+    except asyncio.CancelledError:
+        pass
+    return "the handler was cancelled"
+
+
+class _CancelledThoughReturned(asyncio.CancelledError):
+    """Raised behind a handler that swallowed a cancellation: whose it was, nothing tells."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(times)
+        self.times = times
 
 
 def is_in_loop() -> bool:
@@ -318,8 +340,8 @@ class AwaitedSqlInbox:
 def _until_done(session: AwaitedSession, effect: Effect, connection: Any) -> object:
     done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
     task = asyncio.current_task()
-    if task is not None and task.cancelling():  # what gives up a part of its own work takes that back: 0 again
-        raise asyncio.CancelledError  # by whomever, and it may have swallowed that halfway
+    if task is not None and (times := task.cancelling()):  # what gives up a part of its work takes that back: 0 again
+        raise _CancelledThoughReturned(times)  # by whomever, and it may have swallowed that halfway
     return done
 
 

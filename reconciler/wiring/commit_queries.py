@@ -27,6 +27,7 @@ from reconciler.halves.ended_sample import EndedHalves
 from reconciler.halves.values import Half, HalfCopy
 from reconciler.policy.commit_query import (
     KEYS_MAX,
+    ROWS_A_KEY_MAX,
     BusinessAnswer,
     CommitQuery,
     KeyType,
@@ -76,10 +77,27 @@ _NAMES = frozenset(
 _LONGEST_TRANSACTION_SECONDS = 600.0
 _KEYS_IN_BRACKETS = re.compile(r"\(\s*:keys\s*\)")
 _KEYS = re.compile(r"(?<![:\w]):keys\b")
-#: What tells which rows a LIMIT cuts off; texts, names in quotes and comments are passed as a whole.
-_WORDS = re.compile(
-    r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/|(?P<word>[()]|(?<![:\w]):keys\b|\b(?:LIMIT|FETCH)\b)""", re.I | re.S
-)
+#: So many rows of one statement are too many already.
+_ROWS_MAX = KEYS_MAX * ROWS_A_KEY_MAX + 1
+_GAP = r"(?>\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)"
+_QUOTED = {
+    False: r"""(?<!\w)E'(?:[^'\\]|\\.|'')*'|'[^']*'|--[^\n]*|"[^"]*"(?:\s*\.\s*\w+)*""",
+    True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*""",
+}
+#: Whether of MySQL -> what tells which rows a LIMIT cuts off. Texts, names and comments are passed as a whole: in
+#: quotes, behind a dot, a colon or AS.
+_WORDS = {
+    is_mysql: re.compile(
+        rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|/\*.*?\*/|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
+        |(?P<word>[()]|(?<![:\w]):keys\b
+        |\bLIMIT\b(?!{_GAP}+(?:ALL|NULL)\b)(?:{_GAP}+(?P<rows>\d{{1,18}}){_GAP}*\Z)?
+        |\bFETCH{_GAP}+(?:FIRST|NEXT)\b(?:{_GAP}+(?P<of_rows>\d{{1,18}}){_GAP}+ROWS?{_GAP}+ONLY{_GAP}*\Z)?
+        |\bOFFSET{_GAP}*(?:[1-9:?(]|0\d))
+        |:+\w+""",
+        re.I | re.S | re.X,
+    )
+    for is_mysql, quoted in _QUOTED.items()
+}
 
 Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
 
@@ -192,37 +210,44 @@ def _query(place: str, values: Any) -> ConfiguredQuery:
     seconds = values.get("longest_transaction_seconds", _LONGEST_TRANSACTION_SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
         raise InvalidValue(f"{place}.longest_transaction_seconds", seconds, "expected a number of seconds")
+    url = _url(place, values)
     query = CommitQuery(
         topic=text("topic"),
-        sql=_sql(f"{place}.sql", text("sql")),
+        sql=_sql(f"{place}.sql", text("sql"), is_mysql=_is_of_mysql(url)),
         key=key,
         key_type=KeyType(key_type),
         committed=committed,
         rolled_back=rolled_back,
         longest_transaction_seconds=float(seconds),
     )
-    return ConfiguredQuery(query, _url(place, values))
+    return ConfiguredQuery(query, url)
 
 
-def _sql(place: str, text: str) -> str:
+def _sql(place: str, text: str, *, is_mysql: bool = False) -> str:
     """Raises InvalidValue for what cannot be one bound statement."""
     sql = _KEYS_IN_BRACKETS.sub(" :keys ", text)
     if ";" in sql:
         raise InvalidValue(place, text, "holds a semicolon: one statement, without one at its end")
     if len(_KEYS.findall(sql)) != 1:
         raise InvalidValue(place, text, "needs :keys once, as in WHERE order_no IN (:keys)")
-    if _cuts_off_rows(sql):
-        raise InvalidValue(place, text, "asks for many keys at once: a row that LIMIT cuts off would count as none")
+    if _cuts_off_rows(sql, is_mysql=is_mysql):
+        raise InvalidValue(
+            place, text, "asks for many keys at once: a row that LIMIT, FETCH or OFFSET cuts off would count as none"
+        )
     return sql
 
 
-def _cuts_off_rows(sql: str) -> bool:
-    """Whether a LIMIT or FETCH stands where :keys does, or around that. One beside it, as in a subquery of another
-    table, cuts off no row of a key."""
+def _is_of_mysql(url: Secret) -> bool:
+    return read_database_url(url).scheme in ("mysql", "mariadb")
+
+
+def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
+    """Whether a LIMIT, FETCH or OFFSET stands where :keys does, or around that. One beside it, as in a subquery of
+    another table, cuts off no row of a key, nor does one at the end for more rows than are an answer."""
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
     limits: list[tuple[int, ...]] = []
-    for found in _WORDS.finditer(sql):
+    for found in _WORDS[is_mysql].finditer(sql):
         match found["word"]:
             case None:
                 continue
@@ -232,7 +257,7 @@ def _cuts_off_rows(sql: str) -> bool:
                 brackets = brackets[:-1]
             case ":keys":
                 of_keys = brackets
-            case _:
+            case _ if brackets or int(found["rows"] or found["of_rows"] or 0) < _ROWS_MAX:
                 limits.append(brackets)
     return any(of_keys[: len(one)] == one for one in limits)
 

@@ -571,6 +571,19 @@ def test_a_handler_that_gives_something_up_and_goes_on_has_its_effect(
     assert effect_count(engine, received.unique_key) == 1
 
 
+def test_a_call_is_told_of_a_library_that_takes_no_cancellation_back(database: AsyncEngine, loop: LoopThread) -> None:
+    """Aiohttp up to 3.10.7, async_timeout up to 4.0.2: nothing tells that from half an effect."""
+
+    async def bill(received: Any, connection: AsyncConnection) -> None:
+        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)  # type: ignore[union-attr]
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    handler = loop.opened(transactional_handler(database, group="billing")(bill))
+    with pytest.raises(TransientError, match=r"cancelled .* cancelling\(\) is 1 .* aiohttp >= 3\.10\.8"):
+        handler.apply(message())
+
+
 def test_a_call_that_a_loop_never_took_comes_again(database: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was handed over between the last turn of the loop and its close."""
     bill = transactional_handler(database, group="billing")(Billing().bill)

@@ -433,6 +433,13 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) FETCH FIRST ROW ONLY"', "sql"),
         ("sql = \"SELECT a, b FROM (SELECT * FROM t WHERE a IN (:keys) AND c <> ')' LIMIT 9) AS u\"", "sql"),
         ('sql = "WITH u AS (SELECT * FROM t WHERE a IN (:keys)) SELECT a, b FROM u LIMIT 9"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT/**/1000"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT 1, 5000"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT ALL OFFSET 5"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) FETCH /**/ NEXT 1000 ROWS ONLY"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) FETCH FIRST 5000 ROWS WITH TIES"', "sql"),
+        ('sql = "SELECT a, max(b) FROM (SELECT * FROM t WHERE a IN (:keys) LIMIT 5000) AS u GROUP BY a"', "sql"),
+        (r"sql = '''SELECT a, b FROM t WHERE a IN (:keys) AND c <> '\' LIMIT 9 -- ''''", "sql"),
         ('key = "body"', "key"),
         ('key_type = "number"', "key_type"),
         ("committed = []", "committed"),
@@ -460,6 +467,41 @@ def test_a_query_that_cannot_be_asked_is_named_before_a_broker_is(tmp_path: Path
     assert "private" not in str(refused.value)
 
 
+_MYSQL = "mysql://reader@db/shop"
+
+
+@pytest.mark.parametrize(
+    ("sql", "url"),
+    [
+        *((f"SELECT a, b FROM t AS o WHERE a IN (:keys) {end}", "sqlite:///shop.db") for end in (
+            "AND o.limit > 0", 'AND "o".limit > 0', "AND s.o.fetch > 0", "AND fetch > 0", "AND offset > 0",
+            "AND c <> :limit", "LIMIT ALL", "LIMIT NULL OFFSET 0", "LIMIT 1001", "limit 5000 -- enough",
+            "FETCH FIRST 1001 ROWS ONLY", r"AND c <> E'it\'s' AND d <> 'no LIMIT'",
+        )),
+        ("SELECT a, max(b) AS limit FROM t WHERE a IN (:keys) GROUP BY a", "postgresql://reader@db/shop"),
+        ("SELECT a, b FROM t # no LIMIT\n WHERE a IN (:keys)", _MYSQL),
+        (r"SELECT a, b FROM t WHERE a IN (:keys) AND c <> 'it\'s' AND d <> 'no LIMIT'", _MYSQL),
+        (r'SELECT a, b FROM t WHERE a IN (:keys) AND c <> "\" LIMIT 1"', _MYSQL),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_limit_or_cuts_off_nothing_may_stand_in_a_query(
+    tmp_path: Path, sql: str, url: str
+) -> None:
+    assert _read(tmp_path, sql, url) == sql.replace("(:keys)", " :keys ")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a, b FROM t WHERE a IN (:keys) AND c = 5--1 LIMIT 3",
+        r"SELECT a, b FROM t WHERE a IN (:keys) AND c <> 'it\'s' LIMIT 3 # '",
+    ],
+)
+def test_a_limit_that_mysql_alone_would_see_is_refused(tmp_path: Path, sql: str) -> None:
+    with pytest.raises(InvalidValue, match="cuts off"):
+        _read(tmp_path, sql, _MYSQL)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -471,14 +513,18 @@ def test_a_query_that_cannot_be_asked_is_named_before_a_broker_is(tmp_path: Path
     ],
 )
 def test_a_limit_that_cuts_off_no_row_of_a_key_may_stand_in_a_query(tmp_path: Path, sql: str) -> None:
+    assert _read(tmp_path, sql, "sqlite:///shop.db") == sql.replace("(:keys)", " :keys ")
+
+
+def _read(tmp_path: Path, sql: str, url: str) -> str:
     file = tmp_path / "queries.toml"
     file.write_text(f"""
         [[commit_queries]]
         topic = "ORDERS"
-        database_url = "sqlite:///shop.db"
+        database_url = "{url}"
         sql = '''{sql}'''
         key = "KEYS"
         committed = ["PAID"]
     """)
     (one,) = read_commit_queries(file)
-    assert one.query.sql == sql.replace("(:keys)", " :keys ")
+    return one.query.sql
