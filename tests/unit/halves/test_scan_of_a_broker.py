@@ -434,6 +434,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
         ("sql = \"SELECT a, b FROM (SELECT * FROM t WHERE a IN (:keys) AND c <> ')' LIMIT 9) AS u\"", "sql"),
         ('sql = "WITH u AS (SELECT * FROM t WHERE a IN (:keys)) SELECT a, b FROM u LIMIT 9"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT/**/1000"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) ORDER BY a OFFSET 5"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT 1, 5000"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT ALL OFFSET 5"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) FETCH /**/ NEXT 1000 ROWS ONLY"', "sql"),
