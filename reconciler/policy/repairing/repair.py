@@ -443,7 +443,7 @@ class Repairer:
 
     def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
         """All halves are read again, then all is sent, then the answers are heard."""
-        begun = [(work, self._acts_of(work.case, work.decision)) for work in works]
+        begun = [(work, self._acts_of(work.case, work.decision, until_seconds)) for work in works]
         sent = [(work, None if self._is_late(until_seconds) else [send() for send in acts]) for work, acts in begun]
         for work, answers in sent:
             if answers is None:
@@ -519,17 +519,18 @@ class Repairer:
 
     # ---- acts
 
-    def _acts_of(self, case: RepairCase, decision: RepairStep) -> list[Asked[Asked[SendAnswer]]]:
+    def _acts_of(self, case: RepairCase, decision: RepairStep, until_seconds: float) -> list[Asked[Asked[SendAnswer]]]:
         """What sends when it is called; several for CLOSE alone."""
         match decision.act:
             case Act.END:
                 commit = decision.commit or case.proof_of(decision.subject)
                 end = self._sends.end_transaction(decision.subject, expected=commit, commit=True)
-                return [partial(self._unless_answered, decision, end)]
+                return [partial(self._unless_answered, decision, end, until_seconds)]
             case Act.REPUBLISH:
                 if decision.commit is None:
                     case.proof_of(decision.subject)
-                return [partial(self._unless_answered, decision, partial(self._sends.republish, decision.subject))]
+                send = partial(self._sends.republish, decision.subject)
+                return [partial(self._unless_answered, decision, send, until_seconds)]
             case Act.HAND_OVER:
                 return [partial(self._hand_over, case, decision)]
             case Act.CLOSE:
@@ -542,17 +543,20 @@ class Repairer:
             case _:
                 assert_never(decision.act)
 
-    def _unless_answered(self, decision: RepairStep, send: Asked[Asked[SendAnswer]]) -> Asked[SendAnswer]:
-        """Sends, unless a producer has come that could answer a broker's question about one of the halves, or what END
-        by a row would name is not the newest copy of its half: the next turn sees the newest."""
-        for half in decision.halves:
-            if self._brokers.producers_of(half).is_connected is not False:
-                detail = f"a producer of {half.producer_group} may have come back to {half.broker}"
-                return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
+    def _unless_answered(
+        self, decision: RepairStep, send: Asked[Asked[SendAnswer]], until_seconds: float
+    ) -> Asked[SendAnswer]:
+        """Sends, unless END by a row would name what is not the newest copy of its half (the next turn sees that one),
+        or a producer has come that could answer a broker's question about one of the halves, or these looks took so
+        long that another process may soon hold the claim."""
         reading = self._reading if decision.act is Act.END and decision.commit is not None else None
         if reading is not None and reading.is_newest(decision.subject) is not True:
-            detail = f"{decision.subject.broker} may have put the half back since"
-            return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
+            return _refused(f"{decision.subject.broker} may have put the half back since")
+        for half in decision.halves:
+            if self._brokers.producers_of(half).is_connected is not False:
+                return _refused(f"a producer of {half.producer_group} may have come back to {half.broker}")
+        if self._is_late(until_seconds):
+            return _refused("the time of the claim ended during the looks before the send")
         return send()
 
     def _hand_over(self, case: RepairCase, decision: RepairStep) -> Asked[SendAnswer]:
@@ -570,6 +574,10 @@ class Repairer:
             return decision.only_writes()
         reason = CLOSE_UNSURE(outcome=str(unsure[0].outcome), said=unsure[0].detail)
         return stay(case, reason, self._rules.verify_after_seconds)
+
+
+def _refused(detail: str) -> Asked[SendAnswer]:
+    return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
 
 
 def _took_seconds(repair: Repair) -> float | None:

@@ -336,15 +336,15 @@ def test_a_producer_that_comes_back_after_the_claim_is_seen_before_the_send(worl
 
 def when_it_is_sent(world: World, unique_key: str, act: Callable[[], object]) -> None:
     """Done once, between the claim of a send and its byte."""
-    original, done = world.broker.producers_of, list[str]()
+    original, done = world.reading.is_newest, list[str]()
 
-    def look(half: StoredMessage) -> ProducerLook:
+    def look(half: StoredMessage) -> bool | None:
         if not done and the_repair(world, unique_key).state is RepairState.SENDING:
             done.append(unique_key)
             act()
         return original(half)
 
-    world.broker.producers_of = look  # type: ignore[method-assign]
+    world.reading.is_newest = look  # type: ignore[method-assign]
 
 
 def test_a_half_that_is_put_back_after_the_claim_is_ended_by_its_newest_copy(world: World) -> None:
