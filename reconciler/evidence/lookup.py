@@ -57,6 +57,16 @@ def query_messages(
     return _hits(client.request(address, command), topic, broker_name)
 
 
+def query_newest(client: RemotingClient, address: str, topic: str, unique_key: str) -> list[MessageRecord]:
+    """Returns what query_messages() returns of a UNIQ_KEY; the newest FEW_HITS where more do not fit into a frame."""
+    try:
+        return query_messages(client, address, topic, unique_key, by_unique_key=True)
+    except ConnectionLost as error:
+        if _is_silence(error):
+            raise
+        return query_messages(client, address, topic, unique_key, maximum=FEW_HITS, by_unique_key=True)
+
+
 def records_at(
     client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
 ) -> list[MessageRecord]:

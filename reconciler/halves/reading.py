@@ -17,7 +17,7 @@ from uuid import uuid4
 from reconciler.contract.facts import Fact
 from reconciler.contract.queue_proof import QueueRecord, record_of
 from reconciler.errors import ReconcilerError
-from reconciler.evidence.lookup import query_messages
+from reconciler.evidence.lookup import query_newest
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.announced import noted_half
 from reconciler.halves.half_topic import MasterQueues, ReadingRate, why_unread
@@ -132,10 +132,15 @@ class RemotingHalfReading:
         begin = next((at for at in begins if at == behind or self._is_indexed(queues, master, half.topic, at)), None)
         if begin is None:
             return None
-        indexed = self._by_key(master, half.topic, half.unique_key) if begin > behind else []
-        if any(one.queue_offset >= behind for one in indexed):
-            return False
-        return all(one.unique_key != half.unique_key for one in queues.records(half.topic, begin, end))
+        if begin > behind:
+            indexed = [
+                one.queue_offset for one in self._by_key(master, half.topic, half.unique_key) if _is_of(half, one)
+            ]
+            if not indexed or max(indexed) < half.queue_offset:
+                return None  # the index has the half itself: an answer without it was cut off
+            if max(indexed) > half.queue_offset:
+                return False
+        return not any(_is_of(half, one) for one in queues.records(half.topic, begin, end))
 
     def _is_indexed(self, queues: MasterQueues, master: str, half_topic: str, offset: int) -> bool:
         """The index follows the log in order: what it has of a record, it has of all before."""
@@ -146,7 +151,7 @@ class RemotingHalfReading:
         return any(one.physical_offset == record.physical_offset for one in found)
 
     def _by_key(self, master: str, half_topic: str, unique_key: str) -> list[MessageRecord]:
-        found = query_messages(self._client, master, half_topic, unique_key, by_unique_key=True)
+        found = query_newest(self._client, master, half_topic, unique_key)
         return [one for one in found if one.topic == half_topic and one.unique_key == unique_key]
 
     def _why_unread(self, topic: str, place: Whereabouts, horizon: Horizon, pace: ReadingRate) -> Fact | None:
@@ -218,3 +223,8 @@ class RemotingHalfReading:
         return any(
             (one.unique_key, one.broker) == (mark.unique_key, mark.broker) for one in found.get(mark.key_digest, ())
         )
+
+
+def _is_of(half: StoredMessage, copy: MessageRecord) -> bool:
+    """Another topic may have the same key: its halves lie in the same queue."""
+    return copy.unique_key == half.unique_key and real_topic(copy) == half.real_topic

@@ -58,18 +58,15 @@ class _QueuesSeen:
             offset = read[-1].queue_offset + 1
 
 
-def _query_messages(
-    client: ClientSeen, address: str, topic: str, key: str, *, by_unique_key: bool
-) -> list[MessageRecord]:
-    """reconciler.evidence.lookup.query_messages."""
-    del by_unique_key
+def _query_newest(client: ClientSeen, address: str, topic: str, key: str) -> list[MessageRecord]:
+    """reconciler.evidence.lookup.query_newest."""
     broker = client.cluster.at(address)
     found: list[MessageRecord] = ask(client.process, broker, partial(broker.query, topic, key), "QUERY_MESSAGE")
     return found
 
 
 setattr(reading, "MasterQueues", _QueuesSeen)  # noqa: B010 - mypy would not have it
-setattr(reading, "query_messages", _query_messages)  # noqa: B010 - the module does not export it
+setattr(reading, "query_newest", _query_newest)  # noqa: B010 - the module does not export it
 
 
 class HalfQueuesRead(RemotingHalfReading):

@@ -18,13 +18,21 @@ class Stage:
     def __init__(self, broker: EmbeddedBroker, client: RawClient, clock: ManualClock) -> None:
         self.broker, self.client, self.clock = broker, client, clock
 
-    def half(self, key: str = "K1", *, ahead_seconds: float = 0.0, **props: str) -> dict[str, int]:
+    def half(
+        self,
+        key: str = "K1",
+        *,
+        topic: str = TOPIC,
+        body: bytes = b"half",
+        ahead_seconds: float = 0.0,
+        **props: str,
+    ) -> dict[str, int]:
         """`ahead_seconds`: of its producer's clock."""
         born_ms = self.clock.now_ms() + round(ahead_seconds * 1000)
         reply = self.client.call(
             310,
-            b"half",
-            a=GROUP, b=TOPIC, c="TBW102", d=4, e=2, f=4, g=born_ms, h=0, j=0, k="false", m="false",
+            body,
+            a=GROUP, b=topic, c="TBW102", d=4, e=2, f=4, g=born_ms, h=0, j=0, k="false", m="false",
             i="".join(
                 f"{name}\x01{value}\x02"
                 for name, value in {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP, **props}.items()

@@ -269,3 +269,41 @@ def test_a_queue_that_ends_before_the_half_or_a_broker_that_is_gone_tells_nothin
     assert reading._reading.is_newest(replace(half, queue_offset=half.queue_offset + 1)) is None
     assert reading._reading.is_newest(replace(half, broker="gone")) is None
     assert reading._reading.is_newest(replace(half, real_topic="NOBODYS")) is None
+
+
+def test_a_copy_that_was_put_back_is_seen_where_copies_of_its_half_do_not_fit_into_a_frame(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    """Newer ones are told of without the older ones, however often that is asked."""
+    reading = Reading(instance, ledger, looked_back=(1,))
+    for _ in range(5):  # stands for one half that was put back
+        play.half(key(1), body=b"x" * 3_900_000, KEYS="7")
+    for number in (2, 3, 4):
+        play.half(key(number), KEYS="8")
+    *_, older, newest = reading.copies(key(1))
+    assert [reading._reading.is_newest(one) for one in (older, newest, newest)] == [False, True, True]
+
+
+@pytest.mark.parametrize("looked_back", [LOOKED_BACK, (1,)])
+def test_a_half_of_another_topic_is_no_copy_that_was_put_back(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine, looked_back: tuple[int, ...]
+) -> None:
+    Admin(instance.client).create_topic(play.broker.address, "OTHER", queues=4)
+    reading = Reading(instance, ledger, looked_back=looked_back)
+    play.half(key(1), KEYS="7")
+    play.half(key(1), topic="OTHER", KEYS="7")
+    play.half(key(2), KEYS="8")
+    assert reading.newest(key(1)) == [True]
+
+
+def test_an_index_that_does_not_show_the_half_itself_tells_nothing_of_younger_copies(
+    play: Stage, instance: ClientInstance, ledger: sa.Engine
+) -> None:
+    """Its answer was cut off behind others of the same hash."""
+    reading = Reading(instance, ledger, looked_back=(1,))
+    play.half(key(1), KEYS="7")
+    (half,) = reading.copies(key(1))
+    for number in (2, 3):
+        play.half(key(number), KEYS="8")
+    assert reading._reading.is_newest(half) is True
+    assert reading._reading.is_newest(replace(half, unique_key=key(9))) is None
