@@ -1,7 +1,8 @@
 """Since when a process has found no producer of a group at a broker, and where the half queue ended at its looks.
 
 An offset tells what a broker put back after a look by the broker's own order: its clock may be ahead of ours by hours.
-A queue that its broker has not built yet, or has cut, ends too early: an end counts for no less than is known of it.
+A queue that its broker has not built yet, or has cut, ends too early: an end that is less than is known of it proves
+nothing. A broker that was built anew says less for ever: after a while what was known of it is forgotten.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from reconciler.clock import Clock
@@ -17,6 +19,8 @@ from reconciler.clock import Clock
 _ENDS_EVERY_SECONDS = 5.0
 _ENDS_MAX = 64
 _GROUPS_MAX = 10_000
+#: A broker that has said less at every look for longer has begun anew.
+_LESS_SECONDS_MAX = 600.0
 
 
 class Absence(NamedTuple):
@@ -37,6 +41,8 @@ class AbsentProducers:
         self._absences: dict[tuple[str, str], tuple[float, float, dict[str, deque[tuple[float, int]]]]] = {}
         #: Broker and half topic -> the highest end that it said, or that a half of it showed.
         self._ends: dict[tuple[str, str], int] = {}
+        #: Broker and half topic -> since when, and when last, it said less than that.
+        self._less: dict[tuple[str, str], tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     def found(self, broker: str, group: str) -> None:
@@ -67,11 +73,30 @@ class AbsentProducers:
             ends = of_topics.setdefault(half_topic, deque(maxlen=_ENDS_MAX))
             if len(self._absences) > _GROUPS_MAX:
                 del self._absences[next(iter(self._absences))]
-            is_due = not ends or now - ends[-1][0] >= _ENDS_EVERY_SECONDS
+            asked = max(ends[-1][0] if ends else -inf, self._less.get((broker, half_topic), (0.0, -inf))[1])
+            is_due = now - asked >= _ENDS_EVERY_SECONDS
         end = end_of_half_queue() if is_due else None
         with self._lock:
             known = max(self._ends.get((broker, half_topic), 0), known_offset + 1, end or 0)
             self._ends[broker, half_topic] = known
-            if end is not None:
+            if end == known:
+                self._less.pop((broker, half_topic), None)
                 ends.append((now, known))
+            elif end is not None and self._has_begun_anew(broker, half_topic, now, unlooked_seconds_max):
+                self._forget(broker)
+                return Absence(0.0, ())
             return Absence(now - since, tuple((now - at, offset) for at, offset in ends))
+
+    def _has_begun_anew(self, broker: str, half_topic: str, now: float, unlooked_seconds_max: float) -> bool:
+        """Notes that the broker said less than is known."""
+        since, last = self._less.get((broker, half_topic), (now, now))
+        if now - last > unlooked_seconds_max:
+            since = now
+        self._less[broker, half_topic] = since, now
+        return now - since > _LESS_SECONDS_MAX
+
+    def _forget(self, broker: str) -> None:
+        """The next look is the first one."""
+        for of_broker in (self._absences, self._ends, self._less):
+            for one in [one for one in of_broker if one[0] == broker]:
+                del of_broker[one]
