@@ -14,11 +14,14 @@ import pyarrow.compute as pc
 from reconciler.clock import SystemClock
 from reconciler.contract.history_row import GAP, HISTORY_STREAMS, ROUND, SNAPSHOT, SnapshotKind, prefix_of
 from reconciler.contract.manifest import HistoryFile, manifest_folder
+from reconciler.contract.schema import Table
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import first_of_each, schema_of
+
+_OF_ROUND = ("generation", "shard", "consumer_group", "topic", "epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class HistoryReader:
         """Counts, and how far it was captured, from the rounds of the newest `days` with rounds."""
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
-        rounds, rests = self._newest_rounds(days, problems), self._newest_rests(days, problems)
+        rounds = self._newest_by_round(ROUND, days, problems)
+        rests = self._newest_by_round(SNAPSHOT, days, problems, kind=SnapshotKind.AT_REST)
         gaps = [row for f in self._files([GAP.name]) for row in _listed(self._read(f, problems))]
         return HistoryOverview(
             entries=self._chain.sequence,
@@ -134,39 +138,33 @@ class HistoryReader:
             problems.append(str(error))
         return None
 
-    def _newest_rests(self, days: int, problems: list[str]) -> dict[tuple[Any, ...], int]:
-        """(topic, group, shard, epoch, generation) -> until when the shard was at rest behind that round."""
-        files = sorted(self._files([SNAPSHOT.name]), key=lambda f: f.date, reverse=True)
-        newest: dict[tuple[Any, ...], int] = {}
-        by = ["topic", "consumer_group", "shard", "epoch", "generation"]
+    def _newest_by_round(
+        self, stream: Table, days: int, problems: list[str], *, kind: SnapshotKind | None = None
+    ) -> pa.Table:
+        """Of the newest `days` with rows, the newest row behind each round. `kind`: of these snapshots alone."""
+        files = sorted(self._files([stream.name]), key=lambda f: f.date, reverse=True)
+        newest = schema_of(stream.name).empty_table()
         for number, (_, of_day) in enumerate(groupby(files, key=lambda f: f.date)):
             if number >= days:
                 break
-            for table in (t for f in of_day if (t := self._read(f, problems)) is not None):
-                rests = table.filter(pc.equal(table["kind"], str(SnapshotKind.AT_REST)))
-                for row in rests.group_by(by).aggregate([("at_ms", "max")]).to_pylist():
-                    key = tuple(row[name] for name in by)
-                    newest[key] = max(row["at_ms_max"], newest.get(key, 0))
+            tables = [table for file in of_day if (table := self._read(file, problems)) is not None]
+            rows = pa.concat_tables([newest, *tables])
+            rows = rows if kind is None else rows.filter(pc.equal(rows["kind"], str(kind)))
+            newest = first_of_each(rows, _OF_ROUND, then=[("at_ms", "descending")])
         return newest
-
-    def _newest_rounds(self, days: int, problems: list[str]) -> pa.Table:
-        files = sorted(self._files([ROUND.name]), key=lambda f: f.date, reverse=True)
-        tables = [schema_of(ROUND.name).empty_table()]
-        for number, (_, of_day) in enumerate(groupby(files, key=lambda f: f.date)):
-            if number >= days:
-                break
-            tables += [table for file in of_day if (table := self._read(file, problems)) is not None]
-        by = ["generation", "shard", "consumer_group", "topic", "epoch"]
-        return first_of_each(pa.concat_tables(tables), by, then=[("at_ms", "descending")])
 
 
 def _subscription(
-    s: Subscription, rounds: pa.Table, rests: Mapping[tuple[Any, ...], int], gaps: Iterable[Mapping[str, Any]]
+    s: Subscription, rounds: pa.Table, rests: pa.Table, gaps: Iterable[Mapping[str, Any]]
 ) -> SubscriptionHistory:
-    mine = rounds.filter(pc.and_(pc.equal(rounds["topic"], s.topic), pc.equal(rounds["consumer_group"], s.group)))
+    mine, rested = (
+        rows.filter(pc.and_(pc.equal(rows["topic"], s.topic), pc.equal(rows["consumer_group"], s.group)))
+        for rows in (rounds, rests)
+    )
     newest = first_of_each(mine, ["shard"], then=[("at_ms", "descending")])
+    rested_ms = {(row["shard"], row["epoch"], row["generation"]): row["at_ms"] for row in rested.to_pylist()}
     captured_ms = {
-        row["shard"]: max(row["at_ms"], rests.get((s.topic, s.group, row["shard"], row["epoch"], row["generation"]), 0))
+        row["shard"]: max(row["at_ms"], rested_ms.get((row["shard"], row["epoch"], row["generation"]), 0))
         for row in newest.to_pylist()
     }
     return SubscriptionHistory(

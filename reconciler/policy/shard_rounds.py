@@ -193,8 +193,10 @@ class ShardRounds:
             if self._looked_at - self._rested.get(subscription, float("-inf")) >= self._rest_seconds * _ROW_IS_YOUNG:
                 resting = [one for shard in shards if (one := self._resting(shard)) is not None]
                 if len(resting) == len(shards):
-                    seen[subscription] = [one for one, _, _ in resting]
-                    looks += [(done, at_ms) for _, done, at_ms in resting]
+                    seen[subscription] = [
+                        RestingShard(round_at_ms=last.at_ms, offsets=look.offsets) for look, last in resting
+                    ]
+                    looks += [(last, look.state.now_ms) for look, last in resting]
         if not seen:
             return
         ago = self._clock.monotonic_seconds() - self._looked_at
@@ -202,15 +204,15 @@ class ShardRounds:
             self._rested |= dict.fromkeys(seen, self._looked_at)
             self._events.emit(ShardsAtRest(looks=looks))
 
-    def _resting(self, shard: Shard) -> tuple[RestingShard, RoundDone, int] | None:
-        look, ran = self._looks.get(shard), self._ran.get(shard)
-        if look is None or not look.is_ours or look.members or not self._rests(shard, look.state, is_long=True):
+    def _resting(self, shard: Shard) -> tuple[ShardLook, RoundDone] | None:
+        """This turn's look at a shard at rest, and its last round: rounds of an earlier turn may run meanwhile."""
+        look = self._looks.get(shard)
+        if look is None or not look.is_ours or look.members:
             return None
-        if ran is None or not _is_left_by(ran[0], look.state):
-            return None
-        if self._floors_behind and (look.pending or not self._has_quiet_floor(ran[0])):
+        last = self._rests_behind(shard, look.state, is_long=True)
+        if last is None or (self._floors_behind and (look.pending or not self._has_quiet_floor(last))):
             return None  # the history's row of a shard at rest says that nothing is pending
-        return RestingShard(round_at_ms=ran[0].at_ms, offsets=look.offsets), ran[0], look.state.now_ms
+        return look, last
 
     def _has_quiet_floor(self, last: RoundDone) -> bool:
         """Whether a floor was told, and the rounds whose floors wait took nothing: rounds of a long rest tell the next
@@ -291,7 +293,7 @@ class ShardRounds:
             return ShardRound(shard=shard, is_ours=False)
         rested_at = self._rested.get(shard.subscription, float("-inf"))
         is_long = self._clock.monotonic_seconds() - rested_at < self._rest_seconds
-        if look.members or not self._rests(shard, look.state, is_long=is_long):
+        if look.members or self._rests_behind(shard, look.state, is_long=is_long) is None:
             return None
         return ShardRound(
             shard=shard,
@@ -303,20 +305,20 @@ class ShardRounds:
             oldest_pending_ms=look.oldest_pending_ms,
         )
 
-    def _rests(self, shard: Shard, state: ShardState, *, is_long: bool) -> bool:
-        """Whether this process ran the last round of this memory, not long ago. While Redis' clock is behind that
-        round, rounds go on: they date keys that a clock which was ahead has dated.
+    def _rests_behind(self, shard: Shard, state: ShardState, *, is_long: bool) -> RoundDone | None:
+        """The last round of this memory, if this process ran it, not long ago. While Redis' clock is behind that round,
+        rounds go on: they date keys that a clock which was ahead has dated.
 
         `is_long`: the row of rest is there."""
-        if shard not in self._ran:
-            return False
-        last, at_seconds = self._ran[shard]
+        last, at_seconds = self._ran.get(shard, (None, 0.0))
         rest_seconds = self._long_rest_seconds if is_long else self._rest_seconds
-        return (
-            _is_left_by(last, state)
+        rests = (
+            last is not None
+            and _is_left_by(last, state)
             and state.now_ms >= last.at_ms
             and self._clock.monotonic_seconds() - at_seconds < rest_seconds * share_of_rest(shard.subscription)
         )
+        return last if rests else None
 
     def _own_last(self, shard: Shard, look: ShardLook | None) -> RoundDone | None:
         """The last round of this process, where the look found the memory that it left under a lease that is not over:

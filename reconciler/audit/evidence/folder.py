@@ -33,7 +33,7 @@ from reconciler.audit.evidence.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
 from reconciler.audit.evidence.unchecked import not_checked
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
-from reconciler.audit.history.table import read_stream_file, trusted_bytes
+from reconciler.audit.history.table import read_stream_file, rests_by_round, trusted_bytes
 from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.times import time_text
@@ -193,11 +193,9 @@ def _snapshots(
         table = read_stream_file(filesystem, base, file, SNAPSHOT, problems)
         if table is None:
             continue
-        is_rest = pc.equal(table["kind"], str(SnapshotKind.AT_REST))
-        of_round = ["topic", "consumer_group", "shard", "epoch", "generation"]
-        rests = table.filter(is_rest).group_by(of_round).aggregate([("at_ms", "min")])
-        rests = rests.select(["at_ms_min", *of_round]).rename_columns(["at_ms", *of_round])
-        for row in table.filter(pc.invert(is_rest)).to_pylist() + rests.to_pylist():
+        for (topic, group, shard, epoch), generation, first_ms, _ in rests_by_round(table):
+            found[topic, group][shard].add((first_ms, epoch, generation))
+        for row in table.filter(pc.not_equal(table["kind"], str(SnapshotKind.AT_REST))).to_pylist():
             by_shard = found[row["topic"], row["consumer_group"]]
             by_shard[row["shard"]].add((row["at_ms"], row["epoch"], row["generation"]))
     return {

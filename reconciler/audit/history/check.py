@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.history.chain import HistoryChain, read_chain
@@ -28,7 +27,7 @@ from reconciler.audit.history.table import no_rows, read_stream_file
 from reconciler.audit.places import open_folder
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap
-from reconciler.contract.history_row import GAP, REREAD, ROUND, SNAPSHOT, SnapshotKind
+from reconciler.contract.history_row import GAP, REREAD, ROUND, SNAPSHOT
 from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 
@@ -117,8 +116,7 @@ def check_history(
             break
         rounds.add(_table(filesystem, base, file, ROUND, read, problems))
     for file in (f for f in files if f.stream == SNAPSHOT.name and f.last_ms >= start_ms):
-        table = _table(filesystem, base, file, SNAPSHOT, read, problems)
-        rounds.add_rests(table.filter(pc.equal(table["kind"], str(SnapshotKind.AT_REST))))
+        rounds.add_rests(_table(filesystem, base, file, SNAPSHOT, read, problems))
     found = rounds.finish()
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
     if horizon_ms < max([asked_at_ms, *(file.last_ms for file in chain.files.values() if file.stream == ROUND.name)]):

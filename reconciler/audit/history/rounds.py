@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reconciler.audit.history.table import rests_by_round
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import HistoryGap
 
@@ -82,22 +83,19 @@ class CapturedRounds:
                 self.others.add((topic, group))
 
     def add_rests(self, table: pa.Table) -> None:
-        """Rows AT_REST of the stream `snapshot`."""
-        table = table.filter(pc.less_equal(table["at_ms"], self._horizon_ms))
-        times = table.group_by([*_KEYS, "generation"]).aggregate([("at_ms", "min"), ("at_ms", "max")])
-        for row in times.to_pylist():
-            key: EpochKey = (row["topic"], row["consumer_group"], row["shard"], row["epoch"])
-            first_ms, last_ms = row["at_ms_min"], row["at_ms_max"]
+        """Rows of the stream `snapshot`, of which those AT_REST count."""
+        rests = rests_by_round(table.filter(pc.less_equal(table["at_ms"], self._horizon_ms)))
+        for key, generation, first_ms, last_ms in rests:
             if key[:2] in self._subscriptions:
-                known = self._rests[key].get(row["generation"], (first_ms, last_ms))
-                self._rests[key][row["generation"]] = (min(first_ms, known[0]), max(last_ms, known[1]))
+                known = self._rests[key].get(generation, (first_ms, last_ms))
+                self._rests[key][generation] = (min(first_ms, known[0]), max(last_ms, known[1]))
             elif first_ms < self._end_ms and last_ms >= self._start_ms:
                 self.others.add(key[:2])
 
     def _take(self, key: EpochKey, generations: Longs, at_ms: Longs) -> None:
         early = at_ms < self._start_ms
         if early.any():
-            newest_ms, last = max(zip(at_ms[early].tolist(), generations[early].tolist(), strict=True))
+            newest_ms, last = _newest(generations[early], at_ms[early])
             highest = int(generations[early].max())
             known = self._before.get(key, (highest, newest_ms, last))
             newest_ms, last = max((newest_ms, last), known[1:])
@@ -165,16 +163,16 @@ class _Life:
     @property
     def last(self) -> int:
         """The generation of the newest round: not the highest one where Redis fell back."""
+        inside = [_newest(self.generations, self.at_ms)] if len(self.at_ms) else []
         before = [] if self.before is None else [self.before[1:]]
-        generation: int = max([*before, *zip(self.at_ms.tolist(), self.generations.tolist(), strict=True)])[1]
-        return generation
+        return max(inside + before)[1]
 
     @property
     def times(self) -> Longs:
         """Of all rounds, and of the rest behind the newest of them. A rest behind a round that is not there proves
         nothing."""
         before = [] if self.before is None else [self.before[1]]
-        rest = [] if self.last not in self.rests else [self.rests[self.last][1]]
+        rest = self.rests.get(self.last, ())[1:]
         return np.concatenate([self.at_ms, before, rest]).astype(np.int64)
 
     def longest_ms(self) -> int:
@@ -202,6 +200,12 @@ class _Life:
                 from_ms=times[0],
                 to_ms=times[1],
             )
+
+
+def _newest(generations: Longs, at_ms: Longs) -> tuple[int, int]:
+    """Time and generation of the newest round."""
+    newest_ms = at_ms.max()
+    return int(newest_ms), int(generations[at_ms == newest_ms].max())
 
 
 class RoundsByShard:

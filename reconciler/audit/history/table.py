@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
+from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Column, Table
 
@@ -27,6 +30,16 @@ def read_stream_file(
     """All columns of the stream; None with a line in `problems` where the file cannot be trusted."""
     data = _read(filesystem, base, file, problems)
     return None if data is None else stream_table(data, file, stream, problems)
+
+
+def rests_by_round(snapshots: pa.Table) -> Iterator[tuple[tuple[str, str, int, str], int, int, int]]:
+    """Of rows of the stream `snapshot` those AT_REST: topic, group, shard and epoch, generation, and the first and the
+    last time of each."""
+    rests = snapshots.filter(pc.equal(snapshots["kind"], str(SnapshotKind.AT_REST)))
+    by = ["topic", "consumer_group", "shard", "epoch", "generation"]
+    for row in rests.group_by(by).aggregate([("at_ms", "min"), ("at_ms", "max")]).to_pylist():
+        key = (row["topic"], row["consumer_group"], row["shard"], row["epoch"])
+        yield key, row["generation"], row["at_ms_min"], row["at_ms_max"]
 
 
 def no_rows(stream: Table) -> pa.Table:

@@ -46,7 +46,9 @@ def test_a_history_that_is_sealed_merged_and_looked_into_loads_no_more_of_arrow_
     code = (
         "import os, sys; from pathlib import Path; from tests.unit.history.house import *;"
         "from reconciler.history.reader import HistoryReader; from reconciler.history.tables import *;"
-        "house = House(Path(sys.argv[1])); house.round(0); house.round(1); house.seal();"
+        "from reconciler.policy.events import ShardsAtRest;"
+        "house = House(Path(sys.argv[1])); house.round(0); done = house.round(1); house.recorder.run_pass();"
+        "house.sink.emit(ShardsAtRest(looks=[(done, done.at_ms + 1)])); house.seal();"
         "[mine] = HistoryReader(house.root, ENVIRONMENT).overview([BILLING], spool=house.spool_folder).subscriptions;"
         "once = sorted_once(pa.table({'at_ms': [2, 1, 2], 'text': [None, 'a', None]}));"
         # At once: Arrow's threads, while they begin, now and then abort a process that ends.
