@@ -3,8 +3,8 @@
     from reconciler.testing import Checkback
 
 The names below are public. The pytest plug-in `checkback`, which comes with the package, gives a test its own
-`Checkback` by the fixture `checkback_kit`. What is named here is imported when it is used: the plug-in is loaded in
-every run of pytest.
+`Checkback` by the fixture `checkback_kit`. Each name is imported when it is first used, because every run of pytest
+loads the plug-in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reconciler, driven by hand: announcement steps, sweeps, rounds and outage recovery of the product, on a broker
 that answers, with shards and ledger in memory.
 
-The rules are the product's defaults. What takes threads and intervals in `reconciler run` is one call here.
+The rules are the product's defaults. What `reconciler run` does on threads at intervals is one call here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiving:
-    """A consumer group of one topic, the tags that it takes (None: all), and the database of its inbox."""
+    """A consumer group of one topic, its tags and the database of its inbox. `tags` None: the group takes every tag."""
 
     group: str
     topic: str
@@ -71,13 +71,13 @@ class Receiving:
     url: str
 
     def takes(self, tag: str | None) -> bool:
-        """Whether the group is given messages with this tag."""
+        """Returns True if the broker gives the group messages with this tag."""
         return self.tags is None or tag in self.tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """What the product waits for; all zero where a database server tells the time, which no test moves."""
+    """The product's waits. All are 0 where a database server sets the time, because a test cannot move that time."""
 
     grace_period_seconds: float
     sweep_after_seconds: float
@@ -94,7 +94,7 @@ MOVED_TIMES = Times(
     check_back_wait_seconds=None,
     verify_after_seconds=5.0,
 )
-#: What no test can move does not wait.
+#: The waits where a test cannot move the time.
 REAL_TIMES = Times(
     grace_period_seconds=0.0,
     sweep_after_seconds=0.0,
@@ -106,17 +106,17 @@ REAL_TIMES = Times(
 
 @dataclass(slots=True)
 class SeenEvents:
-    """EventSink that counts what rounds decided."""
+    """EventSink that counts the decisions of rounds."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
-    #: By rung: sends, each attempt once.
+    #: Rung -> sends; each attempt counts once.
     sends: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    #: Subscription -> why no key of it is judged now.
+    #: Subscription -> why none of its keys is judged now.
     gates: dict[Subscription, str] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
-        """One event of the policy."""
+        """Counts one event of the policy."""
         if isinstance(event, RoundFinished):
             self.verdicts.update(event.verdicts)
             self.problems += map(said, event.problems)
@@ -171,11 +171,11 @@ class ReconcilerByHand:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """All, by topic."""
+        """All subscriptions, by topic."""
         return [plan.subscription for topic in self._plans for plan in topic.subscriptions]
 
     def hold_replica(self, url: str, replica_url: str) -> None:
-        """The outbox of this URL is read on a replica that stands still, and is a copy of it."""
+        """Reads the outbox of this URL from a held replica, a copy of the database."""
         engine = open_engine(replica_url, read_only=True)
         self._closing.callback(engine.dispose)
         self.outbox.hold(self._open_outboxes({url: replica_url}), read_sign_of_life(engine))
@@ -183,19 +183,19 @@ class ReconcilerByHand:
     # ---- what the processes do
 
     def sweep(self) -> None:
-        """`reconciler sweep`, once."""
+        """Runs `reconciler sweep` once."""
         report = self._sweeper.sweep_once()
         self.events.problems += report.problems
 
     def take_announcements(self, written: Container[int]) -> None:
-        """Every queue of the unique-key topic that was ever `written` to, to its end."""
+        """Reads every queue of the unique-key topic whose number is in `written` to its end."""
         for step in self._steps:
             for queue in self._source.queues(step.unique_key_topic):
                 if queue.queue_id in written:
                     self._read_to_end(step, queue)
 
     def run_rounds(self) -> None:
-        """One round of each subscription, and what an open outage waits for."""
+        """Takes the step that an open outage waits for, then runs one round per subscription."""
         self._recovery.run(self.environment)
         for subscription in self.subscriptions:
             self._rounds.run(subscription)
@@ -243,7 +243,7 @@ class ReconcilerByHand:
             )
 
     def subscription_of(self, receiving: Receiving) -> Subscription:
-        """The unit of reconciliation behind it."""
+        """Returns the subscription of this receiving group."""
         return Subscription(environment=self.environment, topic=receiving.topic, group=receiving.group)
 
     def _inboxes(self) -> SqlInboxEvidence:

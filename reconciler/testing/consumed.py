@@ -1,4 +1,4 @@
-"""Messages as a consumer gets them, without a broker: for tests of a handler alone."""
+"""Messages as a consumer receives them, without a broker. For tests of a handler alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def consumed_message(
     properties: Mapping[str, str] | None = None,
     reconsume_times: int = 0,
 ) -> ConsumedMessage:
-    """A message to call a handler with. Each has a unique key of its own unless one is given."""
+    """Makes a message to call a handler with. Its unique key is a new one unless one is given."""
     named = {BUSINESS_ID: business_id, "TAGS": tags, "KEYS": " ".join(keys) or None}
     return HandedOverMessage(
         topic=topic,

@@ -1,7 +1,7 @@
-"""Outboxes as the reconciler reads them: the databases themselves, or one of them on a replica that stands still.
+"""Outboxes as the reconciler reads them: from the databases themselves, or one of them from a held replica.
 
-A SQLite file is no replica of anything. So what its copy lacks is answered as the product answers for the replica of a
-server: by the sign of life that has reached it.
+The copy of a SQLite file is no real replica. So an absence in it is judged by the product's rule for replicas of a
+server, which is by the sign of life that has reached the replica.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.sql.witness_database import DatabaseRole, absence
 
 
 def read_sign_of_life(engine: sa.Engine) -> int | None:
-    """When the last sweep ran whose sign of life is here."""
+    """Reads the time of the newest sign of life in this database."""
     with reading(engine) as connection:
         found: int | None = connection.scalar(
             sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
@@ -36,17 +36,17 @@ class OutboxAsSeen:
         self._replica: tuple[SqlOutboxReader, DatabaseRole] | None = None
 
     def hold(self, reader: SqlOutboxReader, swept_at_ms: int | None) -> None:
-        """From now on this reader is asked, one of whose databases is the copy that has this sign of life."""
+        """Asks `reader` from now on. One of its databases is the copy, and `swept_at_ms` is the copy's sign of life."""
         self._replica = (reader, DatabaseRole(is_primary=False, swept_at_ms=swept_at_ms))
 
     def release(self) -> None:
-        """The replica has all that its primary has."""
+        """Lets the replica catch up with its primary."""
         self._replica = None
 
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
-        """As SqlOutboxReader; what is absent from a replica counts as the product's rule for replicas says."""
+        """Answers like SqlOutboxReader. Absences in a held replica are judged by the product's rule for replicas."""
         if self._replica is None:
             return self._primary.look_up(topic, not_before_ms, now_ms=now_ms)
         reader, role = self._replica

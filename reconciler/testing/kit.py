@@ -1,7 +1,7 @@
 """Checkback: a broker, databases with the tables of both plug-ins, and a reconciler that a test drives by hand.
 
-Producers, consumers, handlers and recorders are the plug-ins' own, and so are broker protocol, sweeps, verdicts and
-repairs. Only the ledger and what Redis holds are in memory, and time is what the test makes it.
+Producers, consumers, handlers and recorders are the plug-ins' own. Broker protocol, sweeps, verdicts and repairs are
+the product's. Only the ledger and the contents of Redis are in memory, and the test moves the time.
 """
 
 from __future__ import annotations
@@ -54,50 +54,51 @@ from reconciler.words import said
 
 UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
 ENVIRONMENT = "test"
-#: An END that is lost costs a block no longer than this.
+#: How long a lost END delays a block at most.
 END_TIMEOUT_SECONDS = 1.0
 
 
 class RunningConsumer(Protocol):
-    """What `run` starts and stops: a TransactionalConsumer, or one of the service's own with the same two methods."""
+    """A consumer that `run` starts and stops: a TransactionalConsumer, or the service's own with these two methods."""
 
     def start(self) -> object:
-        """Joins its group."""
+        """Joins the consumer group."""
         ...
 
     def shutdown(self) -> object:
-        """Leaves it."""
+        """Leaves the consumer group."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What happened while things came to rest."""
+    """What happened until everything was at rest."""
 
-    #: Every commit has had its effect in each group that takes it, and nothing is left to do. False: no turn changed
-    #: anything any more, and something waits for what a test has taken away, or for a person.
+    #: True: every commit took effect in each group that takes it, and no work is left.
+    #: False: turns changed nothing any more, and something still waits for what the test has taken away, or for a
+    #: person.
     is_at_rest: bool
-    #: Seconds by which the clock was moved; 0 with a database server, which keeps the real time.
+    #: Seconds by which the clock was moved. 0 with a database server, because its time is real.
     moved_seconds: float
-    #: Verdict -> how often a round gave it to a key. A commit that arrived needs no verdict.
+    #: Verdict -> how often rounds gave it to a key. A commit that arrived needs no verdict.
     verdicts: Mapping[str, int]
-    #: Repairs that were sent: "end" or "republish" -> number.
+    #: Rung ("end" or "republish") -> repairs that were sent.
     repairs: Mapping[str, int]
-    #: What did not go well, one sentence each.
+    #: Problems, one sentence each.
     problems: tuple[str, ...] = field(default=())
 
 
 class Checkback:
-    """One service's world, for one test. Its methods are called by the thread of the test.
+    """The world of one service, for one test. The thread of the test calls its methods.
 
-    `sends` and `receives` say what the service does; both make what they need: topics, tables, groups. `producer` and
-    `recorder` give what the service is given in production, `run` starts its consumers. `settle` lets everything come
+    `sends` and `receives` describe the service, and make the topics, tables and groups that it needs. `producer` and
+    `recorder` return what the service has in production, and `run` starts its consumers. `settle` lets everything come
     to rest. The other methods are accidents.
     """
 
     def __init__(self, url: str, *, folder: Path, family: str = "5.x", environment: str = ENVIRONMENT) -> None:
         """`url`: the database of outboxes and inboxes, unless `sends` or `receives` names another one. `folder`: for
-        files that live as long as the test. `family`: which RocketMQ the broker imitates."""
+        files that live as long as the test. `family`: the family of RocketMQ that the broker imitates."""
         self.environment = environment
         self._url, self._folder = url, folder
         self._clocks = MovedClocks()
@@ -114,7 +115,7 @@ class Checkback:
         self._receivings: list[Receiving] = []
         self._consumers: dict[str, tuple[Callable[[], RunningConsumer], RunningConsumer | None]] = {}
         self._handlers: dict[str, dict[TransactionalHandler, dict[str, int]]] = {}
-        #: Of knobs that strike later: the name of what is counted when they do, and how often it was counted before.
+        #: Knob that strikes later -> name and present value of the counter that its strike increases.
         self._ordered: dict[str, tuple[str, int]] = {}
         self._upstream: dict[str, TransactionalProducer] = {}
         self._shards = MemoryShards(self._clock("redis"))
@@ -130,18 +131,18 @@ class Checkback:
 
     @property
     def database(self) -> sa.Engine:
-        """The database of the test, with the tables of both plug-ins; tables of the service's own are made by it."""
+        """The database of the test, with the tables of both plug-ins. The service makes its own tables in it."""
         return self._engine(self._url)
 
     @property
     def name_servers(self) -> str:
-        """Where the service's clients find the broker."""
+        """Addresses of the name servers, for the service's clients."""
         return self.broker.name_servers
 
     @property
     def instance(self) -> ClientInstance:
-        """The client for producers and consumers that your service opens with `instance=`: they follow the clock of the
-        test, as those do that the kit opens."""
+        """The client for producers and consumers that your service opens with `instance=`. They follow the clock of the
+        test, like those that the kit opens."""
         if self._service is None:
             self._service = self._producer_instance()
         return self._service
@@ -152,11 +153,12 @@ class Checkback:
         return self.broker.faults
 
     def topic(self, name: str, *, queues: int = 2) -> None:
-        """Makes a topic. None is made by sending, as in production."""
+        """Makes a topic. As in production, a send does not make one."""
         self._make_topic(name, queues=queues)
 
     def sends(self, group: str, *topics: str, url: str | None = None) -> None:
-        """The producer group `group` sends to these topics; its outbox is in the database of the test, or in `url`."""
+        """Declares that the producer group `group` sends to these topics. Its outbox is in the database of the test, or
+        in `url`."""
         if not topics:
             raise UsageError(f"name the topics that {group} sends to")
         for name in topics:
@@ -166,8 +168,8 @@ class Checkback:
         self._begin_again()
 
     def receives(self, group: str, *topics: str, tags: Iterable[str] | None = None, url: str | None = None) -> None:
-        """The consumer group `group` takes these topics, or of them the `tags` alone; its inbox is in the database of
-        the test, or in `url`."""
+        """Declares that the consumer group `group` takes these topics, or only their messages with one of `tags`. Its
+        inbox is in the database of the test, or in `url`."""
         if not topics:
             raise UsageError(f"name the topics that {group} receives")
         for name in topics:
@@ -186,7 +188,7 @@ class Checkback:
         keep_bodies: bool = False,
         local_transaction_timeout_seconds: float = 60.0,
     ) -> TransactionalProducer:
-        """A started producer of a group that `sends` has named; it is shut down at the end of the test."""
+        """Opens and starts a producer of a group that `sends` has named. The end of the test shuts it down."""
         sending = next((one for one in self._sendings if one.group == group), None)
         if sending is None:
             raise UsageError(f"say first what it does: sends({group!r}, topic)")
@@ -212,10 +214,10 @@ class Checkback:
         tags: str | None = None,
         keys: Sequence[str] = (),
     ) -> str:
-        """Sends a message as the service does whose topic it is, in a transaction of its own; returns its unique key.
+        """Sends a message as the service that owns the topic does, in a transaction of its own. Returns its unique key.
 
-        For topics that your service receives. If no producer group was named for the topic, one of its own is. Raises
-        UsageError for a topic that nobody made.
+        For topics that your service receives. A topic without a producer group gets one. Raises UsageError if the topic
+        was not made.
         """
         self._require_topic(topic)
         if all(topic not in sending.topics for sending in self._sendings):
@@ -232,15 +234,16 @@ class Checkback:
         return tx.unique_key
 
     def messages(self, topic: str) -> list[ConsumedMessage]:
-        """What consumers of a topic can see, by queue: what your service has sent there. Raises UsageError for a topic
-        that neither `sends` nor `receives` nor `topic` has made; the broker's own, as `%DLQ%billing`, may be empty."""
+        """Returns the messages that consumers of a topic can see, by queue: what your service has sent there. Raises
+        UsageError for a topic that neither `sends` nor `receives` nor `topic` has made. Topics of the broker, such as
+        `%DLQ%billing`, may be empty."""
         if not topic.startswith("%"):
             self._require_topic(topic)
         stored = self.broker.stored(topic)
         return [received(record) for one in stored for record in decode_records(encode(one), "")]
 
     def recorder(self, group: str) -> CommitRecorder:
-        """The recorder of a consumer group, for its handlers; it is closed at the end of the test."""
+        """Opens the recorder of a consumer group, for its handlers. The end of the test closes it."""
         recorder = CommitRecorder(
             MemoryCommitSink(self._shards), environment=self.environment, group=group, shards=SHARDS_DEFAULT
         )
@@ -248,8 +251,8 @@ class Checkback:
         return recorder
 
     def run(self, group: str, make: Callable[[], RunningConsumer]) -> None:
-        """Starts the consumer of a group that `receives` has named, once. It is made anew each time that it starts; at
-        the end of the test it is shut down."""
+        """Starts the consumer of a group that `receives` has named; may be called once per group. `make` is called at
+        each start. The end of the test shuts the consumer down."""
         if all(receiving.group != group for receiving in self._receivings):
             raise UsageError(f"say first what it does: receives({group!r}, topic)")
         if group in self._consumers:
@@ -258,7 +261,7 @@ class Checkback:
         self.start_group(group)
 
     def stand_in(self, *topics: str, group: str = "stand-in") -> None:
-        """A consumer that takes these topics and does nothing stands in for the services that receive them: for a
+        """Starts a consumer that takes these topics and does nothing, in place of the services that receive them. For a
         service that only sends."""
         self.receives(group, *topics)
         take = transactional_handler(self.database, group=group, topics=topics, recorder=self.recorder(group))
@@ -266,8 +269,8 @@ class Checkback:
         self.run(group, lambda: TransactionalConsumer(handler, name_servers=self.name_servers))
 
     def counts(self, group: str) -> Mapping[str, int]:
-        """How often each thing happened in the handlers of every TransactionalConsumer that `run` has started for a
-        group: "applied", "duplicates" (the handler was not called), "failed", "collisions", "incomplete", "unrecorded".
+        """Counts what happened in the handlers of every TransactionalConsumer that `run` has started for a group:
+        "applied", "duplicates" (the handler was not called), "failed", "collisions", "incomplete", "unrecorded".
         """
         self._consumer(group)
         found: Counter[str] = Counter()
@@ -279,13 +282,13 @@ class Checkback:
     # ---- time
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass on every host, and waits for nothing. Raises UsageError with a database server."""
+        """Lets time pass on every host, without waiting. Raises UsageError with a database server."""
         self._require_moved_time()
         self._clocks.advance(seconds)
         self.broker.pass_time()
 
     def turn(self) -> None:
-        """Lets each process do its work once: deliveries, check-backs, sweep, announcements, a round of each group."""
+        """Lets each process work once: deliveries, check-backs, a sweep, announcements, one round per group."""
         by_hand = self._reconciler()
         self._wait_for_consumers()
         self._ask_producers()
@@ -296,11 +299,11 @@ class Checkback:
         self._wait_for_consumers()
 
     def settle(self) -> Settled:
-        """Lets everything come to rest: deliveries, check-backs, sweeps, announcements, rounds and repairs, turn by
-        turn, the clock moved between them.
+        """Lets everything come to rest: runs turns of deliveries, check-backs, sweeps, announcements, rounds and
+        repairs, and moves the clock between them.
 
         With a database server the clock is the real one, and grace period, sweep age and margins are 0. Raises
-        UsageError where a consumer that runs does not consume what its queues hold.
+        UsageError if a running consumer does not consume what its queues hold.
         """
         by_hand = self._reconciler()
         verdicts, sends, problems = self._seen(by_hand)
@@ -319,21 +322,20 @@ class Checkback:
     # ---- what is so
 
     def lacking_effects(self) -> list[LackingEffect]:
-        """Each commit that has had no effect in a group that takes it, and the step at which it stands; of a topic that
-        no group receives here, what has not reached the topic."""
+        """Returns each commit that has had no effect in a group that takes it, with the step that it has reached. Of a
+        topic that no group receives here: each commit that has not reached the topic."""
         return self._lacking(commits_of(self._engines, self._sendings), effects_of(self._engines, self._receivings))
 
     def assert_every_commit_took_effect(self) -> None:
-        """Fails with one line for each commit that has had no effect in a group that takes it: its key, its business id
-        and the step at which it stands."""
+        """Fails with one line per commit without effect in a group that takes it: its key, business id and step."""
         __tracebackhide__ = True
         lacking = self.lacking_effects()
         if lacking:
             raise AssertionError("\n".join((f"{len(lacking)} effects are missing:", *map(str, lacking))))
 
     def assert_every_accident_struck(self) -> None:
-        """Fails if `lose_next_end` or `kill_producer_before_end` was called and no END came for it. The fixture calls
-        this at the end of each test."""
+        """Fails if `lose_next_end` or `kill_producer_before_end` was called and no END followed. The fixture calls this
+        at the end of each test."""
         __tracebackhide__ = True
         vain = [name for name, (counted, before) in self._ordered.items() if self.faults.counts[counted] <= before]
         if vain:
@@ -344,18 +346,18 @@ class Checkback:
     # ---- accidents
 
     def lose_next_end(self) -> None:
-        """The next END_TRANSACTION is lost on its way, with the connection that it came by."""
+        """Loses the next END_TRANSACTION on its way, and closes the connection that it came by."""
         self._order("lose_next_end()", "close_on_end")
         self.faults.close_on_end(1)
 
     def kill_producer_before_end(self) -> None:
-        """The next producer whose END_TRANSACTION is due is dead from then on: neither END nor announcement leave it,
-        and it answers no check-back, until `revive_producer`."""
+        """Kills the next producer whose END_TRANSACTION is due. It sends neither END nor announcement and answers no
+        check-back, until `revive_producer`."""
         self._order("kill_producer_before_end()", "kill_producer_on_end")
         self.faults.kill_producers_on_end(1)
 
     def revive_producer(self, group: str) -> None:
-        """It is alive again, as after its restart: the broker can ask it at once."""
+        """Revives a killed producer, as a restart does. The broker can ask it at once."""
         if all(sending.group != group for sending in self._sendings):
             raise UsageError(f"no producer group {group} was named: sends({group!r}, topic)")
         self.faults.revive(group)
@@ -363,20 +365,20 @@ class Checkback:
             instance.heartbeats.beat()
 
     def stop_group(self, group: str) -> None:
-        """The consumers of a group, which `run` started, are away until `start_group`."""
+        """Stops the consumers of a group that `run` started, until `start_group`."""
         make, consumer = self._consumer(group)
         if consumer is not None:
             consumer.shutdown()
         self._consumers[group] = (make, None)
 
     def start_group(self, group: str) -> None:
-        """They are back; harmless if they are there."""
+        """Starts the consumers of a group again. Harmless if they run."""
         make, consumer = self._consumer(group)
         if consumer is None:
             consumer = make()
             if isinstance(consumer, TransactionalConsumer):
                 known = self._handlers.setdefault(group, {})
-                for handler in consumer.handlers:  # one of a module has counted in other tests, too
+                for handler in consumer.handlers:  # a handler of a module has counted in other tests, too
                     if handler not in known:
                         self._closing.callback(handler.open_apart())
                     known.setdefault(handler, asdict(handler.counts))
@@ -384,7 +386,7 @@ class Checkback:
             self._consumers[group] = (make, consumer)
 
     def redeliver(self, group: str) -> None:
-        """The group gets once more what it has had, as after an end without a word before its offsets were stored."""
+        """Delivers to the group once more all that it has had, as after a crash before its offsets were stored."""
         self.stop_group(group)
         topics = {receiving.topic for receiving in self._receivings if receiving.group == group}
         has_had = self.broker.call(lambda broker: set_back(broker, group, topics))
@@ -393,11 +395,11 @@ class Checkback:
             raise UsageError(f"{group} has had no message that could come again: settle() first")
 
     def forget_redis(self) -> None:
-        """Redis loses everything that it holds."""
+        """Makes Redis lose everything that it holds."""
         self._shards.wipe()
 
     def hold_replica(self, group: str) -> None:
-        """From now on the reconciler reads the outbox of a producer group on a replica that stands still, until
+        """Makes the reconciler read the outbox of a producer group from a replica that no longer follows, until
         `release_replica`. Needs SQLite."""
         sending = next((one for one in self._sendings if one.group == group), None)
         if sending is None:
@@ -406,7 +408,7 @@ class Checkback:
         if not self._moves_time or path is None:
             raise UsageError("hold_replica copies a SQLite file: with a server, stop the replication of a real replica")
         by_hand = self._reconciler()
-        by_hand.sweep()  # as before every replica that stands still: the sign of life of a sweep has reached it
+        by_hand.sweep()  # because a replica that stops has had the sign of life of an earlier sweep
         replica = self._folder / "replica.db"
         replica.unlink(missing_ok=True)
         with closing(sqlite3.connect(path)) as primary, closing(sqlite3.connect(replica)) as copy:
@@ -414,12 +416,12 @@ class Checkback:
         by_hand.hold_replica(sending.url, f"sqlite:///{replica}")
 
     def release_replica(self) -> None:
-        """The replica has all that its primary has."""
+        """Lets the replica catch up with its primary."""
         self._reconciler().outbox.release()
 
     def step_clock(self, host: Host, seconds: float) -> None:
-        """Moves the wall clock of one kind of host, also backwards, as an NTP step does: "broker", "database", "redis",
-        "reconciler" or "service"."""
+        """Moves the wall clock of one kind of host, forwards or backwards, as an NTP step does. `host` is "broker",
+        "database", "redis", "reconciler" or "service"."""
         if host not in get_args(Host):
             raise InvalidValue("host", host, f"one of {', '.join(get_args(Host))}")
         if host == "database":
@@ -515,7 +517,7 @@ class Checkback:
         return Counter(events.verdicts), Counter(events.sends), list(events.problems)
 
     def _wait_for_consumers(self) -> None:
-        """Until each group that is there has consumed what its queues hold, and stored its offsets."""
+        """Waits until each group with consumers has consumed what its queues hold, and stored its offsets."""
         for group in dict.fromkeys(receiving.group for receiving in self._receivings):
             topics = [receiving.topic for receiving in self._receivings if receiving.group == group]
             _, consumer = self._consumers.get(group, (None, None))
@@ -525,7 +527,7 @@ class Checkback:
             )
 
     def _ask_producers(self) -> None:
-        """The broker's check round, and what else is due there; returns when those that were asked have answered."""
+        """Runs the broker's check round and its other due work, and returns once the asked producers have answered."""
         counts = self.faults.counts
         sent, answered = counts["check_sent"], counts["check_answered"]
         self.broker.pass_time()
@@ -533,7 +535,8 @@ class Checkback:
         wait_for_answers(lambda: counts["check_answered"] >= wanted)
 
     def _has_consumed(self, group: str, topics: Sequence[str], member: PushConsumer | None) -> bool:
-        """A consumer of the service's own stores its offsets every few seconds; the kit's are told to."""
+        """A consumer of the service's own stores its offsets every few seconds. The kit's consumers are made to store
+        theirs here."""
         done = (
             {}
             if member is None
@@ -556,7 +559,7 @@ class Checkback:
         return has_no_work and not self._lacking(seen.commits, seen.effects)
 
     def _waits(self) -> bool:
-        """Whether a repair that is not sent yet is tried at a time that has not come."""
+        """Returns True if an unsent repair is due at a later time."""
         now_ms = self._clock("database").now_ms()
         unsent = (RepairState.OPEN, RepairState.SENDING)
         return any(row.state in unsent and row.next_at_ms > now_ms for row in self._ledger.rows.repairs.values())
@@ -584,7 +587,7 @@ class Checkback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What a turn may change."""
+    """All that a turn may change."""
 
     commits: Sequence[CommittedRow]
     effects: Set[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""The tables of both plug-ins, in a database of a test."""
+"""Makes the tables of both plug-ins in the database of a test."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reconciler.sql.tables import inbox_metadata, outbox_metadata
 
 
 def make_tables(engine: sa.Engine) -> None:
-    """Makes those that are missing, and names the database. A new SQLite file gets all of it at once, since SQL of
-    twenty statements would be most of what a test costs."""
+    """Makes the missing tables, and gives the database its identity. A new SQLite file is written whole, because twenty
+    SQL statements would be most of a test's cost."""
     path = engine.url.database
     if engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not Path(path).exists():
         Path(path).write_bytes(_named(_empty_file()))
@@ -26,7 +26,7 @@ def make_tables(engine: sa.Engine) -> None:
 
 
 def _named(file: bytes) -> bytes:
-    """With an identity that no other has."""
+    """Gives the database in `file` a unique identity."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(file)
         for sql_of in (identity_sql, sign_of_life_sql):
@@ -42,7 +42,7 @@ def _empty_file() -> bytes:
     inbox_metadata.create_all(engine)
     with closing(engine.raw_connection()) as connection:
         driver = connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)  # noqa: S101  # what create_engine was asked for
+        assert isinstance(driver, sqlite3.Connection)  # noqa: S101 # create_engine was asked for sqlite
         made: bytes = driver.serialize()
     engine.dispose()
     return made

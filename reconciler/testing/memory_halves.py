@@ -16,7 +16,7 @@ class MemoryNotedHalves:
         self._noted: dict[tuple[str, str, str, str], NotedHalf] = {}
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
-        """Always."""
+        """Notes the halves. Always returns True."""
         noted = {(environment, topic, one.unique_key, one.broker): one for one in halves}
         with self._rows.lock:
             self._noted = self._noted | noted if replaces else noted | self._noted
@@ -25,7 +25,7 @@ class MemoryNotedHalves:
     def of_keys(
         self, environment: str, topic: str, key_digests: Collection[bytes]
     ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
-        """All that were noted."""
+        """Returns the noted halves of each key."""
         with self._rows.lock:
             noted = [one for place, one in self._noted.items() if place[:2] == (environment, topic)]
         return {digest: [one for one in noted if one.key_digest == digest] for digest in key_digests}

@@ -33,12 +33,12 @@ _CLAIM_LEASE_MS = wait_ms(CLAIM_LEASE_SECONDS)
 
 
 def code_name(fact: Fact) -> str:
-    """For worlds in which nobody reads a sentence."""
+    """Returns the code of a fact in place of a sentence, for worlds in which nobody reads sentences."""
     return fact.code.name
 
 
 class MemoryRepairRows:
-    """The rows of one in-memory ledger; a caller holds its lock while it uses them."""
+    """The rows of one in-memory ledger. A caller holds the lock while it uses them."""
 
     def __init__(
         self, clock: Clock, *, host_clock: Clock | None = None, english: Callable[[Fact], str] = code_name
@@ -48,13 +48,13 @@ class MemoryRepairRows:
         self.english = english
         self.lock = threading.RLock()
         self.candidates: dict[tuple[Subscription, str], Candidate] = {}
-        #: What keeps an UNKNOWN one undecided, and since when.
+        #: Key of an UNKNOWN candidate -> what keeps it undecided, and since when.
         self.causes: dict[tuple[Subscription, str], tuple[Undecided, int]] = {}
         self.repairs: dict[RepairKey, Repair] = {}
         self.messages: dict[RepairKey, str] = {}
 
     def answered(self, row: Repair, answer: Fact | str) -> Repair:
-        """The row with the answer; one in somebody else's words has no fact."""
+        """Returns the row with the answer. An answer that is a text has no fact."""
         text, fact = (answer, None) if isinstance(answer, str) else (self.english(answer), answer)
         return replace(row, answer=bounded_text(text), answer_fact=fact)
 
@@ -66,13 +66,13 @@ class MemoryCandidates:
         self._rows = rows
 
     def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
-        """Rows that exist."""
+        """Returns the rows that exist."""
         with self._rows.lock:
             found = ((key, self._rows.candidates.get((subscription, key))) for key in unique_keys)
             return {key: row for key, row in found if row is not None}
 
     def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """Inserts or updates."""
+        """Inserts or updates one row per entry."""
         with self._rows.lock:
             for entry in entries:
                 self._record(shard, entry)
@@ -103,18 +103,18 @@ class MemoryCandidates:
         )
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """OPEN losses that are due, oldest first."""
+        """Returns OPEN losses that are due, oldest first."""
         found = self._open(subscription, lambda row: row.loss_verdict is not None)
         now_ms = self._rows.clock.now_ms()
         return sorted(found, key=lambda row: (row.next_at_ms > now_ms, row.first_seen_ms, row.unique_key))[:limit]
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """OPEN rows of the shards that are due, by that time."""
+        """Returns OPEN rows of the shards that are due, by due time."""
         found = self._open(subscription, lambda row: row.shard in shards)
         return sorted(found, key=lambda row: (row.next_at_ms, row.unique_key))[:limit]
 
     def due_subscriptions(self, environment: str) -> Collection[Subscription]:
-        """Of OPEN rows."""
+        """Returns the subscriptions of OPEN rows that are due."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             due = (row for row in self._rows.candidates.values() if row.next_at_ms <= now_ms)
@@ -124,7 +124,7 @@ class MemoryCandidates:
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """A page of UNKNOWN rows, oldest first."""
+        """Returns a page of UNKNOWN rows, oldest first."""
         found = self._undecided(subscription)
         if after is not None:
             found = [r for r in found if (r.first_seen_ms, r.unique_key) > (after.first_seen_ms, after.unique_key)]
@@ -133,7 +133,7 @@ class MemoryCandidates:
     def undecided_rows(
         self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
     ) -> UndecidedRows | None:
-        """Number and oldest."""
+        """Counts undecided rows, and returns the oldest one."""
         with self._rows.lock:
             causes = {key: cause for (owner, key), cause in self._rows.causes.items() if owner == subscription}
             rows = self._undecided(subscription)
@@ -171,7 +171,7 @@ class MemoryCandidates:
             ]
 
     def reopen(self, row: Candidate) -> bool:
-        """OPEN and due again."""
+        """Makes a closed row OPEN and due again."""
         with self._rows.lock:
             key = (row.subscription, row.unique_key)
             now = self._rows.candidates.get(key)
@@ -185,7 +185,7 @@ class MemoryCandidates:
             return True
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Rows whose ask_again_at_ms has passed, by that time."""
+        """Returns rows whose ask_again_at_ms has passed, by that time."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             waiting = [
@@ -198,14 +198,14 @@ class MemoryCandidates:
         return [row for _, row in heapq.nsmallest(limit, waiting, key=lambda place: (place[0] > now_ms, place[0]))]
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
-        """Writes the time, or None."""
+        """Writes when to ask again; None: never."""
         with self._rows.lock:
             at_ms = None if seconds is None else self._rows.clock.now_ms() + wait_ms(seconds)
             for row in self._asked_again(subscription, unique_keys):
                 self._rows.candidates[subscription, row.unique_key] = replace(row, ask_again_at_ms=at_ms)
 
     def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """OPEN and due."""
+        """Makes rows that wait to be asked again OPEN and due, except dismissed ones."""
         with self._rows.lock:
             for row in self._asked_again(shard.subscription, unique_keys):
                 if not row.is_dismissed:
@@ -213,7 +213,7 @@ class MemoryCandidates:
                     self.reopen(row)
 
     def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
-        """QUARANTINED, if they are dismissed."""
+        """Makes dismissed rows QUARANTINED, and returns their keys."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             found = self.of_keys(subscription, [seen.unique_key for seen in entries])
@@ -234,7 +234,7 @@ class MemoryCandidates:
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """A page, newest first."""
+        """Returns a page of rows from before the group answered for messages, newest first."""
         with self._rows.lock:
             found = [
                 row
@@ -247,7 +247,7 @@ class MemoryCandidates:
         return found[:limit]
 
     def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """OPEN and due."""
+        """Makes rows from before the group answered for messages OPEN and due."""
         with self._rows.lock:
             for row in self.of_keys(shard.subscription, unique_keys).values():
                 if _is_before_since(row):
@@ -271,11 +271,11 @@ class MemoryRepairs:
         self._standstill = Standstill(rows.clock)
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
-        """Inserts unless there is a row."""
+        """Inserts a row unless one exists."""
         self.insert((environment, topic, EVERY_GROUP, unique_key), rung)
 
     def insert(self, key: RepairKey, rung: Rung, message: str | None = None) -> None:
-        """Inserts unless there is a row."""
+        """Inserts a row unless one exists."""
         with self._rows.lock:
             if key in self._rows.repairs:
                 return
@@ -295,7 +295,7 @@ class MemoryRepairs:
                 self._rows.messages[key] = message
 
     def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
-        """Rows of each key, by scope."""
+        """Returns the rows of each key, by scope."""
         with self._rows.lock:
             found: dict[str, list[Repair]] = {}
             wanted = set(unique_keys)
@@ -305,7 +305,7 @@ class MemoryRepairs:
             return found
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due rows without a living claim."""
+        """Returns due rows without a living claim."""
         with self._rows.lock:
             found = [
                 row
@@ -315,7 +315,7 @@ class MemoryRepairs:
         return sorted(found, key=lambda row: (row.next_at_ms, row.created_at_ms, row.unique_key))[:limit]
 
     def due_topics(self, environment: str) -> Collection[str]:
-        """Of rows of every group."""
+        """Returns topics with due repairs for every group."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             of = [
@@ -332,7 +332,7 @@ class MemoryRepairs:
         return row.state not in FINISHED_REPAIRS and is_repair_due(row.next_at_ms, now_ms=now_ms) and is_free
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Takes the row if it is claimable."""
+        """Claims the row if it is claimable."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             if row is None or not self._is_claimable(row):
@@ -343,14 +343,14 @@ class MemoryRepairs:
             return self._write(replace(row, token=token, lease_until_ms=self._lease_until_ms(lease_seconds)))
 
     def _at_most_now(self, at_ms: int) -> int:
-        """As in SQL: a time ahead of both clocks comes down to the later of them."""
+        """Limits a time ahead of both clocks to the later of them, as in SQL."""
         if self._rows.host_clock is None:
             return at_ms
         present_ms = max(self._rows.clock.now_ms(), self._rows.host_clock.now_ms())
         return present_ms if at_ms > present_ms + wait_ms(SKEW_MARGIN_SECONDS) else at_ms
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Writes under the token."""
+        """Changes the row if `token` holds it."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             if row is None or row.token != token:
@@ -379,23 +379,23 @@ class MemoryRepairs:
             )
 
     def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
-        """One row a key."""
+        """Inserts a row per key unless one exists."""
         with self._rows.lock:
             for unique_key, rung in rungs.items():
                 self.open(environment, topic, unique_key, rung=rung)
 
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
-        """Takes each row that is claimable."""
+        """Claims each row that is claimable."""
         with self._rows.lock:
             return [self.claim(repair, token=token, lease_seconds=lease_seconds) for repair, token in claims]
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
-        """Writes each under its token."""
+        """Changes each row that its token holds."""
         with self._rows.lock:
             return [self.change(repair, change, token=token) for repair, change, token in changes]
 
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Extends the lease."""
+        """Extends the lease of the claim."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             if row is None or row.token != token:
@@ -403,7 +403,7 @@ class MemoryRepairs:
             return self._write(replace(row, lease_until_ms=self._lease_until_ms(lease_seconds)))
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """FAILED, dismissed, or closed unsent, becomes OPEN."""
+        """Makes a row OPEN that is FAILED, dismissed, or closed unsent."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             now_ms = self._rows.clock.now_ms()
@@ -419,7 +419,7 @@ class MemoryRepairs:
             return True
 
     def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
-        """FAILED becomes DONE."""
+        """Makes a FAILED row DONE."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             if row is None or row.state is not RepairState.FAILED:
@@ -452,7 +452,7 @@ class MemoryHandOvers:
         groups: Sequence[str],
         content_digest: bytes | None = None,
     ) -> None:
-        """One OPEN row a group; a FAILED one begins again."""
+        """Inserts one OPEN row per group. A FAILED row begins again with 0 attempts."""
         text = encode_hand_over(message, content_digest=content_digest)
         with self._rows.lock:
             for group in groups:
@@ -465,7 +465,7 @@ class MemoryHandOvers:
                 self._repairs.insert(key, Rung.HAND_OVER, text)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message, unless it was emptied."""
+        """Returns the message; None: it was emptied."""
         with self._rows.lock:
             text = self._rows.messages.get(_key(repair))
         if text is None:
@@ -473,7 +473,7 @@ class MemoryHandOvers:
         return StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
-        """DONE, message emptied."""
+        """Makes the row DONE, and empties its message."""
         done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=answer)
         return self._repairs.change(repair, done, token=token)
 
@@ -500,7 +500,7 @@ class MemoryClosings:
     def hand_over(
         self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
     ) -> bool:
-        """All or nothing, under the lock of the rows."""
+        """Inserts the row if the key's rows are as read, in one step under the lock."""
         with self._rows.lock:
             if self._is_as_read(read):
                 self._hand_overs.insert(read.environment, message, groups=[group], content_digest=content_digest)
@@ -508,7 +508,7 @@ class MemoryClosings:
             return False
 
     def cancel(self, read: KeyAsRead, *, group: str) -> bool:
-        """All or nothing, under the lock of the rows."""
+        """Deletes the unclaimed OPEN row if the key's rows are as read, in one step under the lock."""
         key = (read.environment, read.topic, group, read.unique_key)
         with self._rows.lock:
             row = self._rows.repairs.get(key)
@@ -520,7 +520,7 @@ class MemoryClosings:
             return True
 
     def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
-        """The latest attempt of the group's rows."""
+        """Returns the time of the latest attempt of the group's rows."""
         place = (environment, topic, group)
         with self._rows.lock:
             rows = [row for row in self._rows.repairs.values() if (row.environment, row.topic, row.scope) == place]
@@ -531,7 +531,7 @@ class MemoryClosings:
         return read.still_holds(list(candidates.values()), repairs)
 
     def close(self, closing: Closing) -> bool:
-        """All or nothing, under the lock of the rows."""
+        """Closes the key in one step under the lock, or changes nothing."""
         key = closing.unique_key
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
@@ -554,7 +554,7 @@ class MemoryClosings:
         return True
 
     def take_back(self, closing: Closing) -> bool:
-        """All or nothing, under the lock of the rows."""
+        """Takes the dismissal back in one step under the lock, or changes nothing."""
         with self._rows.lock:
             candidates, repairs = self._rows_of(closing)
             are_dismissed = all(owner in candidates and candidates[owner].is_dismissed for owner in closing.verdicts)
@@ -580,7 +580,7 @@ class MemoryClosings:
         return candidates, self._repairs.of_keys(*place, [key]).get(key, ())
 
     def claimed(self, closing: Closing) -> Repair | None:
-        """The first one by scope."""
+        """Returns the first claimed row by scope."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             found = self._repairs.of_keys(closing.environment, closing.topic, [closing.unique_key])

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class MemoryReports:
-    """Reads over the dictionaries, sorted as the SQL ones are."""
+    """Reads over the dictionaries, sorted like those in SQL."""
 
     def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
@@ -37,7 +37,7 @@ class MemoryReports:
     def candidates(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Candidate]:
-        """By first_seen_ms."""
+        """Pages candidates by first_seen_ms."""
         with self._rows.lock:
             found = {
                 (row.first_seen_ms, owner.topic, owner.group, key): row
@@ -49,7 +49,7 @@ class MemoryReports:
     def repairs(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Repair]:
-        """By created_at_ms."""
+        """Pages repairs by created_at_ms."""
         with self._rows.lock:
             found = {
                 (row.created_at_ms, *key[1:]): row
@@ -61,7 +61,7 @@ class MemoryReports:
     def rounds(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[StoredRound]:
-        """By stored_at_ms."""
+        """Pages rounds by stored_at_ms."""
         with self._rows.lock:
             found = {
                 (row.stored_at_ms, of.topic, of.group, shard.number, epoch, generation): row
@@ -74,7 +74,7 @@ class MemoryReports:
     def outages(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Outage]:
-        """By started_at_ms."""
+        """Pages outages by started_at_ms."""
         with self._rows.lock:
             found = {(key[1],): row for key, row in self._rows.outages.items() if key[0] == environment}
         return _page(found, only, limit, after)
@@ -82,7 +82,7 @@ class MemoryReports:
     def quarantined(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[QuarantinedAnnouncement]:
-        """By seen_at_ms."""
+        """Pages refused announcements by seen_at_ms."""
         with self._rows.lock:
             found = {
                 (row.seen_at_ms, queue.unique_key_topic, queue.broker, queue.queue_id, offset): row
@@ -94,7 +94,7 @@ class MemoryReports:
     def actions(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[OperatorAction]:
-        """By started_at_ms."""
+        """Pages acts of people by started_at_ms."""
         with self._rows.lock:
             found = {
                 (row.started_at_ms, row.action_id): row
@@ -111,7 +111,7 @@ class MemoryReports:
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
     ) -> Sequence[QuarantinedAnnouncement]:
-        """By offset."""
+        """Returns refused announcements of a queue by offset."""
         with self._rows.lock:
             found = {
                 offset: row
@@ -121,7 +121,7 @@ class MemoryReports:
         return [found[offset] for offset in sorted(found)][:limit]
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
-        """Candidates by subscription, state and verdicts."""
+        """Counts candidates by subscription, state and verdicts."""
         ages: dict[tuple[Subscription, CandidateState, Verdict, Verdict | None], list[int]] = {}
         with self._rows.lock:
             for row in self._rows.candidates.values():
@@ -141,7 +141,7 @@ class MemoryReports:
         ]
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
-        """Repairs by topic, scope, state and rung."""
+        """Counts repairs by topic, scope, state and rung."""
         with self._rows.lock:
             rows = [row for row in self._rows.repairs.values() if row.environment == environment]
         counts = Counter((row.topic, row.scope, row.state, row.rung) for row in rows)
@@ -159,7 +159,7 @@ class MemoryReports:
         ]
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
-        """All rows of one key."""
+        """Returns all rows of one key."""
         with self._rows.lock:
             candidates = [
                 row
@@ -181,7 +181,7 @@ class MemoryReports:
         )
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
-        """The newest round of every shard."""
+        """Returns the newest round of every shard that is not void."""
         newest: dict[int, StoredRound] = {}
         with self._rows.lock:
             rows = [
@@ -195,15 +195,15 @@ class MemoryReports:
         return [one if rest is None else rest.seen_again(one) for _, one in sorted(newest.items())]
 
     def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
-        """One after the other."""
+        """Returns the newest rounds of each subscription."""
         return {one: self.last_rounds(one) for one in subscriptions}
 
     def rests_are_hidden(self) -> bool:
-        """Never."""
+        """Returns False always."""
         return False
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """Of every round."""
+        """Returns shards with a round or a row of rest since then."""
         with self._rows.lock:
             return {
                 row.done.shard
@@ -219,7 +219,7 @@ class MemoryReports:
             }
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
-        """By rounds: uses are kept in SQL and Redis alone."""
+        """Counts rounds alone, because uses of an environment are kept in SQL and Redis."""
         with self._rows.lock:
             rows = [row for row in self._rows.rounds.values() if not row.is_void]
         of = {row.done.shard.subscription.environment for row in rows}
@@ -231,19 +231,19 @@ class MemoryReports:
         )
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
-        """Stopped topics."""
+        """Returns the holds by topic."""
         with self._rows.lock:
             return [row for key, row in sorted(self._rows.holds.items()) if key[0] == environment]
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
-        """Floors of a subscription."""
+        """Returns the floors of a subscription by queue."""
         with self._rows.lock:
             found = [row for (owner, _), row in self._rows.floors.items() if owner == subscription]
         return sorted(found, key=lambda row: (row.broker, row.queue_id))
 
 
 def _page(found: Mapping[Any, T], only: LedgerFilter, limit: int, after: Position | None) -> Page[T]:
-    """The newest first; keys are positions: the time, and the rest of the primary key."""
+    """Returns a page, newest first. Keys of `found` are positions: the time, then the rest of the primary key."""
     positions = [
         position
         for position in sorted(found, reverse=True)

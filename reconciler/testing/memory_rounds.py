@@ -37,15 +37,15 @@ class MemoryLedgerRows(MemoryRepairRows):
     ) -> None:
         super().__init__(clock, host_clock=host_clock, english=english)
         self.rounds: dict[RoundKey, StoredRound] = {}
-        #: Since when each subscription answers for messages.
+        #: Subscription -> since when the group answers for messages.
         self.since_ms: dict[Subscription, int] = {}
         self.rests: dict[Subscription, StoredRest] = {}
         self.floors: dict[tuple[Subscription, str], Floor] = {}
         self.outages: dict[tuple[str, int], Outage] = {}
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
-        #: (environment, topic) -> broker -> when it was first missed; None: it is there.
+        #: (environment, topic) -> broker -> when it was first missing; None: it is present.
         self.brokers: dict[tuple[str, str], dict[str, int | None]] = {}
-        #: action_id -> environment and row, in the order of their beginnings.
+        #: action_id -> environment and row, in order of their beginnings.
         self.actions: dict[str, tuple[str, OperatorAction]] = {}
         self.refused: dict[tuple[str, AnnouncementQueue, int], QuarantinedAnnouncement] = {}
 
@@ -57,12 +57,12 @@ class MemoryRounds:
         self._rows = rows
 
     def since_ms(self, subscription: Subscription) -> int | None:
-        """As noted."""
+        """Returns the noted time."""
         with self._rows.lock:
             return self._rows.since_ms.get(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Notes it, unless there are rows of the subscription."""
+        """Notes `at_ms`, or 0 if the subscription has rows."""
         with self._rows.lock:
             had_rounds = any(
                 known == subscription
@@ -76,7 +76,7 @@ class MemoryRounds:
             return self._rows.since_ms.setdefault(subscription, since_ms)
 
     def store(self, *done: RoundDone) -> None:
-        """A row each; a generation that ran again after a fall-back takes the place of the undone one."""
+        """Stores one row per round. A generation that ran again after a fall-back replaces the undone one."""
         with self._rows.lock:
             for one in done:
                 key = (one.shard, one.epoch, one.generation)
@@ -86,7 +86,7 @@ class MemoryRounds:
                     self._rows.rounds[key] = StoredRound(done=one, is_void=False, stored_at_ms=now_ms)
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks undone rounds."""
+        """Marks undone rounds as void, and counts them."""
         with self._rows.lock:
             undone = [
                 key
@@ -100,14 +100,14 @@ class MemoryRounds:
             return len(undone)
 
     def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """One of each subscription."""
+        """Keeps one row of rest per subscription."""
         with self._rows.lock:
             at_ms = self._rows.clock.now_ms() - round(seconds_ago * 1000)
             self._rows.rests |= {of: StoredRest(at_ms=at_ms, shards=tuple(shards)) for of, shards in seen.items()}
         return True
 
     def last(self, shard: Shard) -> RoundDone | None:
-        """The newest round that is not void."""
+        """Returns the newest round that is not void."""
         with self._rows.lock:
             rounds = [row.done for key, row in self._rows.rounds.items() if key[0] == shard and not row.is_void]
         return max(rounds, key=lambda done: (done.at_ms, done.generation), default=None)
@@ -115,7 +115,7 @@ class MemoryRounds:
     def raise_floor(
         self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
     ) -> None:
-        """Raises the floors that lie lower."""
+        """Raises lower floors to these offsets."""
         with self._rows.lock:
             for queue, offset in floor.items():
                 self._raise(subscription, queue, offset, (proofs or {}).get(queue))
@@ -142,7 +142,7 @@ class MemoryOutages:
         self._rows = rows
 
     def current(self, environment: str) -> Outage | None:
-        """The open row."""
+        """Returns the oldest open outage."""
         with self._rows.lock:
             rows = [
                 row for key, row in self._rows.outages.items() if key[0] == environment and row.closed_at_ms is None
@@ -150,7 +150,7 @@ class MemoryOutages:
         return min(rows, key=lambda row: row.started_at_ms, default=None)
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
-        """Opens a row unless one is open."""
+        """Opens an outage unless one is open."""
         del noticed_by  # a column for people; the port's value does not carry it
         with self._rows.lock:
             current = self.current(environment)
@@ -176,7 +176,7 @@ class MemoryOutages:
             return outage
 
     def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
-        """Notes progress."""
+        """Notes the progress of the scan."""
         key = (outage.environment, outage.started_at_ms)
         with self._rows.lock:
             row = self._rows.outages.get(key)
@@ -184,7 +184,7 @@ class MemoryOutages:
                 self._rows.outages[key] = replace(row, scan_position=dict(scan_position), scanned=scanned)
 
     def note_reason(self, outage: Outage, reason: str) -> None:
-        """The open row's reason becomes another one."""
+        """Replaces the reason of the open outage."""
         key = (outage.environment, outage.started_at_ms)
         with self._rows.lock:
             row = self._rows.outages.get(key)
@@ -192,7 +192,7 @@ class MemoryOutages:
                 self._rows.outages[key] = replace(row, reason=reason)
 
     def finish(self, outage: Outage) -> bool:
-        """Closes every open row of the environment; False: none was open any more."""
+        """Closes every open outage of the environment. Returns False if none was open."""
         with self._rows.lock:
             still_open = [
                 key
@@ -211,7 +211,7 @@ class MemoryHolds:
         self._rows = rows
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Topic -> kinds."""
+        """Returns topic -> kinds of its holds."""
         found: dict[str, list[HoldKind]] = {}
         with self._rows.lock:
             for owner, topic, kind in sorted(self._rows.holds):
@@ -222,7 +222,7 @@ class MemoryHolds:
     def place(
         self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
-        """False if it was there."""
+        """Places a hold. Returns False if one of this kind existed."""
         key = (environment, topic, kind)
         text, fact = (reason, None) if isinstance(reason, str) else (self._rows.english(reason), reason)
         with self._rows.lock:
@@ -248,7 +248,7 @@ class MemoryHolds:
             return True
 
     def renew(self, environment: str, topic: str) -> bool:
-        """False if no BREAKER is there."""
+        """Renews the BREAKER hold. Returns False if the topic has none."""
         key = (environment, topic, HoldKind.BREAKER)
         with self._rows.lock:
             known = self._rows.holds.get(key)
@@ -257,7 +257,7 @@ class MemoryHolds:
             return known is not None
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """False if there was none, or only one that is younger."""
+        """Lifts the hold. Returns False if there was none, or if it is younger than `calm_seconds`."""
         with self._rows.lock:
             known = self._rows.holds.get((environment, topic, kind))
             now_ms = self._rows.clock.now_ms()
@@ -266,7 +266,7 @@ class MemoryHolds:
             return self._rows.holds.pop((environment, topic, kind), None) is not None
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
-        """None of them where one is another one."""
+        """Lifts these holds; lifts none if one of them has changed since it was seen."""
         keys = [(environment, one.topic, one.kind) for one in held]
         with self._rows.lock:
             for key, one in zip(keys, held, strict=True):
@@ -277,13 +277,13 @@ class MemoryHolds:
 
 
 class MemoryOperatorActions:
-    """What is done by hand, in lists."""
+    """Acts of people over a dictionary."""
 
     def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
-        """The row, without an end."""
+        """Stores an act without its end, and returns its id."""
         kept = replace(intent, by=bounded_text(intent.by, NAME_CHARACTERS), detail=bounded_text(intent.detail))
         with self._rows.lock:
             action_id = f"{len(self._rows.actions):032x}"
@@ -293,7 +293,7 @@ class MemoryOperatorActions:
         return action_id
 
     def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
-        """Its end."""
+        """Stores the end of an act."""
         with self._rows.lock:
             environment, action = self._rows.actions[action_id]
             ended = replace(action, ended_at_ms=self._rows.clock.now_ms(), result=bounded_text(result))
@@ -310,7 +310,7 @@ class MemoryKnownBrokers:
     def note(
         self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
     ) -> frozenset[str]:
-        """Notes the brokers of the route and returns all that count."""
+        """Notes the brokers of the route, and returns all brokers that count."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             known = self._rows.brokers.get((environment, topic), {})
@@ -320,19 +320,19 @@ class MemoryKnownBrokers:
 
 
 class MemoryAnnouncementLedger:
-    """The announcement consumer's durable side over dictionaries."""
+    """The durable side of the announcement consumer over dictionaries."""
 
     def __init__(self, rows: MemoryLedgerRows, outages: MemoryOutages) -> None:
         self._rows = rows
         self._outages = outages
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """The queue's floor."""
+        """Returns the floor of the queue."""
         with self._rows.lock:
             return self._rows.floors.get((subscription, offsets_field(queue.broker, queue.queue_id)))
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
-        """Keeps what was refused, once."""
+        """Keeps refused announcements, each once."""
         with self._rows.lock:
             for one in refused:
                 kept = replace(one, detail=bounded_text(one.detail), body=one.body[:QUARANTINE_BODY_BYTES])
@@ -344,10 +344,10 @@ class MemoryAnnouncementLedger:
                 )
 
     def open_outage_reason(self, environment: str) -> str | None:
-        """Of an open row that is not scanned."""
+        """Returns the reason of an open outage that is not scanned yet."""
         current = self._outages.current(environment)
         return None if current is None or current.is_scanned else current.reason
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
-        """Opens a row unless one is open."""
+        """Opens an outage unless one is open."""
         self._outages.open(environment, reason=reason, noticed_by=noticed_by)

@@ -68,15 +68,15 @@ class _Memory:
     pending: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
-    #: What proves the offsets, by the same names.
+    #: Queue -> what proves its offset.
     proofs: dict[str, KnownRecords] = field(default_factory=dict)
     epoch: str | None = None
-    #: What the last rounds covered (with_round), and time of the last one.
+    #: at_ms of each round that still counts -> its offsets (with_round).
     covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
-    #: What proves those offsets.
+    #: at_ms of each of these rounds -> what proves its offsets.
     covered_proofs: dict[int, Mapping[str, QueueProof]] = field(default_factory=dict)
     round_at_ms: int | None = None
-    #: The sets of the last rounds, by generation, and what is written about more of them: for the history.
+    #: Generation -> sets of the round, and (for more rounds) what is written about it. For the history.
     kept: dict[int, CapturedRound] = field(default_factory=dict)
     taken: dict[int, TakenRound] = field(default_factory=dict)
     #: Lease name -> (token, wall time of its end).
@@ -86,7 +86,8 @@ class _Memory:
 class MemoryShards:
     """ShardMemory, RoundLeases, Sharers, HalfSets, CommitSets and RoundCapture over dictionaries.
 
-    `wipe` is a Redis that lost everything; `save` and `restore` are a Redis that fell back to what its disk held.
+    `wipe` acts like a Redis that lost everything. `save` and `restore` act like a Redis that fell back to its last
+    save.
     """
 
     def __init__(
@@ -103,10 +104,10 @@ class MemoryShards:
         self._history_generations = history_generations
         self._shards: dict[Shard, _Memory] = {}
         self._last_ms: dict[Shard, int] = {}
-        #: Environment -> token of a sharer -> its digest, when it was renewed, and for how long.
+        #: Environment -> token of a sharer -> its digest, time of its renewal, and length in ms.
         self._sharers: dict[str, dict[str, tuple[str, int, int]]] = {}
         self._lock = threading.RLock()
-        #: As of a cluster, where a test says so.
+        #: True, if set by a test: the keys are spread as in a cluster.
         self.is_spread = False
 
     # ---- what a Redis may do to its memory
@@ -118,12 +119,12 @@ class MemoryShards:
             self._sharers.clear()
 
     def save(self) -> object:
-        """What a save on disk would hold now."""
+        """Returns what a save on disk would hold now."""
         with self._lock:
             return copy.deepcopy(self._shards)
 
     def restore(self, saved: object) -> None:
-        """Falls back to what was saved: later writes are lost."""
+        """Falls back to what was saved, and loses later writes."""
         if not isinstance(saved, dict):
             raise TypeError("expected what save() returned")
         with self._lock:
@@ -132,12 +133,12 @@ class MemoryShards:
     # ---- HalfSets
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
-        """The stored next offset."""
+        """Returns the stored next offset."""
         with self._lock:
             return self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
 
     def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
-        """Stored next offsets."""
+        """Returns the stored next offsets."""
         with self._lock:
             return {
                 (shard, queue): self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
@@ -145,7 +146,7 @@ class MemoryShards:
             }
 
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
-        """What was kept beside the offset."""
+        """Returns the proofs that are kept beside the offset."""
         with self._lock:
             return self._memory(shard).proofs.get(offsets_field(queue.broker, queue.queue_id), KnownRecords())
 
@@ -161,7 +162,7 @@ class MemoryShards:
         record: QueueRecord | None = None,
         trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
-        """Compare, add, move on: one step."""
+        """Compares the offset, adds the keys and moves the offset, in one step."""
         with self._lock:
             memory, name = self._memory(shard), offsets_field(queue.broker, queue.queue_id)
             stored = memory.offsets.get(name)
@@ -179,7 +180,7 @@ class MemoryShards:
             return Admission(admitted=True, offset=following)
 
     def size(self, shard: Shard) -> int:
-        """Keys in the half set."""
+        """Counts keys in the half set."""
         with self._lock:
             return len(self._memory(shard).half)
 
@@ -188,7 +189,7 @@ class MemoryShards:
         return self._take(shard, f"announcement/{queue.broker}", token, lease_seconds)
 
     def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
-        """Those that the token holds."""
+        """Takes or renews the leases, and returns the places that the token holds."""
         return {
             (shard, queue)
             for shard, queue in places
@@ -196,7 +197,7 @@ class MemoryShards:
         }
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
-        """Gives it up."""
+        """Gives the announcement lease up."""
         self._release(shard, f"announcement/{queue.broker}", token)
 
     # ---- CommitSets
@@ -215,11 +216,11 @@ class MemoryShards:
         return self._take(shard, "round", token, lease_seconds)
 
     def release(self, shard: Shard, *, token: str) -> None:
-        """Gives it up."""
+        """Gives the round lease up."""
         self._release(shard, "round", token)
 
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
-        """Each shard in one step."""
+        """Looks at each shard in one step."""
         found: dict[Shard, ShardLook] = {}
         for shard, renews in shards.items():
             with self._lock, suppress(InvariantViolation):
@@ -241,7 +242,7 @@ class MemoryShards:
     # ---- Sharers
 
     def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
-        """Enters, or renews."""
+        """Enters or renews the sharer, and returns the sharers with its digest."""
         now_ms, length_ms = self._clock.now_ms(), round(seconds * 1000)
         with self._lock:
             entries = self._sharers.setdefault(environment, {})
@@ -252,19 +253,19 @@ class MemoryShards:
             return {name for name, (shared, _, _) in entries.items() if shared == digest}
 
     def leave(self, environment: str, *, token: str) -> None:
-        """Takes the entry out."""
+        """Removes the sharer."""
         with self._lock:
             self._sharers.get(environment, {}).pop(token, None)
 
     # ---- ShardMemory
 
     def state(self, shard: Shard) -> ShardState:
-        """Epoch, generation, last round."""
+        """Returns epoch, generation and time of the last round."""
         with self._lock:
             return self._state(shard)
 
     def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
-        """One after the other."""
+        """Reads one shard after the other."""
         found = {}
         for shard in shards:
             with suppress(ReconcilerError), self._lock:
@@ -278,7 +279,7 @@ class MemoryShards:
         return found
 
     def begin_epoch(self, shard: Shard) -> str:
-        """A new marker unless there is one."""
+        """Makes an epoch marker unless one exists."""
         with self._lock:
             memory = self._memory(shard)
             if memory.epoch is None:
@@ -287,7 +288,7 @@ class MemoryShards:
             return memory.epoch
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """The round as one step."""
+        """Takes the round in one step."""
         with self._lock:
             memory = self._memory(shard)
             self._require_own_epoch(shard, memory.epoch)
@@ -344,7 +345,7 @@ class MemoryShards:
             )
 
     def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
-        """Each in one step."""
+        """Takes each round in one step."""
         found: dict[Shard, RoundDone] = {}
         for one in rounds:
             with self._lock, suppress(InvariantViolation):
@@ -390,7 +391,7 @@ class MemoryShards:
     # ---- RoundCapture
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
-        """The rounds that are kept."""
+        """Returns the kept rounds."""
         with self._lock:
             memory = self._memory(shard)
             self._require_own_epoch(shard, memory.epoch)
@@ -409,7 +410,7 @@ class MemoryShards:
             )
 
     def snapshot(self, shard: Shard) -> PendingSnapshot:
-        """All pending keys, in one page."""
+        """Returns all pending keys in one page."""
         with self._lock:
             memory = self._memory(shard)
             self._require_own_epoch(shard, memory.epoch)
@@ -426,7 +427,7 @@ class MemoryShards:
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
     ) -> list[PendingKey]:
-        """A page of pending, oldest first."""
+        """Returns a page of pending keys, oldest first."""
         with self._lock:
             memory = self._memory(shard)
             found = [(at, member_of(key), key) for key, at in memory.pending.items() if at <= first_seen_until_ms]
@@ -439,19 +440,20 @@ class MemoryShards:
         ]
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
-        """Removes keys from pending."""
+        """Removes keys from pending, and counts them."""
         with self._lock:
             pending = self._memory(shard).pending
             return sum(pending.pop(key, None) is not None for key in unique_keys)
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
-        """The whole set in one page."""
+        """Returns the whole set in one page."""
         del cursor
         with self._lock:
             return 0, sorted(self._memory(shard).apart)
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Takes keys out of pending and out of the set apart; those that the half set has stay for the next round."""
+        """Removes keys from pending and from the keys set apart. Keys of the half set stay set apart for the next
+        round."""
         with self._lock:
             memory = self._memory(shard)
             left = self.forget(shard, not_taken)
@@ -459,7 +461,7 @@ class MemoryShards:
             return left
 
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:
-        """Size and lowest time of pending."""
+        """Returns size and lowest time of pending."""
         with self._lock:
             pending = self._memory(shard).pending
             return len(pending), min(pending.values(), default=None)
@@ -488,13 +490,13 @@ class MemoryShards:
             raise InvariantViolation(wrong, cause="other-environment")
 
     def _is_ours(self, shard: Shard, name: str, token: str, lease_seconds: float) -> bool | None:
-        """None: nobody holds the lease."""
+        """Returns None if nobody holds the lease."""
         holder, until_ms = self._memory(shard).leases.get(name, (token, 0))
         if until_ms <= self._clock.now_ms():
             return None
         if holder == token:
             return True
-        # As in Redis (lease_values.py): its holder would have renewed it.
+        # As in Redis (lease_values.py): a living holder would have renewed the lease.
         is_over = self._standstill.seconds((shard, name), (holder, until_ms)) >= lease_seconds
         return None if is_over else False
 
@@ -519,10 +521,11 @@ Covered = Mapping[int, Mapping[str, int]]
 def with_round(
     covered: Covered, *, at_ms: int, offsets: Mapping[str, int], oldest_pending_ms: int | None
 ) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
-    """The rounds' offsets to keep, and the floor: offsets of the newest round before the oldest pending key. Pure.
+    """Computes which rounds' offsets to keep, and the floor: the offsets of the newest round before the oldest pending
+    key. Pure.
 
-    The script of the round (reconciler/shards/round.lua) does this inside Redis and says why. A contract test compares
-    the two.
+    The script of the round (reconciler/shards/round.lua) does the same in Redis and says why. A contract test compares
+    both.
     """
     times = sorted({*covered, at_ms})
     before = [time for time in times if oldest_pending_ms is None or time < oldest_pending_ms]
@@ -535,17 +538,17 @@ def with_round(
 
 
 class MemoryCommitSink:
-    """CommitSink of the recorder: the commit sets in memory, with the kit's number of shards."""
+    """CommitSink of the recorder: writes to the commit sets in memory, with the kit's number of shards."""
 
     def __init__(self, shards: MemoryShards) -> None:
         self._shards = shards
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
-        """Adds keys."""
+        """Adds the keys to the commit sets."""
         self._shards.record(subscription, unique_keys, shards=shards)
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """As if `reconciler run` had written them down."""
+        """Returns the kit's number of shards, as if `reconciler run` had written it."""
         del subscription
         return SHARDS_DEFAULT
 

@@ -1,7 +1,7 @@
-"""The clocks of the test kit: the machine's, and what a test has moved them by; SQLite's own time follows.
+"""Clocks of the test kit: the machine's time plus the moves of a test. SQLite's own time follows them.
 
-Each kind of host has a clock of its own, so that one of them can be stepped alone. All of them are moved together by
-`advance`, which waits for nothing.
+Each kind of host has its own clock, so that a test can step one alone. `advance` moves all of them together without
+waiting.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sqlalchemy.pool import Pool
 
 from reconciler.clock import SystemClock
 
-#: Whose clock: brokers, databases, Redis, or the hosts of the reconciler's and the service's processes.
+#: Owner of a clock: brokers, databases, Redis, or the hosts of the reconciler's and the service's processes.
 Host = Literal["broker", "database", "redis", "reconciler", "service"]
 _UNIX_EPOCH_JULIAN = 2440587.5
 _DAY_MS = 86_400_000.0
 
 
 class MovedClocks:
-    """What the clocks of one world have been moved by. Shared by threads."""
+    """Moves of the clocks of one world. Shared by threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,22 +32,22 @@ class MovedClocks:
         self._stepped_seconds: dict[str, float] = {}
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass on every host, wall and monotonic."""
+        """Moves the wall and monotonic clocks of every host."""
         with self._lock:
             self._moved_seconds += seconds
 
     def step(self, host: Host, seconds: float) -> None:
-        """Moves the wall clock of one kind of host, also backwards, as an NTP step does."""
+        """Moves the wall clock of one kind of host, forwards or backwards, as an NTP step does."""
         with self._lock:
             self._stepped_seconds[host] = self._stepped_seconds.get(host, 0.0) + seconds
 
     def moved_seconds(self) -> float:
-        """By how much time was advanced."""
+        """Returns how far `advance` has moved the time."""
         with self._lock:
             return self._moved_seconds
 
     def wall_seconds(self, host: Host) -> float:
-        """By how much a host's wall clock is ahead of the machine's."""
+        """Returns how far a host's wall clock is ahead of the machine's."""
         with self._lock:
             return self._moved_seconds + self._stepped_seconds.get(host, 0.0)
 
@@ -56,18 +56,18 @@ class MovedClock(SystemClock):
     """The clock of one kind of host. Sleeping advances every clock; waiting for an event takes real time."""
 
     def __init__(self, clocks: MovedClocks, host: Host, *, moves_intervals: bool = True) -> None:
-        """`moves_intervals`: False for what waits for answers of other threads, which no test can hurry: its intervals
-        are the machine's, and no request runs out of time because a test moved the clock."""
+        """`moves_intervals`: False for a part that waits for answers of other threads, because no test can hurry these.
+        Its intervals are the machine's, so no request runs out of time when a test moves the clock."""
         self._clocks = clocks
         self._host: Host = host
         self._moves_intervals = moves_intervals
 
     def now_ms(self) -> int:
-        """The machine's wall time, and what it was moved by."""
+        """Returns the machine's wall time plus the moves."""
         return super().now_ms() + round(self._clocks.wall_seconds(self._host) * 1000)
 
     def monotonic_seconds(self) -> float:
-        """The machine's monotonic time, and what it was advanced by."""
+        """Returns the machine's monotonic time, plus the advances if intervals move."""
         return super().monotonic_seconds() + (self._clocks.moved_seconds() if self._moves_intervals else 0.0)
 
     def sleep(self, seconds: float) -> None:
@@ -76,9 +76,9 @@ class MovedClock(SystemClock):
 
 
 class SqliteTime:
-    """While it is entered, `julianday('now')` of each SQLite connection of SQLAlchemy is the time of a clock.
+    """Makes `julianday('now')` of SQLAlchemy's SQLite connections return the time of a clock while it is entered.
 
-    The product asks SQLite for the time in this way alone. A connection that was made by hand keeps the machine's time.
+    The product asks SQLite for the time only in this way. A connection made by hand keeps the machine's time.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

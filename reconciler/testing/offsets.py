@@ -1,4 +1,4 @@
-"""How far consumer groups have come in the queues of a test's broker. Called in the broker's loop."""
+"""Progress of consumer groups in the queues of a test's broker. Called in the broker's loop."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from reconciler.rocketmq.wire.codes import retry_topic
 
 
 def members_of(broker: BrokerServices, group: str) -> int:
-    """Consumers of the group that are connected."""
+    """Counts the connected consumers of the group."""
     found = broker.clients.consumers.get(group)
     return 0 if found is None else len(found.members)
 
 
 def written_queues(broker: BrokerServices, topic: str) -> set[int]:
-    """The queues of a topic that hold a message."""
+    """Returns the numbers of the topic's queues that hold a message."""
     return {number for name, number, queue in broker.store.queues if name == topic and queue.max_offset}
 
 
 def progress(
     broker: BrokerServices, group: str, topics: Sequence[str], done: Mapping[tuple[str, int], int | None]
 ) -> tuple[bool, bool]:
-    """Whether a group that is there has passed, by its offsets here and by those in `done`, all that its queues hold,
-    those of its retry topic among them."""
+    """Tells apart two kinds of progress: (stored, done). Each is True if the group has passed all messages of its
+    queues and its retry topic, by the broker's offsets or by those in `done`. Both are True for a group without
+    members."""
     is_stored = is_done = True
     for topic in (*topics, retry_topic(group)) if members_of(broker, group) else ():
         config = broker.state.topics.get(topic)
@@ -36,7 +37,7 @@ def progress(
 
 
 def set_back(broker: BrokerServices, group: str, topics: Iterable[str]) -> bool:
-    """To the first message of each topic. False: the group has had none."""
+    """Sets the group's offsets to the first message of each topic. Returns False if the group has had no message."""
     has_had = False
     for topic in topics:
         for number in range(broker.state.topics[topic].read_queues):

@@ -1,7 +1,7 @@
 """The pytest plug-in `checkback`: fixtures for tests of services that send or receive.
 
-It is loaded in every run of pytest where the package is installed: at import it takes pytest and the standard library
-alone, and the rest when a fixture is used.
+Every run of pytest loads it where the package is installed. At import it needs only pytest and the standard library; it
+loads the rest when a fixture is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def checkback_url(tmp_path: Path) -> str:
-    """The database of outboxes and inboxes: a SQLite file. Define a fixture of this name for another one."""
+    """The URL of the database of outboxes and inboxes: a SQLite file. Define a fixture of this name for another one."""
     return f"sqlite:///{tmp_path / 'checkback.db'}"
 
 

@@ -1,4 +1,4 @@
-"""How far each commit has come: rows of outboxes and inboxes, and the step at which stands what lacks an effect."""
+"""Progress of each commit: rows of outboxes and inboxes, and the step that a commit without effect has reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.testing.by_hand import Receiving, ReconcilerByHand, Sending
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.testing.offsets import members_of
 
-#: Of a topic without a subscription.
+#: The step of a commit in a topic without a subscription.
 UNFOLLOWED = (
     "END_TRANSACTION did not reach the broker, and the reconciler follows subscriptions: name a group that receives it"
 )
@@ -37,14 +37,14 @@ class CommittedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LackingEffect:
-    """A commit that has had no effect in a group that takes it."""
+    """A commit without effect in a group that takes it."""
 
     topic: str
-    #: Empty: no group receives the topic in this test, and the message has not reached it.
+    #: Empty if no group receives the topic in this test and the message has not reached the topic.
     group: str
     unique_key: str
     business_id: str
-    #: How far it has come, and what it waits for.
+    #: How far the message has come, and what it waits for.
     step: str
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class LackingEffect:
 
 
 def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) -> list[CommittedRow]:
-    """The committed rows of the producer groups, the oldest first."""
+    """Reads the committed rows of the producer groups, oldest first per group."""
     columns = (outbox.c.topic, outbox.c.unique_key, outbox.c.business_id, outbox.c.tag, outbox.c.state)
     found = []
     for sending in sendings:
@@ -70,7 +70,7 @@ def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) ->
 
 
 def effects_of(engines: Mapping[str, sa.Engine], receivings: Iterable[Receiving]) -> set[tuple[str, str]]:
-    """(Group, unique key) of each whole effect."""
+    """Reads (group, unique key) of each whole effect."""
     found: set[tuple[str, str]] = set()
     for url, group in {(receiving.url, receiving.group) for receiving in receivings}:
         query = sa.select(inbox.c.unique_key).where(inbox.c.consumer_group == group, inbox.c.incomplete.is_(None))
@@ -80,7 +80,7 @@ def effects_of(engines: Mapping[str, sa.Engine], receivings: Iterable[Receiving]
 
 
 class Standings:
-    """Tells of each commit what it lacks."""
+    """Finds the step that each commit without effect has reached."""
 
     def __init__(
         self, broker: EmbeddedBroker, by_hand: ReconcilerByHand, shards: MemoryShards, shard_count: int
@@ -93,7 +93,7 @@ class Standings:
     def lacking(
         self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: Set[tuple[str, str]]
     ) -> Iterator[LackingEffect]:
-        """One for each commit and group that takes it and has had no effect of it."""
+        """Yields one value per commit and group that takes it without effect."""
         received_topics = {receiving.topic for receiving in receivings}
         for commit in commits:
             if commit.topic not in received_topics and self._copy(commit.topic, commit.unique_key) is None:

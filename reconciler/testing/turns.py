@@ -1,4 +1,4 @@
-"""How long the test kit waits: for other threads in real time, for all else until turns change nothing any more."""
+"""Waits of the test kit: for other threads in real time, otherwise until turns change nothing any more."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Generic, TypeVar
 from reconciler.clock import SystemClock
 from reconciler.errors import UsageError
 
-#: For consumers, whose threads the machine may run late.
+#: Limit for consumers, whose threads may run late.
 WAIT_SECONDS = 30.0
-#: For producers that the broker has asked.
+#: Limit for producers that the broker has asked.
 ANSWER_SECONDS = 20.0
 _PAUSE_SECONDS = 0.002
-#: Between turns the clock is moved by so much, and twice as much after each one that changed nothing.
+#: How far the clock moves between turns. Each turn that changed nothing doubles it.
 TURN_SECONDS = 30.0
-#: Turns in a row that change nothing, after which nothing will: together half an hour.
+#: After so many turns in a row without a change, nothing will change: they are half an hour together.
 QUIET_TURNS_MAX = 6
 TURNS_MAX = 60
-#: Real time between turns where a database server tells the time, and turns that may change nothing, or wait.
+#: Where a database server sets the time: real time between turns, the number of turns without a change, and of all
+#: turns.
 REAL_TURN_SECONDS = 0.1
 REAL_QUIET_TURNS_MAX = 20
 REAL_TURNS_MAX = 600
@@ -28,7 +29,7 @@ Seen = TypeVar("Seen")
 
 
 class Turns(Generic[Seen]):
-    """Turns until everything is at rest, or nothing changes any more."""
+    """Runs turns until everything is at rest, or nothing changes any more."""
 
     def __init__(
         self,
@@ -38,15 +39,15 @@ class Turns(Generic[Seen]):
         is_moved: bool,
         advance: Callable[[float], None],
     ) -> None:
-        """`look`: what a turn may change, as a value; `waits`: something is due later, which real time brings;
-        `is_moved`: the test moves the time; `advance` does it."""
+        """`look` returns all that a turn may change, as one value. `waits` returns True while something is due at a
+        later real time. `is_moved`: the test moves the time, by `advance`."""
         self._look = look
         self._waits = waits
         self._is_moved = is_moved
         self._advance = advance
 
     def until(self, turn: Callable[[], None], is_at_rest: Callable[[Seen], bool]) -> bool:
-        """True: all is at rest; False: nothing changed any more before it was."""
+        """Returns True if all is at rest, False if turns changed nothing any more before that."""
         quiet, before = 0, None
         quiet_max = QUIET_TURNS_MAX if self._is_moved else REAL_QUIET_TURNS_MAX
         for _ in range(TURNS_MAX if self._is_moved else REAL_TURNS_MAX):
@@ -67,13 +68,13 @@ class Turns(Generic[Seen]):
 
 
 def wait_for(is_done: Callable[[], bool], what_if_not: str) -> None:
-    """In real time. Raises UsageError."""
+    """Waits in real time. Raises UsageError at the end of the wait."""
     if not _is_done_within(WAIT_SECONDS, is_done):
         raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
 
 
 def wait_for_answers(are_there: Callable[[], bool]) -> None:
-    """In real time, of producers that were asked; one that is dying answers never."""
+    """Waits in real time for producers that were asked, but not for ever, because a dying one never answers."""
     _is_done_within(ANSWER_SECONDS, are_there)
 
 
