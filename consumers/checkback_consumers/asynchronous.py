@@ -1,8 +1,8 @@
-"""Handlers that are coroutines: inbox row, effect and commit in the loop that the handler was opened in.
+"""Handlers that are coroutines: inbox row, effect and commit happen in the loop in which the handler was opened.
 
-Whoever brings a message waits on a thread of its own: the client's, a replay worker's. So heartbeats, offsets, locks of
-queues and the recorder never wait for a loop, and one that is blocked delays messages and nothing else. Batches and
-order are those of the waiting threads.
+The thread that brings a message (the client's or a replay worker's) waits for the loop. So heartbeats, offsets, locks
+of queues and the recorder never wait for a loop, and a blocked loop delays only messages. Batches and order are those
+of the waiting threads.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RUNNING_MAX_DEFAULT = 20
-#: How long the end of a handler waits for what it has cancelled: as long as a rollback may take.
+#: How long the end of a handler waits for calls that it has cancelled: as long as a rollback may take.
 CANCEL_SECONDS = 15.0
-#: Whoever waits for a call looks so often whether its loop is closed.
+#: How often a waiting thread checks whether the loop is closed.
 LOOP_LOOK_SECONDS = 1.0
 _FAILED_TRANSACTION = "25P02"
-#: Pool of connections -> the loop that took places of it last, and those: handlers that share it share them, too.
+#: Pool of connections -> the loop that used it last, and the places there. Handlers that share a pool share the places.
 _PLACES: WeakKeyDictionary[Any, tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
 class _Opened:
-    """One opening of a handler. Of its loop, but for what run() reads."""
+    """One opening of a handler. It belongs to its loop, except for the fields that run() reads."""
 
     loop: asyncio.AbstractEventLoop
     process: int
@@ -61,20 +61,20 @@ class _Opened:
 
 
 class HandlersLoop:
-    """The loop of one handler, and the tasks that its calls are there. Thread-safe.
+    """The loop of one handler, and the tasks that run the handler's calls in it. Thread-safe.
 
-    Opened in the loop that it then belongs to. In another loop, or after a fork, it refuses.
+    It belongs to the loop in which it was opened, and refuses another loop or a forked process.
     """
 
     def __init__(self, *, running_max: int, database: object = None, is_of_pool: bool = False) -> None:
-        """`database`: the handler's. `is_of_pool`: the places are those of all handlers of its engine's pool."""
+        """`database`: the handler's database. `is_of_pool`: all handlers of the engine's pool share the places."""
         self._running_max = running_max
         self._is_of_pool = is_of_pool
         self._database = database
         self._opened: _Opened | None = None
 
     def open(self) -> None:
-        """From here on it belongs to the running loop. Raises UsageError if it is open."""
+        """Opens it in the running loop. Raises UsageError if it is open."""
         if self._opened is not None:
             raise UsageError("the handler is open already, in one loop of one process: close it there, or make another")
         loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ class HandlersLoop:
         self._opened = _Opened(loop, os.getpid(), places)
 
     def require_open(self) -> _Opened:
-        """Raises UsageError where it is not open, after a fork, and in a loop, which a call would block."""
+        """Raises UsageError if it is not open, after a fork, and in a running loop, which a call would block."""
         opened = self._opened
         if opened is None:
             raise UsageError("the handler is asynchronous and not open: run its consumer inside `async with` of it")
@@ -96,8 +96,10 @@ class HandlersLoop:
         return opened
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs it as a task of the loop and waits on this thread. Raises what it raises; InboxNotReached where it has
-        not begun, and TransientError where it was cancelled, or the loop has ended: by the end of the handler or not.
+        """Runs the work as a task of the loop and waits on this thread. Raises what the work raises.
+
+        Raises InboxNotReached if the work did not begin. Raises TransientError if it was cancelled, or if the loop has
+        ended.
         """
         opened = self.require_open()
         answer: Future[T] = Future()
@@ -106,12 +108,12 @@ class HandlersLoop:
         except RuntimeError as error:
             raise InboxNotReached("the loop of the handler is closed") from error
         while not wait((answer,), timeout=LOOP_LOOK_SECONDS).done:
-            if opened.loop.is_closed():  # it has dropped what it had not taken by its last turn
+            if opened.loop.is_closed():  # the loop has dropped calls that it had not begun
                 raise TransientError("the loop of the handler has ended: the message comes again")
         return answer.result()
 
     async def close(self) -> None:
-        """Cancels what runs and waits until it has rolled back, for CANCEL_SECONDS at most."""
+        """Cancels running calls, and waits CANCEL_SECONDS at most until they have rolled back."""
         opened, self._opened = self._opened, None
         if opened is None:
             return
@@ -124,8 +126,8 @@ class HandlersLoop:
                 logger.warning("handlers_not_cancelled: %d calls of a handler go on after its end", len(left))
 
     def open_apart(self) -> Callable[[], None]:
-        """Opens it in a loop on a thread of its own, for a process that runs none; returns what ends both, and closes
-        the pooled connections of an engine, which are of that loop. Harmless where it is open."""
+        """Opens it in a loop on a thread of its own, for a process without a loop. Harmless if it is open. The returned
+        function ends both, and closes the pooled connections of an engine, because they belong to that loop."""
         if self._opened is not None:
             return lambda: None
         loop = asyncio.new_event_loop()
@@ -171,7 +173,7 @@ async def _in_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any,
     async with places:
         try:
             return await work()
-        except SystemExit as error:  # it would end the loop of the service
+        except SystemExit as error:  # a SystemExit would end the loop of the service
             raise TransientError("the handler raised SystemExit: the message comes again") from error
 
 
@@ -200,7 +202,7 @@ def _why_cancelled(opened: _Opened, task: asyncio.Task[Any]) -> str:
 
 
 class _CancelledThoughReturned(asyncio.CancelledError):
-    """Raised behind a handler that swallowed a cancellation: whose it was, nothing tells."""
+    """Raised after a handler that swallowed a cancellation. Nothing shows who cancelled it."""
 
     def __init__(self, times: int) -> None:
         super().__init__(times)
@@ -208,7 +210,7 @@ class _CancelledThoughReturned(asyncio.CancelledError):
 
 
 def is_in_loop() -> bool:
-    """Whether this thread runs a loop now."""
+    """Returns True if a loop runs on this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -217,14 +219,14 @@ def is_in_loop() -> bool:
 
 
 async def on_thread(step: Callable[[], T]) -> T:
-    """Runs what blocks on a thread of its own. A cancellation ends the waiting alone."""
+    """Runs a blocking step on a thread of its own. A cancellation ends only the waiting."""
     answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+    answer.set_running_or_notify_cancel()  # so a cancellation cannot reach the step
 
     def run() -> None:
         try:
             answer.set_result(step())
-        except BaseException as error:  # noqa: BLE001  # whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 # the waiting task gets it
             answer.set_exception(error)
 
     threading.Thread(target=run, name=getattr(step, "__qualname__", None), daemon=True).start()
@@ -232,42 +234,45 @@ async def on_thread(step: Callable[[], T]) -> T:
 
 
 class AwaitedSession(SqlSession, AwaitedConnection):
-    """An asynchronous connection of the service, as far as the inbox needs it; for a procedure of on_connection()."""
+    """An asynchronous connection of the service, as the inbox uses it. For a procedure of on_connection()."""
 
     def require_guarded(self) -> None:
-        """As the synchronous one. asyncpg has no other mode: run_handler() guards it."""
+        """Does what SqlSession does. For asyncpg, which always works in autocommit, run_handler() is the guard."""
         if self._package != "asyncpg":
             super().require_guarded()
 
     def require_committed(self) -> None:
-        """After the commit. Raises UnsafeConnection where asyncpg goes on in a transaction that SQLAlchemy has none of.
+        """Checks the connection after the commit. Raises UnsafeConnection if asyncpg is still in a transaction that
+        SQLAlchemy does not know.
 
-        A connection may come from its pool inside one (sqlalchemy/sqlalchemy, issue 13381). Ours was a savepoint of it
-        then, and would end with it, acknowledged. Here it ends with the connection.
+        A connection may come from its pool inside a transaction (sqlalchemy/sqlalchemy, issue 13381). Then our
+        transaction was a savepoint of it, and would vanish with it after the message was acknowledged. So the
+        connection is ended here.
         """
         if self._package != "asyncpg" or self.is_open() or not self._is_in_transaction():
             return
         with suppress(Exception):
-            self._raw.terminate()  # its pool makes another one
+            self._raw.terminate()  # the pool makes a new one
         raise UnsafeConnection(
             "the connection came from its pool inside a transaction that was never ended: nothing of the message is "
             "committed, it comes again. Look for what begins one below SQLAlchemy, or is cancelled while it does"
         )
 
     def run_handler(self, handled: Awaitable[object]) -> object:
-        """Waits for the handler's coroutine. Raises what it raises, and UsageError where a guard had to strike."""
+        """Waits for the handler's coroutine. Raises what it raises, and UsageError if the guard ended the connection.
+        """
         if self._package != "asyncpg":
             return wait_for(handled)
         has_struck = False
 
         def end_if_committing() -> None:
-            # asyncpg begins no transaction by itself: behind a ROLLBACK that its handler has sent, each statement would
-            # be committed at once, and again at each delivery. A connection that has ended takes none.
+            # asyncpg begins no transaction by itself. After a ROLLBACK from the handler, it would commit each statement
+            # at once, and again at each delivery. A terminated connection takes no statement.
             nonlocal has_struck
             if has_struck or self._is_in_transaction():
                 return
-            with suppress(Exception):  # given back to its pool
-                if not self._raw.is_closed():  # the server's doing is no mistake of the handler
+            with suppress(Exception):  # the connection was given back to its pool
+                if not self._raw.is_closed():  # a connection that the server closed is no mistake of the handler
                     self._raw.terminate()
                     has_struck = True
 
@@ -279,12 +284,12 @@ class AwaitedSession(SqlSession, AwaitedConnection):
             raise
         finally:
             if has_struck and self._alchemy is not None:
-                with suppress(Exception):  # closed by the handler
-                    self._alchemy.invalidate()  # its pool would give it to the next message
+                with suppress(Exception):  # the handler has closed it
+                    self._alchemy.invalidate()  # otherwise the pool would give it to the next message
 
     def select_one(self, sql: str, parameters: Parameters) -> Any:
-        """As the synchronous one. All of these statements are ours: one that meets a failed transaction has found a
-        handler that swallowed the error."""
+        """Does what SqlSession does. All of these statements are the inbox's: if one meets a failed transaction, the
+        handler has swallowed the error."""
         try:
             return super().select_one(sql, parameters)
         except Exception as error:
@@ -294,17 +299,19 @@ class AwaitedSession(SqlSession, AwaitedConnection):
 
 
 class AwaitedSqlInbox:
-    """The inbox in the service's own database, as SqlInbox has it, for handlers that are coroutines.
+    """The inbox in the service's own database, like SqlInbox, for handlers that are coroutines.
 
     `database` is a SQLAlchemy AsyncEngine, an async_sessionmaker, or any callable that returns an AsyncSession, an
-    AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or what gives one by `await` or `async
-    with`, such as `acquire` of asyncpg's pool. Each is closed, or given back, after its message. Called on a thread.
+    AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or an object that gives one by `await` or
+    `async with`, such as `acquire` of asyncpg's pool. After its message, each connection is closed or given back.
+    Called on a thread.
     """
 
     is_weaker = False
 
     def __init__(self, database: Any, loop: HandlersLoop) -> None:
-        """Raises InvalidValue for what gives no connection or a synchronous one, MissingDependency without greenlet."""
+        """Raises InvalidValue for a `database` that gives no asynchronous connection, MissingDependency without
+        greenlet."""
         require_async_database(database)
         if find_spec("greenlet") is None:
             raise MissingDependency(f"asynchronous connections need greenlet: {install('asyncio')}")
@@ -312,11 +319,11 @@ class AwaitedSqlInbox:
         self._loop = loop
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-        """As SqlInbox.apply_once; the effect returns what is awaited."""
+        """Does what SqlInbox.apply_once does. The effect returns an awaitable."""
         return self.apply_together([(entry, effect)])[0]
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        """As SqlInbox.apply_together, as one task of the loop. Raises what HandlersLoop.run raises, too."""
+        """Does what SqlInbox.apply_together does, as one task of the loop. Also raises what HandlersLoop.run raises."""
         return self._loop.run(lambda: self._apply_together(work))
 
     async def _apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
@@ -340,14 +347,14 @@ class AwaitedSqlInbox:
 def _until_done(session: AwaitedSession, effect: Effect, connection: Any) -> object:
     done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
     task = asyncio.current_task()
-    if task is not None and (times := task.cancelling()):  # what gives up a part of its work takes that back: 0 again
-        raise _CancelledThoughReturned(times)  # by whomever, and it may have swallowed that halfway
+    if task is not None and (times := task.cancelling()):  # code that gives up a part of its work calls uncancel()
+        raise _CancelledThoughReturned(times)  # anybody may have cancelled
     return done
 
 
 @types.coroutine
 def _watched(handled: Awaitable[object], look: Callable[[], None]) -> Generator[Any, Any, object]:
-    """Awaits it, and looks behind each of its waits before it goes on."""
+    """Awaits `handled`, and calls `look` after each of its waits."""
     steps = handled.__await__()
     thrown: BaseException | None = None
     while True:
@@ -358,14 +365,14 @@ def _watched(handled: Awaitable[object], look: Callable[[], None]) -> Generator[
         thrown = None
         try:
             yield waited_for
-        except BaseException as error:  # noqa: BLE001  # passed on into the handler
+        except BaseException as error:  # noqa: BLE001 # goes into the handler
             thrown = error
         look()
 
 
 @asynccontextmanager
 async def _connected(database: Any) -> AsyncIterator[Any]:
-    """A connection of one message; it is closed or given back, whatever happens."""
+    """Opens a connection for one message, and always closes it or gives it back."""
     async with AsyncExitStack() as stack:
         given = database.connect() if is_async_engine(database) else database()
         if hasattr(given, "__aenter__"):
@@ -397,7 +404,7 @@ async def _in_transaction(connection: Any) -> AsyncIterator[None]:
 
 
 def require_async_database(database: object) -> None:
-    """Raises InvalidValue for what gives no connection, or a synchronous one."""
+    """Raises InvalidValue for a `database` that gives no connection, or a synchronous one."""
     is_synchronous = isinstance(database, sa.Engine | Inbox) or hasattr(database, "class_")
     if is_synchronous and not is_asynchronous(database):
         remedy = "it is synchronous: give an AsyncEngine or async_sessionmaker, or write the handler as plain `def`"

@@ -1,9 +1,9 @@
-"""@transactional_handler: an existing handler, run at most once a message and recorded.
+"""@transactional_handler: runs an existing handler at most once per message, and records the message.
 
     inbox row -> business effect -> database commit -> SADD to the commit set -> acknowledge
 
-A duplicate is recorded again and acknowledged: the first run may have died before its SADD. The message is
-acknowledged, also where the recorder failed: a scan of the inbox finds what it missed.
+A duplicate is recorded again and acknowledged, because the first run may have died before its SADD. The message is
+acknowledged even if the recorder failed: a scan of the inbox finds the keys that the recorder missed.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where brokers keep halves: a message there is not committed. Tools can have any record consumed directly (309).
+#: Topics in which brokers keep halves: a message there is not committed. Tools can have any record consumed directly
+#: (request code 309).
 _UNDECIDED = HALF_TOPICS | {DISCARD_TOPIC}
 
 #: The service's own code: handler(message, connection), `def` or `async def`. It neither commits nor rolls back.
 BusinessHandler = Callable[[Any, Any], object]
 DedupeBy = Callable[[ConsumedMessage], str | None]
-#: The database of a message, the same for every delivery of it: an Engine, a sessionmaker, or a function that returns a
-#: connection.
+#: Returns the database of a message, the same for each of its deliveries: an Engine, a sessionmaker, or a function that
+#: returns a connection.
 DatabaseOf: TypeAlias = "Callable[[ConsumedMessage], sa.Engine | AsyncEngine | Callable[[], Any]]"
 
 
 class KeyRecorder(Protocol):
-    """Where consumed keys are recorded; consumers/checkback_consumers/recorder.py has the batching one."""
+    """Records consumed keys; consumers/checkback_consumers/recorder.py has the batching one."""
 
     def record(self, topic: str, unique_key: str) -> bool:
-        """True if the key is in its commit set; never raises, returns within its own bound."""
+        """Returns True if the key is in its commit set. Never raises, and returns within its own time limit."""
         ...
 
 
@@ -68,34 +69,34 @@ class BatchRecorder(KeyRecorder, Protocol):
     """A recorder that takes several keys at once."""
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
-        """`record` for all of them, False if one is not there; without `wait` it returns at once."""
+        """Records all of them. Returns False if one is not in its commit set. Without `wait` it returns at once."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class HandlerCounts:
-    """What happened so far; written by the consumer's threads, so only roughly exact."""
+    """Counts of what happened so far. The consumer's threads write them without a lock, so they are nearly exact."""
 
     applied: int = 0
     duplicates: int = 0
     failed: int = 0
     collisions: int = 0
-    #: Of the failed ones, those whose inbox row is incomplete.
+    #: Failed messages whose inbox row is incomplete.
     incomplete: int = 0
-    #: Acknowledged although the recorder could not confirm.
+    #: Acknowledged messages whose recording the recorder did not confirm.
     unrecorded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    """What a handler needs to take messages together."""
+    """Inbox and recorder of a handler that takes messages together."""
 
     inbox: BatchInbox
     recorder: BatchRecorder | None
 
     @classmethod
     def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: KeyRecorder | None) -> _Batches:
-        """Raises InvalidValue if one of the two takes one message at a time only."""
+        """Raises InvalidValue if inbox or recorder takes only one message at a time."""
         if not isinstance(inbox, Inbox):
             raise InvalidValue("is_batched", value=True, remedy="leave it out: each message may have another database")
         if not isinstance(inbox, BatchInbox):
@@ -107,7 +108,7 @@ class _Batches:
         return cls(inbox, recorder)
 
     def record(self, messages: Sequence[ConsumedMessage]) -> int:
-        """Waits once for all of them; how many could not be confirmed."""
+        """Waits once for all keys, and counts those that could not be confirmed."""
         if self.recorder is None:
             return 0
         keys: dict[str, list[str]] = {}
@@ -118,15 +119,15 @@ class _Batches:
 
 
 class TransactionalHandler:
-    """A handler behind its inbox; call it with a message.
+    """A handler behind its inbox. Call it with a message.
 
-    The call answers CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out, which suits concurrent, orderly
-    and pull consumption and the native client. `apply` is the same with exceptions. Shared by threads: it keeps
+    The call returns CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out. This suits concurrent, orderly and
+    pull consumption and the native client. `apply` does the same with exceptions. Threads share it, because it keeps
     nothing but counters.
 
-    An `async def` is opened with `async with`, in the loop in which its calls then run; the end cancels calls that
-    still run, whose messages come again. Threads call it as they call any other, and wait. In another loop, or after
-    a fork, it raises UsageError.
+    `async with` opens an `async def` in the loop in which its calls then run. Its end cancels calls that still run;
+    their messages come again. Threads call it like any other handler, and wait. In another loop, or after a fork, it
+    raises UsageError.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class TransactionalHandler:
         loop: HandlersLoop | None = None,
     ) -> None:
         """`inbox`: one for all messages, or a function from a message to its inbox in one of several databases. `loop`:
-        of a handler that is a coroutine, and of its inbox; None: it is a plain function."""
+        the loop of a handler that is a coroutine; None: the handler is a plain function."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
         if loop is None and _runs_later(handler):
@@ -172,11 +173,12 @@ class TransactionalHandler:
         self._batches = _Batches.of(inbox, recorder) if is_batched else None
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
-        """Runs the message; an exception means RECONSUME_LATER, after which the broker redelivers it."""
+        """Runs the message. After an exception it returns RECONSUME_LATER, and the broker delivers the message again.
+        """
         try:
             self.apply(message)
         except Collision as error:
-            # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
+            # The broker delivers it again up to its maximum. Then it is in the dead-letter queue, for a person.
             logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
             return ConsumeStatus.RECONSUME_LATER
         except IncompleteEffect as error:
@@ -194,18 +196,18 @@ class TransactionalHandler:
 
     @property
     def is_asynchronous(self) -> bool:
-        """The handler is an `async def`."""
+        """True if the handler is an `async def`."""
         return self._loop is not None
 
     def require_open(self) -> None:
-        """Asked by the consumer and the replay worker: UsageError for an asynchronous handler that is not open, was
-        opened before a fork, or is asked in a loop."""
+        """Raises UsageError for an asynchronous handler that is not open, was opened before a fork, or is asked in a
+        loop. The consumer and the replay worker call it."""
         if self._loop is not None:
             self._loop.require_open()
 
     def open_apart(self) -> Callable[[], None]:
-        """Asked by the command `reconciler replay` and by the test kit, which run no loop: opens an asynchronous
-        handler in one, on a thread of its own, unless it is open. Returns what ends both."""
+        """Opens an asynchronous handler in a loop on a thread of its own, unless it is open. Returns a function that
+        ends both. `reconciler replay` and the test kit call it, because they run no loop."""
         return (lambda: None) if self._loop is None else self._loop.open_apart()
 
     async def __aenter__(self) -> Self:
@@ -218,14 +220,14 @@ class TransactionalHandler:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cancels what still runs, which is rolled back and comes again, and waits for that 15 s at most. It may be
-        opened again."""
+        """Cancels calls that still run; they are rolled back, and their messages come again. Waits 15 s at most for
+        that. The handler may be opened again."""
         assert self._loop is not None  # noqa: S101 - else it was not opened
         await self._loop.close()
 
     def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
-        """The shape of a push consumer's listener: stops at the first failure of a batch and tells where it was, so
-        that those before it are acknowledged, and those behind it (orderly: later) run without it.
+        """The listener for a push consumer. It stops at the first failure of a batch and returns its position: messages
+        before it are acknowledged, messages after it run without it (orderly: later).
         """
         if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
             return ConsumeStatus.CONSUME_SUCCESS
@@ -235,12 +237,12 @@ class TransactionalHandler:
         return ConsumeStatus.CONSUME_SUCCESS
 
     def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> InboxAnswer:
-        """Inbox, effect, commit, record; returns when the message may be acknowledged.
+        """Applies one message: inbox row, effect, commit, record. When it returns, the message may be acknowledged.
 
         Raises what the handler or the function of its database raised, HandlerRefused, Collision, IncompleteEffect,
-        UsageError (the handler ended the transaction, or a topic that is not its own), InboxNotReached, or the
-        database's error from the handler on; nothing was applied then, unless the commit itself failed without an
-        answer, which the redelivery finds out, or the handler has committed: then its inbox row is incomplete.
+        UsageError (the handler ended the transaction, or the topic is not the handler's), InboxNotReached, or the
+        database's error. Then nothing was applied, with two exceptions. If the commit failed without an answer, the
+        redelivery finds out. If the handler has committed, its inbox row is incomplete.
         """
         try:
             entered = self._apply(message, source)
@@ -254,11 +256,12 @@ class TransactionalHandler:
         return entered
 
     def _apply_batch(self, batches: _Batches, messages: Sequence[ConsumedMessage]) -> bool:
-        """All of them in one transaction; False if that failed: then none had its effect, and each goes by itself."""
+        """Applies all messages in one transaction. Returns False if it failed: no message had its effect, and each runs
+        alone."""
         try:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
-        except Exception as error:  # noqa: BLE001 - each message is tried alone next: the one at fault fails again
+        except Exception as error:  # noqa: BLE001 - each message is tried alone next, and the faulty one fails again
             logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
             return False
         for message, one in zip(messages, entered, strict=True):
@@ -315,7 +318,7 @@ class TransactionalHandler:
         )
 
     def _run(self, message: ConsumedMessage, connection: Any) -> object:
-        """Runs the handler; of an asynchronous one it returns what has to be awaited."""
+        """Runs the handler. Returns the awaitable of an asynchronous handler, otherwise None."""
         answer = self._handler(message, connection)
         if self._loop is not None:
             return self._until_done(message, cast("Awaitable[object]", answer))
@@ -326,13 +329,13 @@ class TransactionalHandler:
         self._require_done(message, await answer)
 
     def _require_done(self, message: ConsumedMessage, answer: object) -> None:
-        """Raises UsageError for work that has not run, HandlerRefused where the handler asked for the message again."""
+        """Raises UsageError for work that has not run, HandlerRefused if the handler asked for the message again."""
         if isawaitable(answer) or isgenerator(answer) or isasyncgen(answer):
-            # Nothing of it has run: its inbox row would say that it has.
+            # No work has run, but the inbox row would say that it has.
             if hasattr(answer, "close"):
                 answer.close()
             raise UsageError(f"the handler of {self.group} is async or a generator: it must do its work when called")
-        # Also the enums of rocketmq-client-python (ConsumeStatus) and Java's orderly name.
+        # Also the enums of rocketmq-client-python (ConsumeStatus), and the name of Java's orderly status.
         name = getattr(answer, "name", answer)
         if answer is False or (isinstance(name, str) and name in {"RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT"}):
             raise HandlerRefused(f"{message.unique_key} of topic {message.topic}: the handler answered {answer!r}")
@@ -345,7 +348,7 @@ class TransactionalHandler:
 
 
 def _runs_later(function: Callable[..., object]) -> bool:
-    """Whether a call returns a coroutine or generator and does no work itself."""
+    """Returns True if a call returns a coroutine or generator, and does no work itself."""
     return any(
         is_later(one)
         for one in (function, type(function).__call__)
@@ -358,7 +361,7 @@ def _is_coroutine(function: Callable[..., object]) -> bool:
 
 
 def _is_of_the_message(error: Exception) -> bool:
-    """Whether a database refused the inbox row for its values: a NUL in PostgreSQL, say."""
+    """Returns True if a database refused the inbox row for its values, for example a NUL in PostgreSQL."""
     original = driver_error(error)
     is_of_values = bool(class_names(original) & {"DataError", "ValueError", "OverflowError"})
     return is_of_values or sqlstate_of(original)[:2] == "22"  # asyncpg's classes have other names
@@ -376,7 +379,7 @@ def _inbox_of(database_of: DatabaseOf, loop: HandlersLoop | None, message: Consu
 
 
 def _takes_a_message(database: Callable[..., Any]) -> bool:
-    """A function that has to be given something; one that can be called with nothing returns a connection."""
+    """Returns True if the function needs an argument. A function without arguments returns a connection."""
     try:
         parameters = signature(database).parameters.values()
     except (TypeError, ValueError):  # written in C, without a signature
@@ -389,7 +392,7 @@ def _inbox_for(database: Any, loop: HandlersLoop | None) -> Inbox | Callable[[Co
     if isinstance(database, Inbox) and loop is None:
         return database
     if not isinstance(database, sa.Engine) and callable(database) and _takes_a_message(database):
-        require_database(database)  # the function itself; what it returns is looked at with each message
+        require_database(database)  # checks the function itself; its result is checked for each message
         return partial(_inbox_of, cast("DatabaseOf", database), loop)
     return _inbox_in(database, loop)
 
@@ -422,26 +425,25 @@ def transactional_handler(
     dedupe_by: DedupeBy | None = None,
     #: True: messages that are delivered together (`PushSettings.batch_size`) share one transaction.
     is_batched: bool = False,
-    #: Calls of an `async def` handler that run at a time. None: of all handlers of an engine as many as its pool gives
-    #: connections, else 20.
+    #: How many calls of an `async def` handler run at a time. None: for all handlers of an engine together, as many as
+    #: its pool has connections; without such a pool 20.
     running_max: int | None = None,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
-    The handler writes through the connection that it gets, which is that of the inbox's transaction. It neither commits
-    nor rolls back. To have the message again, it raises, or answers False or RECONSUME_LATER. Each message gets a
-    connection of its own, closed afterwards; engines belong to the caller.
+    The handler writes through the connection that it gets, in the transaction of the inbox row. It neither commits nor
+    rolls back. To get the message again, it raises, or returns False or RECONSUME_LATER. Each message gets a connection
+    of its own, closed afterwards; engines belong to the caller.
 
     A function of the message must give every delivery of a message the same database, or the message takes effect
     twice. If the function raises, nothing is applied and the message comes again.
 
     `is_batched` saves a commit per message. The handler still gets one message at a time. If one of them fails, all are
-    rolled back and run again, each in a transaction of its own: what a handler does outside the database is then done
-    twice.
+    rolled back and run again, each in a transaction of its own: then effects outside the database happen twice.
 
     An `async def` needs an asynchronous database: an AsyncEngine, an async_sessionmaker, or a function that returns an
-    AsyncSession, an AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or what gives one by
-    `await` or `async with`.
+    AsyncSession, an AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or an object that gives
+    one by `await` or `async with`.
     """
     wanted = (topics,) if isinstance(topics, str) else topics
 

@@ -1,5 +1,5 @@
-"""A RocketMQ broker and name server in one Python process, for demos and tests; nothing is imported here.
+"""A RocketMQ broker and name server in one Python process, for demos and tests. This file imports nothing.
 
-``from reconciler.embedded.server import EmbeddedBroker`` starts one inside the process,
-``python -m reconciler.embedded`` or ``reconciler broker`` as a process of its own.
+``from reconciler.embedded.server import EmbeddedBroker`` starts one inside the process. ``python -m
+reconciler.embedded`` or ``reconciler broker`` starts one as a process of its own.
 """

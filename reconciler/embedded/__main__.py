@@ -13,7 +13,7 @@ from reconciler.errors import ConfigurationError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parses the command line and serves; 2 for arguments that cannot work."""
+    """Parses the command line and serves. Returns 2 for arguments that cannot work."""
     parser = argparse.ArgumentParser(prog="python -m reconciler.embedded", description=__doc__)
     parser.add_argument("--listen", default="127.0.0.1:9876", help="HOST:PORT; port 0 picks a free one")
     parser.add_argument("--family", default=DEFAULT_FAMILY, help="one of " + ", ".join(FAMILIES))

@@ -1,7 +1,7 @@
-"""Users of the embedded broker, their rights, and refusals as real brokers word them.
+"""Users of the embedded broker, their rights, and refusals in the words of real brokers.
 
-With users every request to the broker must be signed; requests to its name server need no signature, as on real ones.
-Families 4.4 and 4.9 speak ACL 1.0 (PlainPermissionManager of 4.9.7), 5.x authentication and authorization
+With users, every request to the broker must be signed. Requests to its name server need no signature, as on real ones.
+Families 4.4 and 4.9 speak ACL 1.0 (PlainPermissionManager of 4.9.7). Family 5.x speaks authentication and authorization
 (rocketmq-auth of 5.3.3).
 """
 
@@ -34,7 +34,8 @@ _ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One right: an action on a topic, a group or the cluster; a name that ends in * stands for all that begin so."""
+    """One right: an action on a topic, a group or the cluster. A name that ends in * covers all names with this
+    beginning."""
 
     action: Action
     resource: Resource
@@ -42,7 +43,7 @@ class Grant:
 
     @classmethod
     def read(cls, text: str) -> Grant:
-        """From "PUB topic ORDERS", "SUB group billing*" or "GET cluster *". Raises InvalidValue."""
+        """Reads "PUB topic ORDERS", "SUB group billing*" or "GET cluster *". Raises InvalidValue."""
         try:
             action, resource, name = text.split()
             return cls(Action(action.upper()), Resource(resource.lower()), name)
@@ -50,7 +51,7 @@ class Grant:
             raise InvalidValue("rights", text, 'ACTION RESOURCE NAME, for example "PUB topic ORDERS"') from error
 
     def meets(self, demand: Demand) -> bool:
-        """Whether it is what is demanded."""
+        """Returns True if this right grants the demand."""
         if self.resource is not demand.resource or self.action not in demand.actions:
             return False
         if self.name.endswith(_ANY):
@@ -60,7 +61,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUser:
-    """A user; `is_admin`: admin of ACL 1.0, from 5.3 on a user of type Super, who needs no rights."""
+    """A user. `is_admin`: admin of ACL 1.0, from 5.3 on a user of type Super; needs no rights."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -72,7 +73,7 @@ class AccessControl:
     """Decides who may do what. Confined to the broker's loop."""
 
     def __init__(self, users: Iterable[BrokerUser], family: Family, *, cluster: str) -> None:
-        """Raises InvalidValue for a right that cannot be read, a user that is there twice, or a family without it."""
+        """Raises InvalidValue for an unreadable right, a user listed twice, or a family without access control."""
         if family.version < MQVersion.of_release("4.4.0"):
             raise InvalidValue("users", family.name, "family 4.4 or a newer one: older brokers have no access control")
         self._family = family
@@ -86,7 +87,7 @@ class AccessControl:
             self._users[user.access_key] = _KnownUser(user, SignatureVerifier(user.secret_key), grants)
 
     def refusal(self, request: Command, peer: str) -> Reply | None:
-        """The answer to a request that is not allowed; None: it is."""
+        """Returns the refusal of a request, or None if the request is allowed."""
         key = request.fields.get(ACCESS_KEY)
         if key is None:
             return self._refused("No accessKey is configured", "username cannot be null.")
@@ -118,7 +119,7 @@ class AccessControl:
         return None
 
     def _signed(self, request: Command) -> Mapping[str, str]:
-        """The fields that this release signs over (PlainAccessResource.parse)."""
+        """Returns the fields that this release signs (PlainAccessResource.parse)."""
         version = self._family.version
         if _UNIQUE_KEY_QUERY not in request.fields:
             return request.fields
@@ -145,7 +146,8 @@ class _KnownUser:
 
 
 def read_users(path: Path) -> tuple[BrokerUser, ...]:
-    """Users of a TOML file: [[users]] with access_key, secret_key, rights and admin. Raises ConfigurationError."""
+    """Reads the users of a TOML file: [[users]] with access_key, secret_key, rights and admin. Raises
+    ConfigurationError."""
     try:
         listed = tomllib.loads(path.read_text(encoding="utf-8")).get("users")
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""The broker: its parts, its request loop and its periodic work. Everything here runs in one asyncio loop.
+"""The broker: its parts, its request loop and its periodic work, all in one asyncio loop.
 
-Order within a turn of the loop, kept by ``commit``: handle requests, write the log, wake waiting pulls, write
-answers. So nothing is answered or delivered that kill -9 could take back.
+``commit`` keeps the order within a turn of the loop: handle requests, write the log, wake waiting pulls, write answers.
+So kill -9 takes back nothing that was answered or delivered.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Broker:
 
     # -- life --------------------------------------------------------------------------------------
     def start(self, host: str, port: int) -> None:
-        """Begins to work under this address; called in the loop, after the ports are bound."""
+        """Begins to work under this address. Called in the loop after the ports are bound."""
         services = self.services
         services.host, services.port = host, port
         services.store.store_host = packed_host(host, port)
@@ -181,7 +181,7 @@ class Broker:
 
     # -- requests ----------------------------------------------------------------------------------
     def _handle(self, channel: Channel, request: Command) -> None:
-        """One request; its answer is written by the next ``commit``."""
+        """Handles one request. The next ``commit`` writes its answer."""
         family, faults = self.services.family, self.services.faults
         self.services.store.lose_tail(faults.take_lost_tail())
         if request.serialization is Serialization.ROCKETMQ and not family.knows_binary_headers:
@@ -214,20 +214,20 @@ class Broker:
             return handler(self.services, channel, request)
         except (MalformedInput, UnicodeError) as error:
             return Reply(ResponseCode.SYSTEM_ERROR, str(error))
-        except Exception as error:  # a real broker too answers code 1 with the exception's text
+        except Exception as error:  # like a real broker
             logger.exception("request_failed: request %d of %s", request.code, channel.peer)
             return Reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # -- clients -----------------------------------------------------------------------------------
     def _forget_client(self, channel: Channel) -> None:
-        """Its groups, waiting pulls and registrations go with a client's connection."""
+        """Forgets the groups, waiting pulls and registrations of a lost connection."""
         self.services.polling.drop_channel(channel)
         self.services.clients.drop_channel(channel)
         self.services.routes.drop_owner(channel)
         self.commit()
 
     def _notify_members(self, group: ConsumerGroup) -> None:
-        """DefaultConsumerIdsChangeListener: every member of the group, the new one too."""
+        """Notifies every member of the group, including the new one (DefaultConsumerIdsChangeListener)."""
         for channel in group.members:
             channel.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
 
@@ -236,7 +236,7 @@ class Broker:
 
     # -- the end of a turn -------------------------------------------------------------------------
     def commit(self) -> None:
-        """Writes the log, wakes waiting pulls, writes the answers."""
+        """Writes the log, wakes waiting pulls, then writes the answers."""
         try:
             while True:
                 if self._log is not None and self._log.flush():
@@ -252,7 +252,7 @@ class Broker:
         self.channels.write_out()
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Runs something later, if the broker still runs then."""
+        """Runs an action later, if the broker still runs."""
 
         async def wait() -> None:
             await asyncio.sleep(seconds)
@@ -264,12 +264,12 @@ class Broker:
 
     # -- periodic work -----------------------------------------------------------------------------
     async def check_now(self) -> None:
-        """One check round; rounds never overlap."""
+        """Runs one check round. Rounds never overlap."""
         async with self._check_lock:
             await self.services.checks.run_round()
 
     async def pass_time(self) -> None:
-        """What a clock that was moved makes due: ends are written down, delayed messages come, halves are checked."""
+        """Does the work that a moved clock has made due: writes ends, delivers delayed messages, checks halves."""
         self.services.transactions.write_finished_batch()
         self._delay.deliver_due()
         self.commit()
@@ -284,7 +284,7 @@ class Broker:
             last = self.services.clock.monotonic_seconds()
             try:
                 await self.check_now()
-            except Exception:  # "Check error": the next round tries again
+            except Exception:  # like "Check error" of a real broker: the next round tries again
                 logger.exception("check_round_failed: check round")
 
     async def _tick(self) -> None:

@@ -1,4 +1,4 @@
-"""TCP connections of clients: frames in, frames out. Confined to the broker's loop."""
+"""TCP connections of clients: frames in, frames out. Used by the broker's loop only."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, 
 
 logger = logging.getLogger(__name__)
 
-_WRITE_AT_BYTES = 1024 * 1024  # of answers that are collected before they are written
-MOST_UNANSWERED = 1000  # requests of ours that a client may leave unanswered
+_WRITE_AT_BYTES = 1024 * 1024  # bytes of collected answers before they are written
+MOST_UNANSWERED = 1000  # requests of the broker that a client may leave unanswered
 _PREFIX = struct.Struct(">II")
 _JSON_NAMES = ',"serializeTypeCurrentRPC":"JSON"'
 
 
 class Channels:
-    """The open connections of one broker, and those of them that have answers to write at the end of the turn."""
+    """The open connections of one broker, and those with answers to write at the end of the turn."""
 
     def __init__(
         self,
@@ -46,26 +46,26 @@ class Channels:
         self._with_output: list[Channel] = []
 
     def add(self, channel: Channel) -> None:
-        """A client has connected."""
+        """Notes a connected client."""
         self._open.add(channel)
 
     def discard(self, channel: Channel) -> None:
-        """A client is gone."""
+        """Notes a lost client."""
         self._open.discard(channel)
         self.on_lost(channel)
 
     def has_output(self, channel: Channel) -> None:
-        """This channel has answers that ``write_out`` is to write."""
+        """Notes a channel whose answers ``write_out`` must write."""
         self._with_output.append(channel)
 
     def write_out(self) -> None:
-        """Writes every answer; called once everything that was answered is in the log."""
+        """Writes every answer. Called once the log has everything that was answered."""
         ready, self._with_output = self._with_output, []
         for channel in ready:
             channel.write_out()
 
     def drop_output(self) -> None:
-        """Closes the channels that have answers to write: what they answer may not be in the log."""
+        """Closes channels with unwritten answers, because the log may lack what they answer."""
         for channel in self._with_output:
             channel.close()
 
@@ -76,7 +76,7 @@ class Channels:
 
 
 class Channel(asyncio.Protocol):
-    """One connection. Answers are collected and written together after the log was written (Broker.commit)."""
+    """One connection. It collects answers, and writes them together after the log (Broker.commit)."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
@@ -94,7 +94,7 @@ class Channel(asyncio.Protocol):
 
     # -- asyncio.Protocol --------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Notes the address of a connected client."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("a stream transport is needed")
         self._transport = transport
@@ -104,7 +104,7 @@ class Channel(asyncio.Protocol):
         self._channels.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of some frames: all whole ones are handled, then answered together."""
+        """Handles all whole frames, then answers them together."""
         try:
             self._backlog.extend(self._reader.feed(data))
         except ProtocolViolation as error:
@@ -114,7 +114,7 @@ class Channel(asyncio.Protocol):
         self._work()
 
     def _work(self) -> None:
-        """Handles what has arrived, as long as the client takes the answers."""
+        """Handles waiting frames while the client takes the answers."""
         while self._backlog and self.is_writable():
             command = self._backlog.popleft()
             if command.is_response:
@@ -126,20 +126,20 @@ class Channel(asyncio.Protocol):
         self._channels.commit()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio.Protocol
-        """The client is gone."""
+        """Forgets the lost client."""
         self._transport = None
         self._waiting.clear()
         self._backlog.clear()
         self._channels.discard(self)
 
     def pause_writing(self) -> None:
-        """The client does not read: stop reading from it too, so that memory stays bounded."""
+        """Stops reading from a client that does not read, so that memory stays bounded."""
         self._congested = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Continues with a client that reads again."""
         self._congested = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -148,22 +148,22 @@ class Channel(asyncio.Protocol):
     # -- for handlers ------------------------------------------------------------------------------
     @property
     def is_open(self) -> bool:
-        """Neither closed nor closing."""
+        """True while the connection is neither closed nor closing."""
         return self._transport is not None and not self._transport.is_closing()
 
     def is_writable(self) -> bool:
-        """Netty's Channel.isWritable."""
+        """Does what Netty's Channel.isWritable does."""
         return self.is_open and not self._congested
 
     def close(self) -> None:
-        """Closes at once; what was not written is dropped."""
+        """Closes at once, and drops unwritten answers."""
         self._out.clear()
         self._out_bytes = 0
         if self._transport is not None:
             self._transport.abort()
 
     def reply(self, request: Command, reply: Reply | None) -> None:
-        """Answers a two-way request; nothing for None, one-way requests and lost replies."""
+        """Answers a two-way request. Sends nothing for None, one-way requests and lost replies."""
         if reply is None or request.is_oneway or self._channels.faults.loses_reply(request.code):
             return
         family = self._channels.family
@@ -201,7 +201,7 @@ class Channel(asyncio.Protocol):
         body: bytes = b"",
         on_answer: Callable[[Command], None] | None = None,
     ) -> None:
-        """A request of the broker to this client; one-way unless an answer is wanted."""
+        """Sends a request of the broker to this client, one-way unless an answer is wanted."""
         self._opaque += 1
         flag = FLAG_ONEWAY
         if on_answer is not None:
@@ -244,7 +244,7 @@ class Channel(asyncio.Protocol):
             self._transport.write(data)
 
 
-# json.dumps makes an encoder for every call that has separators.
+# json.dumps would make an encoder for every call with separators.
 _compact_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -259,7 +259,7 @@ def _json_frame(
     *,
     names_serialization: bool,
 ) -> bytes:
-    """A frame in the order and form that brokers write (null members are left out)."""
+    """Makes a frame in the order and form of brokers (null members are left out)."""
     extras = f',"extFields":{_compact_json(dict(fields))}' if fields else ""
     text = f',"remark":{json.dumps(remark)}' if remark is not None else ""
     header = (

@@ -1,7 +1,7 @@
 """The broker's check-back rounds (TransactionalMessageServiceImpl.check of 4.3 to 5.3).
 
-Each round copies an open half to the end of the half queue and asks one producer of its group. Confined to the
-broker's loop; a round gives the loop back every few messages.
+Each round copies an open half to the end of the half queue and asks one producer of its group. Used by the broker's
+loop only; a round lets other work run every few messages.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from reconciler.rocketmq.wire.properties import whole_number
 LONGEST_ROUND_SECONDS = 60.0  # MAX_PROCESS_TIME_LIMIT
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
-_MESSAGES_IN_A_ROW = 64  # then other work gets its turn
+_MESSAGES_IN_A_ROW = 64  # then other work may run
 
 
 @dataclass(slots=True)
 class _OpMessages:
-    """The OP messages read in this round: half queue offset -> OP queue offset that names it."""
+    """OP messages that this round has read: half queue offset -> OP queue offset that names it."""
 
     next_offset: int
     first_half: int
@@ -38,7 +38,7 @@ class _OpMessages:
     done: set[int] = field(default_factory=set)
 
     def take(self, half_offset: int) -> bool:
-        """True if the half is finished; an OP message all of whose numbers were taken is done."""
+        """Returns True if the half is finished. An OP message is done once all its numbers are taken."""
         op_offset = self.named_by.pop(half_offset, None)
         if op_offset is None:
             return False
@@ -50,7 +50,7 @@ class _OpMessages:
         return True
 
     def add(self, op_offset: int, message: BrokerMessage) -> None:
-        """fillOpRemoveMap for one OP message: "17" up to 5.0, "12,13,17," from 5.1 on."""
+        """Adds one OP message, as fillOpRemoveMap does: "17" up to 5.0, "12,13,17," from 5.1 on."""
         numbers: set[int] = set()
         if message.properties.get("TAGS") == FINISHED_TAG:
             texts = message.body.decode(errors="replace").split(",")
@@ -64,7 +64,7 @@ class _OpMessages:
             self.done.add(op_offset)
 
     def progress(self, start: int) -> int:
-        """calculateOpOffset: up to the first OP message that is still needed."""
+        """Returns the offset of the first OP message that is still needed (calculateOpOffset)."""
         while start in self.done:
             start += 1
         return start
@@ -85,7 +85,7 @@ class CheckService:
         commit: Callable[[], None],
         fails: Callable[[], bool],
     ) -> None:
-        """`fails`: whether a round ends here with an exception (RocketMQ #9500), which saves no offset."""
+        """`fails`: returns True if a round must end here with an exception (RocketMQ #9500), which saves no offset."""
         self._family = family
         self._settings = settings
         self._clock = clock
@@ -97,7 +97,7 @@ class CheckService:
         self.rounds = 0
 
     async def run_round(self) -> None:
-        """One round: every half from the saved progress on, until one is too young."""
+        """Runs one round: every half from the saved progress on, until one is too young."""
         self._state.ensure_topic(HALF_TOPIC)  # up to 4.9 the first round registers it
         halves = self._store.queues.queue(HALF_TOPIC, 0)
         finished_queue = self._store.queues.queue(OP_TOPIC, 0)
@@ -113,7 +113,7 @@ class CheckService:
                 if half is None:
                     if position >= halves.min_offset:
                         break
-                    position = halves.min_offset  # "Illegal offset": jumps over what retention has deleted
+                    position = halves.min_offset  # "Illegal offset": jumps over deleted halves
                     continue
                 self._read_finished(finished, finished_queue)
                 if not finished.take(position):
@@ -147,7 +147,7 @@ class CheckService:
             finished.next_offset += 1
 
     def _treat(self, half: BrokerMessage, started_ms: int, finished: _OpMessages) -> bool:
-        """One open half; False ends the round because this one and all after it are too young."""
+        """Treats one open half. Returns False to end the round, because this half and all later ones are too young."""
         count = whole_number(half.properties.get(CHECK_TIMES, "0")) or 0
         used_up = count >= max(1, self._settings.check_max or 0)
         if not used_up:
@@ -170,14 +170,14 @@ class CheckService:
         return True
 
     def _put_back(self, half: BrokerMessage) -> None:
-        """putBackHalfMsgQueue: a new copy at the end, then the question with the copy's offsets."""
+        """Appends a copy, then asks with the copy's offsets (putBackHalfMsgQueue)."""
         copy = self._store.append(half.copied())
         half.queue_offset, half.physical_offset = copy.queue_offset, copy.physical_offset
         half.store_host = copy.store_host
         self._ask(half)
 
     def _put_back_immune(self, half: BrokerMessage, finished: _OpMessages) -> None:
-        """checkPrepareQueueOffset: copied without asking, remembering the first copy's queue offset."""
+        """Appends a copy without asking, and notes the first copy's queue offset in it (checkPrepareQueueOffset)."""
         first = half.properties.get(FIRST_OFFSET)
         number = whole_number(first) if first is not None else None
         if number is not None and finished.take(number):
@@ -187,7 +187,8 @@ class CheckService:
         self._store.append(half.copied())
 
     def _discard(self, half: BrokerMessage) -> None:
-        """resolveDiscardMsg: a log line up to 4.5.1, from then on a copy in TRANS_CHECK_MAX_TIME_TOPIC."""
+        """Gives the half up (resolveDiscardMsg): only a log line up to 4.5.1, later a copy in
+        TRANS_CHECK_MAX_TIME_TOPIC."""
         if not self._family.keeps_discarded:
             return
         self._state.ensure_topic(DISCARD_TOPIC)

@@ -1,6 +1,6 @@
 """The connected clients: producer groups, consumer groups and their members (ProducerManager, ConsumerManager).
 
-Confined to the broker's loop.
+Used by the broker's loop only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TAG_SEPARATOR = re.compile(r"\|\|")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubscriptionData:
-    """SubscriptionData: a topic with its tag hashes; an empty set matches everything."""
+    """A topic with its tag hashes, like RocketMQ's class. An empty set matches everything."""
 
     topic: str
     expression: str = "*"
@@ -29,12 +29,12 @@ class SubscriptionData:
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     def matches(self, tags_code: int) -> bool:
-        """ExpressionMessageFilter.isMatchedByConsumeQueue: by hash only."""
+        """Compares by hash only (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
         return not self.codes or tags_code in self.codes
 
 
 def parse_subscription(topic: str, expression: str | None, kind: str | None, version: int) -> SubscriptionData:
-    """FilterAPI.build: "A || B", or * and empty for everything."""
+    """Parses "A || B", or * and empty for everything (FilterAPI.build)."""
     words: list[str] = []
     if expression and expression != "*" and (kind or "TAG") == "TAG":
         words = [word.strip() for word in _TAG_SEPARATOR.split(expression) if word.strip()]
@@ -48,7 +48,8 @@ def parse_subscription(topic: str, expression: str | None, kind: str | None, ver
 
 
 def subscription_from_heartbeat(data: Mapping[str, Any]) -> SubscriptionData:
-    """One entry of subscriptionDataSet; tag hashes are computed here: clients of other languages send others."""
+    """Parses one entry of subscriptionDataSet. Computes the tag hashes, because clients of other languages send other
+    ones."""
     parsed = parse_subscription(
         str(data.get("topic", "")),
         data.get("subString"),
@@ -77,7 +78,7 @@ class Member:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """ConsumerGroupInfo."""
+    """A consumer group with its members and subscriptions (ConsumerGroupInfo)."""
 
     name: str
     members: dict[Channel, Member] = field(default_factory=dict)
@@ -87,12 +88,12 @@ class ConsumerGroup:
     consume_from: str = "CONSUME_FROM_LAST_OFFSET"
 
     def client_ids(self) -> list[str]:
-        """Distinct ids of its members, in order of arrival."""
+        """Returns the distinct ids of the members, in order of arrival."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
 
 class ClientRegistry:
-    """All groups of one broker; tells ``on_change`` about every group whose membership changed."""
+    """All groups of one broker. Calls ``on_change`` for every group whose members or topics changed."""
 
     def __init__(self, clock: Clock, on_change: Callable[[ConsumerGroup], None]) -> None:
         self._clock = clock
@@ -103,12 +104,12 @@ class ClientRegistry:
 
     # -- producers ---------------------------------------------------------------------------------
     def register_producer(self, group: str, channel: Channel, member: Member) -> None:
-        """A heartbeat named this producer group."""
+        """Registers a producer that a heartbeat named."""
         member.seen_seconds = self._clock.monotonic_seconds()
         self.producers.setdefault(group, {})[channel] = member
 
     def available_channel(self, group: str) -> Channel | None:
-        """ProducerManager.getAvailableChannel: round robin, three tries for a writable one."""
+        """Picks a writable channel round robin, in three tries (ProducerManager.getAvailableChannel)."""
         channels = list(self.producers.get(group, {}))
         for _ in range(min(3, len(channels))):
             self._turn += 1
@@ -127,9 +128,9 @@ class ClientRegistry:
         data: Mapping[str, Any],
         subscriptions: Iterable[SubscriptionData] | None,
     ) -> None:
-        """A heartbeat named this consumer group (ConsumerManager.registerConsumer).
+        """Registers a consumer that a heartbeat named (ConsumerManager.registerConsumer).
 
-        Without subscriptions (heartbeat V2 of 5.1+ after the first one) the known ones stay.
+        `subscriptions` None (heartbeat V2 of 5.1+ after the first one): the known ones remain.
         """
         found = self.consumers.setdefault(group, ConsumerGroup(name=group))
         known = found.members.get(channel)
@@ -146,7 +147,7 @@ class ClientRegistry:
 
     @staticmethod
     def _subscribe(group: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """updateSubscription: a newer version wins; True if topics were added or removed."""
+        """Takes newer versions of subscriptions (updateSubscription). Returns True if topics were added or removed."""
         new = {subscription.topic: subscription for subscription in subscriptions}
         changed = set(new) != set(group.subscriptions)
         for topic, subscription in new.items():
@@ -157,21 +158,21 @@ class ClientRegistry:
         return changed
 
     def unregister(self, channel: Channel, *, producer_group: str | None, consumer_group: str | None) -> None:
-        """UNREGISTER_CLIENT."""
+        """Removes the client from the groups (UNREGISTER_CLIENT)."""
         if producer_group:
             self._leave_producers(producer_group, channel)
         if consumer_group:
             self._leave_consumers(consumer_group, channel)
 
     def drop_channel(self, channel: Channel) -> None:
-        """The connection is gone."""
+        """Removes a lost connection from all groups."""
         for group in list(self.producers):
             self._leave_producers(group, channel)
         for group in list(self.consumers):
             self._leave_consumers(group, channel)
 
     def expire(self, age_seconds: float) -> None:
-        """scanNotActiveChannel: members without a heartbeat for that long leave."""
+        """Removes members without a heartbeat for that long (scanNotActiveChannel)."""
         limit = self._clock.monotonic_seconds() - age_seconds
         for group, members in list(self.producers.items()):
             for channel in [channel for channel, member in members.items() if member.seen_seconds < limit]:
@@ -201,7 +202,7 @@ class _Lock:
 
 
 class RebalanceLocks:
-    """RebalanceLockManager: which member of a group holds which queue, for 60 s."""
+    """Which member of a group has locked which queue, for 60 s (RebalanceLockManager)."""
 
     def __init__(self, clock: Clock, expiry_seconds: float) -> None:
         self._clock = clock
@@ -209,7 +210,7 @@ class RebalanceLocks:
         self._locks: dict[tuple[str, str, str, int], _Lock] = {}
 
     def lock(self, group: str, client_id: str, queue: tuple[str, str, int]) -> bool:
-        """Takes or renews; False while another member holds it."""
+        """Takes or renews a lock. Returns False while another member holds it."""
         now = self._clock.monotonic_seconds()
         held = self._locks.get((group, *queue))
         if held is not None and held.client_id != client_id and now - held.taken_seconds <= self._expiry_seconds:
@@ -218,13 +219,13 @@ class RebalanceLocks:
         return True
 
     def unlock(self, group: str, client_id: str, queue: tuple[str, str, int]) -> None:
-        """Gives up a lock, if it is one's own."""
+        """Gives up a lock that the client holds."""
         held = self._locks.get((group, *queue))
         if held is not None and held.client_id == client_id:
             del self._locks[group, *queue]
 
     def expire(self) -> None:
-        """Forgets locks that were not renewed."""
+        """Forgets locks that were not renewed in time."""
         limit = self._clock.monotonic_seconds() - self._expiry_seconds
         for key in [key for key, held in self._locks.items() if held.taken_seconds < limit]:
             del self._locks[key]

@@ -1,4 +1,4 @@
-"""Delivers delayed messages when their time has come (ScheduleMessageService). Confined to the broker's loop."""
+"""Delivers delayed messages at their time (ScheduleMessageService). Used by the broker's loop only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MESSAGES_A_TURN = 1000
 
 
 class DelayService:
-    """One FIFO per delay level; how far each was delivered is part of the broker's state."""
+    """One FIFO per delay level. The broker's state has the progress of each."""
 
     def __init__(self, *, settings: BrokerSettings, clock: Clock, store: MessageStore, state: BrokerState) -> None:
         self._settings = settings
@@ -24,7 +24,7 @@ class DelayService:
         self._state = state
 
     def deliver_due(self) -> float:
-        """Delivers what is due; returns after how many seconds to call again."""
+        """Delivers due messages. Returns after how many seconds to call again."""
         pause = _LONGEST_PAUSE_SECONDS
         for queue_id in range(len(self._settings.delay_level_seconds)):
             pause = min(pause, self._deliver_level(queue_id))
@@ -53,7 +53,7 @@ class DelayService:
         return pause
 
     def _deliver(self, delayed: BrokerMessage) -> None:
-        """messageTimeup: the stored properties keep DELAY, REAL_TOPIC and REAL_QID."""
+        """Delivers one message (messageTimeup). Its stored properties keep DELAY, REAL_TOPIC and REAL_QID."""
         topic, queue = delayed.properties.get("REAL_TOPIC"), delayed.properties.get("REAL_QID", "")
         if not topic or whole_number(queue, maximum=INT_MAX) is None or topic == HALF_TOPIC:
             return  # "[BUG] the real topic of schedule msg is {}, discard the msg" (4.6+)

@@ -1,4 +1,4 @@
-"""The releases that an embedded broker imitates: one of each family, with the facts that the client knows of it."""
+"""The releases that an embedded broker imitates: one per family, with the facts that the client also uses."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from reconciler.rocketmq.wire.codes import MQVersion
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family(BrokerFacts):
-    """The facts of one release under the name that users choose the family by."""
+    """The facts of one release, under the name by which users choose the family."""
 
     name: str
     release: str
 
     @property
     def help_text(self) -> str:
-        """What some refusals end with (FAQUrl.suggestTodo)."""
+        """The end of some refusals (FAQUrl.suggestTodo)."""
         return f"\nSee {self.help_address} for further details."
 
     def phrase(self, text: str) -> str:
-        """An error text of END_TRANSACTION in this family's spelling (lower case up to 4.2)."""
+        """Spells an error text of END_TRANSACTION as this family does (lower case up to 4.2)."""
         return text if self.has_half_topic else text[0].lower() + text[1:]
 
 
@@ -47,7 +47,7 @@ _OTHER_NAMES = {"5": "5.x"} | {family.release: family.name for family in FAMILIE
 
 
 def family_named(name: str) -> Family:
-    """The family of that name or of the release it was taken from; InvalidValue names the choices."""
+    """Returns the family of this name or release. Raises InvalidValue, which names the choices."""
     found = FAMILIES.get(_OTHER_NAMES.get(name, name))
     if found is None:
         raise InvalidValue("family", name, "one of " + ", ".join(FAMILIES))

@@ -1,7 +1,7 @@
 """Fault knobs: what an embedded broker does wrong on purpose.
 
-Set from any thread (Python API), from the command line (``apply``) or over the wire as UPDATE_BROKER_CONFIG
-properties named ``fault.<knob>``. Confined by a lock. Every knob is off at first.
+They are set from any thread (Python API), from the command line (``apply``), or over the wire as UPDATE_BROKER_CONFIG
+properties named ``fault.<knob>``. A lock protects them. Every knob is off at first.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SEND_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, R
 
 
 class EndFate(Enum):
-    """What happens to one END_TRANSACTION."""
+    """The fate of one END_TRANSACTION."""
 
     NORMAL = "normal"
-    DROP = "drop"  # neither executed nor answered, as if lost on the way
-    CLOSE = "close"  # the connection is closed instead
+    DROP = "drop"  # neither executed nor answered, as if lost on its way
+    CLOSE = "close"  # not executed, and the connection is closed
     DELAY = "delay"  # executed and answered later
     KILL = "kill"  # the producer is dead from now on
 
 
 @dataclass(slots=True)
 class _Countdown:
-    """How often a fault still strikes, and until when."""
+    """How often a fault still strikes, or until when."""
 
     remaining: int = 0
     until_seconds: float | None = None
@@ -52,12 +52,12 @@ class _Countdown:
 
 
 class Faults:
-    """The knobs of one broker. ``count`` is how often a fault strikes, FOREVER until it is cleared."""
+    """The knobs of one broker. ``count`` says how often a fault strikes; FOREVER: until it is cleared."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: How often each fault struck; "end" for every END seen, "check_sent" and "check_answered" for the questions.
+        #: Fault -> how often it struck. "end" counts every END; "check_sent" and "check_answered" count check-backs.
         self.counts: Counter[str] = Counter()
         self._reset()
 
@@ -84,13 +84,13 @@ class Faults:
         self._tail_to_lose = 0
 
     def clear(self) -> None:
-        """Every knob off; the counters stay."""
+        """Turns every knob off, and keeps the counters."""
         with self._lock:
             self._reset()
 
     # -- END_TRANSACTION ---------------------------------------------------------------------------
     def drop_nth_end(self, *numbers: int) -> None:
-        """Drops the n-th END from now on, 1 being the next one."""
+        """Drops the n-th END from now on. 1 is the next one."""
         with self._lock:
             self._dropped_numbers |= {self._ends_seen + number for number in numbers}
 
@@ -116,27 +116,28 @@ class Faults:
             self._delay_ends.remaining = count if seconds > 0 else 0
 
     def kill_producers_on_end(self, count: int = 1) -> None:
-        """Producer groups whose END arrives are dead from then on, and the END is lost with them: nobody of the group
-        can be asked, and what it still sends is refused, until `revive`."""
+        """Kills producer groups whose END arrives, and loses that END. Until `revive`, no member of the group can be
+        asked, and its sends are refused."""
         with self._lock:
             self._kill_on_ends.remaining = count
 
     def revive(self, *groups: str) -> None:
-        """These producer groups are alive again; none given: all."""
+        """Revives these producer groups; without names, all of them."""
         with self._lock:
             self._dead_producers -= set(groups or self._dead_producers)
 
     def bury(self, group: str) -> None:
-        """The broker says whose END it was."""
+        """Notes a killed producer group. The broker calls it, because it knows the group of the END."""
         with self._lock:
             self._dead_producers.add(group)
 
     def is_dead(self, group: str) -> bool:
-        """Asked by the broker for each heartbeat and each message that a producer group sends."""
+        """Returns True for a killed producer group. The broker asks for each heartbeat and each send."""
         return bool(self._dead_producers) and group in self._dead_producers
 
     def fate_of_end(self, keys: Callable[[], set[str]]) -> tuple[EndFate, float]:
-        """Asked by the broker for each END; ``keys`` finds the message's keys, only if they matter."""
+        """Decides the fate of an END, and the delay in seconds. ``keys`` finds the message's keys, only if they matter.
+        """
         with self._lock:
             self._ends_seen += 1
             self.counts["end"] += 1
@@ -159,8 +160,8 @@ class Faults:
 
     # -- any request -------------------------------------------------------------------------------
     def busy(self, *codes: int, count: int | None = None, seconds: float | None = None) -> None:
-        """Answers SYSTEM_BUSY to these request codes (none given: to all sends), for some requests or some seconds;
-        neither given: FOREVER."""
+        """Answers SYSTEM_BUSY to these request codes (without codes: to all sends), for some requests or some seconds.
+        Without both limits: FOREVER."""
         with self._lock:
             until = None if seconds is None else self._clock.monotonic_seconds() + seconds
             times = count if count is not None else 0 if until is not None else FOREVER
@@ -168,13 +169,13 @@ class Faults:
                 self._busy[code] = _Countdown(times, until)
 
     def lose_replies(self, *codes: int, count: int = 1) -> None:
-        """Executes requests of these codes (none given: all sends) and never answers them."""
+        """Executes requests of these codes (without codes: all sends), and never answers them."""
         with self._lock:
             for code in codes or SEND_CODES:
                 self._lost_replies[code] = _Countdown(count)
 
     def stop_answering(self, seconds: float | None = None) -> None:
-        """A hung broker: connections stay open, requests are read and thrown away; until clear() if None."""
+        """Hangs: connections stay open, requests are read and thrown away. `seconds` None: until clear()."""
         with self._lock:
             if seconds is None:
                 self._silent = _Countdown(FOREVER)
@@ -182,27 +183,27 @@ class Faults:
                 self._silent = _Countdown(0, self._clock.monotonic_seconds() + seconds)
 
     def refuse(self, count: int = FOREVER) -> None:
-        """Answers NO_PERMISSION to every request for a broker but UPDATE_BROKER_CONFIG; 0 ends it.
+        """Answers NO_PERMISSION to every request for a broker except UPDATE_BROKER_CONFIG. 0 ends it.
 
-        As 5.3.3 does with access control, to a client without credentials; the name server goes on answering.
+        5.3.3 with access control does so to a client without credentials. The name server still answers.
         """
         with self._lock:
             self._refusing.remaining = count
 
     def is_busy(self, code: int) -> bool:
-        """Asked by the broker for each request."""
+        """Returns True if this request meets SYSTEM_BUSY."""
         return self._strikes(self._busy.get(code), "busy")
 
     def is_refused(self, code: int) -> bool:
-        """Asked by the broker for each request that is not for a name server."""
+        """Returns True if this request for the broker is refused."""
         return code != RequestCode.UPDATE_BROKER_CONFIG and self._strikes(self._refusing, "refuse")
 
     def loses_reply(self, code: int) -> bool:
-        """Asked by the broker before it answers."""
+        """Returns True if the answer is lost."""
         return self._strikes(self._lost_replies.get(code), "lose_reply")
 
     def is_silent(self) -> bool:
-        """Asked by the broker for each request."""
+        """Returns True if the request is thrown away."""
         return self._strikes(self._silent, "silent")
 
     def _strikes(self, countdown: _Countdown | None, name: str) -> bool:
@@ -216,12 +217,12 @@ class Faults:
 
     # -- storage -----------------------------------------------------------------------------------
     def fill_disk(self, count: int = FOREVER) -> None:
-        """Refuses sends with SERVICE_NOT_AVAILABLE, as a broker whose disk is full; 0 ends it."""
+        """Refuses sends with SERVICE_NOT_AVAILABLE, like a broker with a full disk. 0 ends it."""
         with self._lock:
             self._disk_full.remaining = count
 
     def answer_flush(self, status: str, count: int = FOREVER) -> None:
-        """Stores sends but answers FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE."""
+        """Stores sends, but answers FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE."""
         if status not in ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"):
             remedy = "FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE"
             raise InvalidValue("flush status", status, remedy)
@@ -230,18 +231,18 @@ class Faults:
             self._flush.remaining = count
 
     def lag_index(self, seconds: float) -> None:
-        """Messages stored from now on are found by QUERY_MESSAGE that much later."""
+        """Makes QUERY_MESSAGE find messages that are stored from now on so many seconds later."""
         with self._lock:
             self._index_lag_seconds = max(0.0, seconds)
 
     def lose_tail(self, count: int) -> None:
-        """Before the next request the newest messages of the log are gone, as after a power failure with asynchronous
-        flush or a store that was put back: the next ones get their offsets. Offsets of groups stay."""
+        """Loses the newest messages of the log before the next request, as after a power failure with asynchronous
+        flush, or a restored store. The next messages get their offsets. Offsets of groups stay."""
         with self._lock:
             self._tail_to_lose = max(0, count)
 
     def take_lost_tail(self) -> int:
-        """Asked by the broker before each request: how many messages it loses now."""
+        """Returns how many messages the broker loses before this request."""
         if not self._tail_to_lose:
             return 0
         with self._lock:
@@ -250,42 +251,42 @@ class Faults:
             return count
 
     def drop_checks(self, count: int = FOREVER) -> None:
-        """Puts halves back but does not send CHECK_TRANSACTION_STATE."""
+        """Puts halves back, but sends no CHECK_TRANSACTION_STATE."""
         with self._lock:
             self._checks.remaining = count
 
     def fail_check_rounds(self, count: int = FOREVER) -> None:
-        """Ends rounds of the check service at their first open half, which is put back, and saves no offset: each round
-        meets the same half, and what lies behind it is neither put back nor asked about (RocketMQ #9500)."""
+        """Ends rounds of the check service after the first open half is put back, and saves no offset. So each round
+        meets the same half; later halves are neither put back nor asked about (RocketMQ #9500)."""
         with self._lock:
             self._check_rounds.remaining = count
 
     def fails_check_round(self) -> bool:
-        """Asked by the check service after each open half."""
+        """Returns True if the check round ends after this open half."""
         return self._strikes(self._check_rounds, "fail_check_round")
 
     def disk_is_full(self) -> bool:
-        """Asked by the broker for each send."""
+        """Returns True if this send is refused."""
         return self._strikes(self._disk_full, "disk_full")
 
     def flush_code(self) -> int:
-        """The response code of a stored message."""
+        """Returns the response code of a stored message."""
         return self._flush_code if self._strikes(self._flush, "flush") else int(ResponseCode.SUCCESS)
 
     def drops_check(self) -> bool:
-        """Asked by the check service for each check."""
+        """Returns True if this check is not sent."""
         return self._strikes(self._checks, "drop_check")
 
     @property
     def index_lag_seconds(self) -> float:
-        """How late the index is."""
+        """Lag of the index."""
         return self._index_lag_seconds
 
     # -- by name -----------------------------------------------------------------------------------
     def apply(self, knob: str, value: str) -> None:
-        """One knob by its name, as the command line and ``fault.<knob>`` properties give it.
+        """Sets one knob by its name, for the command line and ``fault.<knob>`` properties.
 
-        Raises InvalidValue for an unknown knob or a value that cannot be read.
+        Raises InvalidValue for an unknown knob or an unreadable value.
         """
         action = self.KNOBS.get(knob)
         if action is None:

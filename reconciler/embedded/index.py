@@ -1,6 +1,6 @@
-"""Look-up by key as IndexService and IndexFile do it: by a 31-bit hash, with times cut to whole seconds.
+"""Look-up by key like IndexService and IndexFile: by a 31-bit hash, with times cut to whole seconds.
 
-Confined to the broker's loop.
+Used by the broker's loop only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MIN_INT = -0x80000000
 
 
 def key_hash(topic: str, key: str) -> int:
-    """IndexFile.indexKeyHashMethod over "topic#key": abs of the Java hash, 0 for Integer.MIN_VALUE."""
+    """Hashes "topic#key" like IndexFile.indexKeyHashMethod: abs of the Java hash, 0 for Integer.MIN_VALUE."""
     value = java_hash(f"{topic}#{key}")
     return 0 if value == _MIN_INT else abs(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexHits:
-    """Log offsets in ascending order, and the newest indexed record (0, 0 if nothing was found)."""
+    """Log offsets in ascending order, and the newest indexed record. Without hits, both values of that record are 0."""
 
     offsets: tuple[int, ...]
     last_timestamp_ms: int
@@ -32,7 +32,7 @@ class IndexHits:
 
 
 class HashIndex:
-    """Hash -> log offsets. An entry becomes visible ``lag_seconds()`` after its message was stored."""
+    """Hash -> log offsets. An entry is visible ``lag_seconds()`` after its message was stored."""
 
     def __init__(self, clock: Clock, lag_seconds: Callable[[], float]) -> None:
         self._clock = clock
@@ -53,7 +53,7 @@ class HashIndex:
     def _insert(self, hashes: list[int], physical_offset: int, store_timestamp_ms: int) -> None:
         if self._began_ms is None:
             self._began_ms = store_timestamp_ms
-        # IndexFile.putKey stores whole seconds since the file's begin.
+        # IndexFile.putKey stores whole seconds since the beginning of the file.
         seconds = max(0, store_timestamp_ms - self._began_ms) // 1000
         entry = (physical_offset, self._began_ms + seconds * 1000)
         for value in hashes:
@@ -65,7 +65,7 @@ class HashIndex:
         self._last = (store_timestamp_ms, physical_offset)
 
     def drain(self) -> None:
-        """Makes the entries visible whose lag is over, in the order of the log."""
+        """Makes entries visible whose lag is over, in the order of the log."""
         if not self._pending:
             return
         newest = self._clock.monotonic_seconds() - self._lag_seconds()
@@ -74,7 +74,8 @@ class HashIndex:
             self._insert(hashes, physical_offset, store_timestamp_ms)
 
     def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> IndexHits:
-        """DefaultMessageStore.queryMessage: the newest hits, at most 64, oldest first; hash collisions too."""
+        """Returns the newest hits, at most 64, oldest first, including hash collisions
+        (DefaultMessageStore.queryMessage)."""
         self.drain()
         hits: list[int] = []
         for physical_offset, found_ms in reversed(self._entries.get(key_hash(topic, key), ())):
@@ -89,7 +90,7 @@ class HashIndex:
         )
 
     def cut(self, physical_offset: int) -> None:
-        """The log lost every record from this offset on."""
+        """Forgets every record from this offset on, because the log lost them."""
         while self._pending and self._pending[-1][2] >= physical_offset:
             self._pending.pop()
         for value in list(self._entries):
@@ -100,7 +101,7 @@ class HashIndex:
                 del self._entries[value]
 
     def forget(self, hashes: list[int], physical_offset: int) -> None:
-        """Retention: the oldest record is gone."""
+        """Forgets the oldest record, which retention has deleted."""
         for value in hashes:
             entries = self._entries.get(value)
             while entries and entries[0][0] <= physical_offset:
@@ -110,7 +111,7 @@ class HashIndex:
 
 
 def index_keys(message: BrokerMessage, *, unique_key: bool) -> list[int]:
-    """The hashes under which IndexService.buildIndex files a message: UNIQ_KEY and each part of KEYS."""
+    """Returns the hashes under which IndexService.buildIndex files a message: UNIQ_KEY and each part of KEYS."""
     properties = message.properties
     hashes = []
     if unique_key and properties.get("UNIQ_KEY"):

@@ -1,7 +1,7 @@
-"""Stored messages as bytes: the record of CommitLog's append callback, written and read on the hot path.
+"""Stored messages as bytes: the record of CommitLog's append callback, on the hot path.
 
-The client's own decoder is reconciler/rocketmq/wire/record.py; this one never touches bodies and reads only what a
-broker needs, so that two implementations check each other in the tests.
+The client has a decoder of its own, reconciler/rocketmq/wire/record.py, so that two implementations check each other in
+the tests. This one never touches bodies, and reads only what a broker needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PORT = struct.Struct(">i")
 
 
 class BrokerMessage:
-    """A message on its way into or out of the log. Confined to the broker's loop."""
+    """A message on its way into or out of the log. Used by the broker's loop only."""
 
     __slots__ = (
         "_properties",
@@ -87,13 +87,13 @@ class BrokerMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties as they are stored."""
+        """The stored properties."""
         if self._properties is None:
             self._properties = dict(decode_properties(self.properties_text))
         return self._properties
 
     def put_properties(self, *, trimmed: bool, **changes: str | None) -> None:
-        """Sets (or with None removes) properties and rewrites the text."""
+        """Sets properties, or removes those that are None, and rewrites the text."""
         properties = dict(self.properties)
         for name, value in changes.items():
             if value is None:
@@ -104,7 +104,7 @@ class BrokerMessage:
         self.properties_text = properties_text(properties, trimmed=trimmed)
 
     def copied(self) -> BrokerMessage:
-        """The same message without its place in the log."""
+        """Copies the message without its place in the log."""
         copy = BrokerMessage(
             topic=self.topic,
             queue_id=self.queue_id,
@@ -123,18 +123,18 @@ class BrokerMessage:
 
 
 def properties_text(properties: dict[str, str], *, trimmed: bool) -> str:
-    """The stored form; ``trimmed`` leaves the last separator out, as MessageDecoder does from 4.9.1 to 5.1."""
+    """Encodes the properties. ``trimmed`` leaves the last separator out, as MessageDecoder does from 4.9.1 to 5.1."""
     text = encode_properties(properties)
     return text.removesuffix("\x02") if trimmed else text
 
 
 def encode(message: BrokerMessage) -> bytes:
-    """The record's bytes; offsets, store time and store host must have been set."""
+    """Encodes the record. Offsets, store time and store host must be set."""
     body = message.body
     topic = message.topic.encode()
     properties = message.properties_text.encode()
     born, stored = message.born_host, message.store_host
-    # The client's flags are not trusted: a record whose flags and hosts disagree could never be read again.
+    # The client's flags are not trusted, because a record whose flags contradict its hosts could never be read again.
     message.sys_flag = message.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | _host_flags(born, stored)
     size = 75 + len(born) + len(stored) + len(body) + len(topic) + len(properties)
     message.size = size
@@ -169,7 +169,7 @@ def _host_flags(born: bytes, stored: bytes) -> int:
 
 
 def decode(record: bytes) -> BrokerMessage:
-    """The message of a record that this module has encoded."""
+    """Decodes a record that this module has encoded."""
     size, _magic, _crc, queue_id, flag, queue_offset, physical, sys_flag, born_ms = _HEAD.unpack_from(record)
     at = _HEAD.size
     born_end = at + (20 if sys_flag & BORN_HOST_V6 else 8)
@@ -199,7 +199,7 @@ def decode(record: bytes) -> BrokerMessage:
 
 
 def store_timestamp_of(record: bytes) -> int:
-    """STORETIMESTAMP in milliseconds, without decoding the rest."""
+    """Reads STORETIMESTAMP in milliseconds, without decoding the rest."""
     (sys_flag,) = struct.unpack_from(">i", record, 36)
     at = _HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
     value: int = _MIDDLE.unpack_from(record, at)[0]
@@ -208,18 +208,19 @@ def store_timestamp_of(record: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def packed_host(host: str, port: int) -> bytes:
-    """BORNHOST and STOREHOST: 4 or 16 bytes of address and the port as int32."""
+    """Packs BORNHOST or STOREHOST: 4 or 16 bytes of address, then the port as int32."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.inet_pton(kind, host.partition("%")[0]) + _PORT.pack(port)
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """MessageDecoder.createMessageId: address, port and log offset in upper-case hex."""
+    """Makes an offset message id like MessageDecoder.createMessageId: address, port and log offset in upper-case hex.
+    """
     return (store_host + _MIDDLE.pack(physical_offset)).hex().upper()
 
 
 def java_hash(text: str) -> int:
-    """java.lang.String.hashCode: signed 32 bit over UTF-16 code units."""
+    """Hashes like java.lang.String.hashCode: signed 32 bit over UTF-16 code units."""
     value = 0
     if text.isascii():
         for unit in text.encode("ascii"):
@@ -233,5 +234,5 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str | None) -> int:
-    """MessageExtBrokerInner.tagsString2tagsCode: 0 without tags."""
+    """Hashes a tag like MessageExtBrokerInner.tagsString2tagsCode: 0 without tags."""
     return java_hash(tags) if tags else 0

@@ -1,4 +1,4 @@
-"""Binding a broker's two ports: the one it is asked for, and two below it (VIP channel of clients up to 4.4)."""
+"""Binds a broker's two ports: the requested one, and the one two below it (VIP channel of clients up to 4.4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRIES = 64
 
 
 def parse_address(text: str, *, field_name: str = "listen") -> tuple[str, int]:
-    """("127.0.0.1", 9876) from "127.0.0.1:9876" or "[::1]:9876"; InvalidValue if it is neither."""
+    """Parses "127.0.0.1:9876" or "[::1]:9876" into host and port. Raises InvalidValue."""
     host, separator, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not separator or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
@@ -27,7 +27,7 @@ def parse_address(text: str, *, field_name: str = "listen") -> tuple[str, int]:
 
 
 def bind_ports(host: str, port: int, *, with_vip: bool) -> list[socket.socket]:
-    """The listening sockets; port 0 finds a free one whose VIP port is free too.
+    """Opens the listening sockets. Port 0 finds a free port whose VIP port is free, too.
 
     Raises ConfigurationError if the ports cannot be bound.
     """
@@ -63,7 +63,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 @dataclass(slots=True)
 class Listening:
-    """A broker behind its bound ports; confined to one loop."""
+    """A broker behind its bound ports. Used by one loop only."""
 
     broker: Broker
     sockets: list[socket.socket]
@@ -75,7 +75,7 @@ class Listening:
     _registration: Registration | None = None
 
     async def start(self) -> None:
-        """Serves; returns when the broker is ready and, where asked for, registered."""
+        """Serves. Returns when the broker is ready and, with name servers, registered."""
         host, port = self.sockets[0].getsockname()[:2]
         self.broker.start(self.advertise or host, port)
         loop = asyncio.get_running_loop()

@@ -1,9 +1,9 @@
-"""The broker's append-only log on disk: survives kill -9, because every answer waits for its ``write``.
+"""The broker's append-only log on disk. It survives kill -9, because every answer waits for its ``write``.
 
-A folder of segments ``00000001.log`` …; an entry is ``u32 length | u32 CRC-32 | u8 kind | payload``, where the
-length counts kind and payload. Kinds: M a stored message, S one change of state as JSON, A all state as JSON
-(first entry of every segment, so that old segments can be deleted). A power cut is not survived: nothing is
-fsynced. Confined to the broker's loop.
+A folder of segments ``00000001.log`` ... An entry is ``u32 length | u32 CRC-32 | u8 kind | payload``; the length counts
+kind and payload. Kinds: M a stored message, S one change of state as JSON, A all state as JSON (first entry of every
+segment, so that old segments can be deleted). It does not survive a power cut, because nothing is fsynced. Used by the
+broker's loop only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogFolder:
-    """One broker's log; a second broker on the same folder is refused."""
+    """The log of one broker. It refuses a second broker on the same folder."""
 
     def __init__(self, folder: Path, *, segment_bytes: int) -> None:
         self._folder = folder
@@ -54,7 +54,7 @@ class LogFolder:
 
     # -- recovery ----------------------------------------------------------------------------------
     def recover(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every whole entry in order, as (kind, payload); a torn tail is cut off.
+        """Yields every whole entry in order, as (kind, payload), and cuts off a torn tail.
 
         Raises MalformedInput if an older segment is damaged.
         """
@@ -75,17 +75,17 @@ class LogFolder:
                 position += _HEAD.size + 1 + len(entry[1])
 
     def open(self, snapshot: Mapping[str, Any]) -> None:
-        """Starts a new segment for writing, after recovery."""
+        """Begins a new segment for writing, after recovery."""
         self._roll(snapshot)
 
     # -- writing -----------------------------------------------------------------------------------
     def append_message(self, record: bytes, physical_offset: int) -> None:
-        """One message; on disk after the next ``flush``."""
+        """Appends one message. It is on disk after the next ``flush``."""
         self._append(MESSAGE, record)
         self._last_offsets[self._numbers[-1]] = physical_offset
 
     def append_state(self, change: Mapping[str, Any]) -> None:
-        """One change of state; on disk after the next ``flush``."""
+        """Appends one change of state. It is on disk after the next ``flush``."""
         self._append(STATE, json.dumps(change, separators=(",", ":")).encode())
 
     def _append(self, kind: bytes, payload: bytes) -> None:
@@ -93,9 +93,9 @@ class LogFolder:
         self._pending.append(head + kind + payload)
 
     def flush(self) -> bool:
-        """Writes what is pending; True if the segment is full and ``roll`` should follow.
+        """Writes pending entries. Returns True if the segment is full and ``roll`` should follow.
 
-        Raises OSError if the disk refuses; the file then ends with the last whole flush.
+        Raises OSError if the disk refuses. Then the file ends with the last whole flush.
         """
         if not self._pending:
             return False
@@ -119,7 +119,7 @@ class LogFolder:
             view = view[os.write(self._file, view) :]
 
     def roll(self, snapshot: Mapping[str, Any]) -> None:
-        """Goes on in a new segment, which begins with all state."""
+        """Begins the next segment with all state."""
         self.flush()
         self._roll(snapshot)
 
@@ -137,11 +137,11 @@ class LogFolder:
 
     # -- retention ---------------------------------------------------------------------------------
     def note_recovered(self, physical_offset: int) -> None:
-        """Recovery tells the log offset of the record just read, so that its segment can be deleted later."""
+        """Notes the log offset of the record just recovered, so that its segment can be deleted later."""
         self._last_offsets[self._reading] = physical_offset
 
     def forget_below(self, physical_offset: int) -> None:
-        """Deletes segments (never the newest) that hold only records below this log offset."""
+        """Deletes segments (never the newest) with only records below this log offset."""
         for number in self._numbers[:-1]:
             if self._last_offsets[number] >= physical_offset:
                 break
@@ -150,7 +150,7 @@ class LogFolder:
             del self._last_offsets[number]
 
     def close(self) -> None:
-        """Writes what is pending and releases the folder."""
+        """Writes pending entries and releases the folder."""
         if self._file is not None:
             self.flush()
             os.close(self._file)

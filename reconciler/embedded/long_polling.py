@@ -1,4 +1,4 @@
-"""Pulls that wait for a message (PullRequestHoldService). Confined to the broker's loop."""
+"""Pulls that wait for a message (PullRequestHoldService). Used by the broker's loop only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HeldPull:
     offset: int
     deadline_seconds: float
     subscription: SubscriptionData
-    answer: Callable[[], None]  # pulls again and answers with the result
+    answer: Callable[[], None]  # pulls again, and answers with the result
 
 
 class LongPolling:
@@ -37,11 +37,11 @@ class LongPolling:
 
     @property
     def count(self) -> int:
-        """How many pulls are waiting."""
+        """How many pulls wait."""
         return self._count
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keeps a pull; False if too many are waiting already."""
+        """Keeps a pull. Returns False if too many wait already."""
         if self._count >= MOST_HELD:
             return False
         self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
@@ -49,7 +49,7 @@ class LongPolling:
         return True
 
     def notify(self, arrived: Iterable[tuple[str, int, int]]) -> None:
-        """notifyMessageArriving: answers the pulls that these (topic, queue, tags code) may satisfy."""
+        """Answers the pulls that these (topic, queue, tags code) may satisfy (notifyMessageArriving)."""
         if not self._count:
             return
         codes: dict[tuple[str, int], set[int]] = {}
@@ -60,7 +60,8 @@ class LongPolling:
             self._release(key, lambda pull, new=new: any(map(pull.subscription.matches, new)))  # type: ignore[misc]  # mypy cannot infer a default of a lambda
 
     def scan(self) -> None:
-        """checkHoldRequest, periodically: time-outs, and messages whose tags do not match."""
+        """Answers pulls whose time is over, or whose queue has new messages, also with other tags (checkHoldRequest).
+        """
         now = self._clock.monotonic_seconds()
         for topic, queue_id in list(self._held):
             queue = self._store.queues.find(topic, queue_id)
@@ -76,7 +77,7 @@ class LongPolling:
             self._release(key, lambda _pull: True)
 
     def drop_channel(self, channel: Channel) -> None:
-        """The connection is gone; its pulls are forgotten."""
+        """Forgets the pulls of a lost connection."""
         for key in list(self._held):
             kept = [pull for pull in self._held[key] if pull.channel is not channel]
             self._count -= len(self._held[key]) - len(kept)

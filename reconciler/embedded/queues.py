@@ -1,51 +1,51 @@
-"""Consume queues: for each (topic, queue) where its messages lie in the log. Confined to the broker's loop."""
+"""Consume queues: (topic, queue) -> places of its messages in the log. Used by the broker's loop only."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
-_TRIM_AT = 4096  # entries that may lie dead at the head of a list before it is cut
+_TRIM_AT = 4096  # dead entries at the head of a list before it is cut
 
 
 class ConsumeQueue:
-    """The entries (log offset, size, tags code) of one queue; a queue offset is a position in it."""
+    """The entries (log offset, size, tags code) of one queue. A queue offset is a position in it."""
 
     __slots__ = ("_dead", "_entries", "_first")
 
     def __init__(self) -> None:
         self._first = 0  # queue offset of _entries[0]
-        self._dead = 0  # entries at the head whose records are gone
+        self._dead = 0  # entries at the head without a record
         self._entries: list[tuple[int, int, int]] = []
 
     @property
     def max_offset(self) -> int:
-        """The offset that the next message gets."""
+        """The offset of the next message."""
         return self._first + len(self._entries)
 
     @property
     def min_offset(self) -> int:
-        """The oldest offset that can still be read."""
+        """The oldest readable offset."""
         return self._first + self._dead
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """One more message."""
+        """Adds one message."""
         self._entries.append((physical_offset, size, tags_code))
 
     def skip_to(self, queue_offset: int) -> None:
-        """Recovery: everything below this offset has been deleted."""
+        """Notes in recovery that everything below this offset was deleted."""
         if queue_offset > self.max_offset:
             self._first, self._dead, self._entries = queue_offset, 0, []
 
     def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """(log offset, size, tags code), or None outside of [min_offset, max_offset)."""
+        """Returns (log offset, size, tags code); None outside of [min_offset, max_offset)."""
         position = queue_offset - self._first
         if self._dead <= position < len(self._entries):
             return self._entries[position]
         return None
 
     def forget_below(self, physical_offset: int) -> None:
-        """Drops the entries whose records were deleted."""
+        """Drops entries whose records were deleted."""
         entries, dead = self._entries, self._dead
         while dead < len(entries) and entries[dead][0] < physical_offset:
             dead += 1
@@ -56,17 +56,17 @@ class ConsumeQueue:
         self._dead = dead
 
     def cut(self, physical_offset: int) -> None:
-        """Drops the entries whose records the log lost: their queue offsets are given again."""
+        """Drops entries whose records the log lost. New messages get their queue offsets."""
         while self._entries and self._entries[-1][0] >= physical_offset:
             self._entries.pop()
         self._dead = min(self._dead, len(self._entries))
 
     def offset_by_time(self, timestamp_ms: int, store_time: Callable[[int], int], *, nearest: bool) -> int:
-        """The first offset stored at or after a time; ``nearest``: the closer neighbour, as 4.x does."""
+        """Returns the first offset stored at or after a time. ``nearest``: the closer neighbour, as in 4.x."""
         low = bisect_left(self._entries, timestamp_ms, lo=self._dead, key=lambda entry: store_time(entry[0]))
         if not nearest or low in (self._dead, len(self._entries)):
             if nearest and low == len(self._entries):
-                low = max(self._dead, low - 1)  # ConsumeQueue.getOffsetInQueueByTime never answers past the end
+                low = max(self._dead, low - 1)  # never past the end (ConsumeQueue.getOffsetInQueueByTime)
             return self._first + low
         after = store_time(self._entries[low][0]) - timestamp_ms
         before = timestamp_ms - store_time(self._entries[low - 1][0])
@@ -74,24 +74,24 @@ class ConsumeQueue:
 
 
 class QueueTable:
-    """All consume queues, made on first use."""
+    """All consume queues. Each is made on first use."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if it does not exist."""
+        """Returns the queue, and makes a missing one."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             found = self._queues[topic, queue_id] = ConsumeQueue()
         return found
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue if anything was ever stored or asked there."""
+        """Returns the queue; None if nothing was ever stored or asked there."""
         return self._queues.get((topic, queue_id))
 
     def drop_topic(self, topic: str) -> None:
-        """DELETE_TOPIC_IN_BROKER: its queues start at offset 0 again."""
+        """Drops the queues of a topic (DELETE_TOPIC_IN_BROKER). They begin at offset 0 again."""
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 

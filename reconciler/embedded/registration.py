@@ -1,6 +1,6 @@
 """Registers a broker with a name server in another process or thread: REGISTER_BROKER over TCP or TLS.
 
-Confined to the broker's loop.
+Used by the broker's loop only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, Command, encode_frame
 logger = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 10.0
-_POLL_SECONDS = 0.02  # how soon a new topic is announced
+_POLL_SECONDS = 0.02  # delay before a new topic is announced
 _RETRY_SECONDS = 0.5
 _FIRST_SECONDS = 3.0
 _GOODBYE_SECONDS = 1.0
@@ -31,7 +31,7 @@ class Registration:
     def __init__(
         self, broker: BrokerServices, name_servers: list[tuple[str, int]], tls: TlsContext | None = None
     ) -> None:
-        """`tls`: how name servers are spoken to (tls.enable of a real broker); None: without TLS."""
+        """`tls`: TLS to the name servers (tls.enable of a real broker). None: without TLS."""
         self._broker = broker
         self._name_servers = name_servers
         self._tls = tls
@@ -39,7 +39,7 @@ class Registration:
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Returns once one name server knows the broker, or after a few seconds in which none answered."""
+        """Returns once one name server knows the broker, or after a few seconds without an answer."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(host, port)) for host, port in self._name_servers]
         with contextlib.suppress(TimeoutError):
@@ -47,7 +47,7 @@ class Registration:
                 await self._ready.wait()
 
     async def stop(self) -> None:
-        """Closes the connections; the name servers then forget the broker."""
+        """Closes the connections. The name servers then forget the broker."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -76,7 +76,7 @@ class Registration:
                     self._ready.set()
                 await asyncio.sleep(_POLL_SECONDS)
                 if reader.at_eof():
-                    return  # the name server went away: connect again
+                    return  # the name server closed: connect again
                 waited += _POLL_SECONDS
         finally:
             if not writer.is_closing():
@@ -117,7 +117,7 @@ class Registration:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """What was written has left, unless the name server takes nothing; TLS says goodbye before it closes."""
+    """Closes after the written bytes have left, or after a time limit. TLS says goodbye before it closes."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_GOODBYE_SECONDS):

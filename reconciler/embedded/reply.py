@@ -1,4 +1,4 @@
-"""What a handler answers, and how it reads a request's fields."""
+"""Answers of handlers, and readers of a request's fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.errors import MalformedInput
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
-NOT_SET = "not set any response code"  # RemotingCommand.createResponseCommand(Class): kept by forgetful handlers
+NOT_SET = "not set any response code"  # RemotingCommand.createResponseCommand(Class): some handlers never replace it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class Reply:
 
 
 def unsupported(request: Command, family: Family) -> Reply | None:
-    """The answer to a request code that the family does not know: code 3, or none up to 4.9.0."""
+    """Answers a request code that the family does not know: with code 3, or not at all up to 4.9.0."""
     if not family.answers_unknown_codes:
         return None
     return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
 
 
 class BadField(MalformedInput):
-    """A request lacks a field or has one that cannot be read; answered with code 1."""
+    """A request lacks a field or has an unreadable one. Answered with code 1."""
 
 
 def text(request: Command, name: str, default: str | None = None) -> str:
-    """An ext field; BadField if it is missing and there is no default."""
+    """Returns an ext field. Raises BadField if it is missing and there is no default."""
     value = request.fields.get(name)
     if value is None:
         if default is None:
@@ -45,7 +45,7 @@ def text(request: Command, name: str, default: str | None = None) -> str:
 
 
 def integer(request: Command, name: str, default: int | None = None) -> int:
-    """An ext field as Java's Long.parseLong reads it."""
+    """Reads an ext field like Java's Long.parseLong."""
     value = request.fields.get(name)
     if value is None:
         if default is None:
@@ -58,5 +58,5 @@ def integer(request: Command, name: str, default: int | None = None) -> int:
 
 
 def boolean(request: Command, name: str) -> bool:
-    """An ext field as Boolean.parseBoolean reads it; false if it is missing."""
+    """Reads an ext field like Boolean.parseBoolean: False if it is missing."""
     return request.fields.get(name, "").lower() == "true"

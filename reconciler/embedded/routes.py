@@ -1,4 +1,4 @@
-"""The name server's tables (RouteInfoManager): which broker has which topic. Confined to the loop."""
+"""The name server's tables (RouteInfoManager): which broker has which topic. Used by the loop only."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ STANDARD_JSON_VERSION = 401  # V4_9_4
 
 @dataclass(slots=True)
 class RegisteredBroker:
-    """A broker that registered here: its addresses by broker id and its topics."""
+    """A registered broker: its addresses by broker id and its topics."""
 
     name: str
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
-    owner: object = None  # the connection that keeps it alive; None for the broker of this process
+    owner: object = None  # the connection that keeps it registered; None for the broker of this process
 
 
 class RouteTable:
-    """Routes and cluster information as the name server's JSON."""
+    """Routes and cluster information, in the name server's JSON."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
         self.brokers: dict[str, RegisteredBroker] = {}
 
     def register(self, broker: RegisteredBroker, *, broker_id: int, address: str) -> None:
-        """REGISTER_BROKER; a known name gets another address, or new topics."""
+        """Registers a broker (REGISTER_BROKER). A known broker gets another address or new topics."""
         known = self.brokers.get(broker.name)
         if known is not None:
             broker.addresses = {**known.addresses, **broker.addresses}
@@ -51,7 +51,7 @@ class RouteTable:
             del self.brokers[name]
 
     def drop_owner(self, owner: object) -> None:
-        """The connection on which brokers registered is gone (onChannelDestroy)."""
+        """Forgets the brokers of a lost connection (onChannelDestroy)."""
         for name in [name for name, broker in self.brokers.items() if broker.owner is owner]:
             del self.brokers[name]
 
@@ -60,7 +60,7 @@ class RouteTable:
         return sorted({topic for broker in self.brokers.values() for topic in broker.topics})
 
     def route(self, topic: str, *, standard: bool, order: str | None) -> bytes | None:
-        """TopicRouteData, or None for an unknown topic. ``standard``: quoted broker ids."""
+        """Returns TopicRouteData; None for an unknown topic. ``standard``: with quoted broker ids."""
         holders = [broker for broker in self.brokers.values() if topic in broker.topics]
         if not holders:
             return None
@@ -82,7 +82,7 @@ class RouteTable:
         return body.encode()
 
     def cluster_info(self) -> bytes:
-        """ClusterInfo: integer map keys without quotes in every version."""
+        """Returns ClusterInfo. Its integer map keys have no quotes, in every version."""
         table = ",".join(
             f"{json.dumps(broker.name)}:{self._broker_json(broker, standard=False)}" for broker in self.brokers.values()
         )
@@ -105,7 +105,7 @@ class RouteTable:
         return text + "}"
 
     def speaks_standard_json(self, version: int, *, accepts: bool) -> bool:
-        """ClientRequestProcessor of 4.9.4+: quoted keys for new clients or on request."""
+        """Returns True for quoted keys: from 4.9.4 on, for new clients or on request (ClientRequestProcessor)."""
         return self._family.standard_json and (version >= STANDARD_JSON_VERSION or accepts)
 
 

@@ -1,4 +1,4 @@
-"""EmbeddedBroker: a broker for synchronous code, running in a thread of its own."""
+"""EmbeddedBroker: a broker for synchronous code, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _STOP_SECONDS = 10.0
 class EmbeddedBroker:
     """``with EmbeddedBroker(family="5.x") as broker: ... broker.address``.
 
-    Methods may be called from any thread; all work happens in the broker's own. ``start`` after ``stop`` listens
-    on the same port again, with the messages of ``data`` (a folder), or empty without one. ``name_servers``
-    ("host:port;host:port") registers it there, over ``name_server_tls`` where that is given; else it is its own name
-    server. ``tls`` is how it speaks to clients.
-    ``users``: requests must be signed by one of them; None: every client is let in.
+    Any thread may call the methods; all work happens on the broker's thread. ``start`` after ``stop`` listens on the
+    same port again, with the messages of ``data`` (a folder), or empty without it. ``name_servers``
+    ("host:port;host:port") registers the broker there, over ``name_server_tls`` if given. Without it, the broker is its
+    own name server. ``tls``: TLS towards clients.
+    ``users``: one of them must sign each request. None: every client is admitted.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class EmbeddedBroker:
             raise
 
     def stop(self) -> None:
-        """Closes every connection and releases the ports; harmless if it is not running."""
+        """Closes every connection and releases the ports. Harmless if it does not run."""
         thread, loop, stopping = self._thread, self._loop, self._stopping
         if thread is None or loop is None or stopping is None:
             return
@@ -111,14 +111,15 @@ class EmbeddedBroker:
         self._thread = self._loop = self._listening = self._stopping = None
 
     def _run(self, ready: Future[None]) -> None:
-        # Not the policy's loop: it is the service's under test. Transports of uvloop are no asyncio.Transport.
+        # A loop of its own, because the policy's loop may be the service's under test. Transports of uvloop are no
+        # asyncio.Transport.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(self._main(ready))
 
     async def _main(self, ready: Future[None]) -> None:
         try:
             listening = await self._open()
-        except BaseException as error:  # noqa: BLE001 - handed to the caller of start()
+        except BaseException as error:  # noqa: BLE001 - start() raises it
             ready.set_exception(error)
             return
         self._loop = asyncio.get_running_loop()
@@ -130,7 +131,7 @@ class EmbeddedBroker:
 
     async def _open(self) -> Listening:
         if self._tls is not None:
-            self._tls.context()  # before a port is taken: its files may be wrong
+            self._tls.context()  # before a port is taken, because its files may be wrong
         name_server_tls = None if self._name_server_tls is None else TlsContext(self._name_server_tls)
         sockets = bind_ports(self._host, self._port, with_vip=self._is_broker)
         try:
@@ -163,7 +164,7 @@ class EmbeddedBroker:
     # -- addresses ---------------------------------------------------------------------------------
     @property
     def family(self) -> Family:
-        """Which RocketMQ it imitates."""
+        """The family that it imitates."""
         return self._family
 
     @property
@@ -173,7 +174,7 @@ class EmbeddedBroker:
 
     @property
     def name_servers(self) -> str:
-        """What clients are configured with: "host:port", several separated by semicolons."""
+        """Addresses for the configuration of clients: "host:port", several separated by semicolons."""
         if self._register_with:
             return ";".join(address_of(host, port) for host, port in self._register_with)
         return self.address
@@ -204,11 +205,11 @@ class EmbeddedBroker:
         self._in_loop(Broker.check_now)
 
     def pass_time(self) -> None:
-        """Does at once what has become due since its clock was moved: delayed messages, and one check round."""
+        """Does at once what became due since its clock was moved: delayed messages, and one check round."""
         self._in_loop(Broker.pass_time)
 
     def drop_connections(self) -> None:
-        """Closes every connection; clients have to connect again."""
+        """Closes every connection. Clients have to connect again."""
 
         async def close_all(broker: Broker) -> None:
             broker.channels.close_all()
@@ -216,7 +217,7 @@ class EmbeddedBroker:
         self._in_loop(close_all)
 
     def stored(self, topic: str) -> list[BrokerMessage]:
-        """The messages of a topic that consumers can see, by queue and offset."""
+        """Returns the messages of a topic that consumers can see, by queue and offset."""
         return self.call(lambda broker: _stored(broker, topic))
 
 

@@ -1,4 +1,4 @@
-"""What the handler of a request works with: the parts of one broker, without the loop that runs them."""
+"""The parts of one broker that the handlers of requests use, without the loop that runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconciler.embedded.transactions import Transactions
 
 @dataclass(kw_only=True, slots=True)
 class BrokerServices:
-    """Confined to the broker's loop. ``host`` and ``port`` are what clients reach it under, known when it listens."""
+    """Used by the broker's loop only. ``host`` and ``port`` are its address for clients, known once it listens."""
 
     family: Family
     settings: BrokerSettings
@@ -43,5 +43,5 @@ class BrokerServices:
 
     @property
     def address(self) -> str:
-        """host:port as clients reach it."""
+        """host:port for clients."""
         return address_of(self.host, self.port)

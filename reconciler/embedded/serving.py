@@ -23,7 +23,7 @@ from reconciler.rocketmq.client.tls_context import TlsContext
 
 
 def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
-    """Applies one "NAME=VALUE" before the broker starts. Raises InvalidValue, naming what exists."""
+    """Applies one "NAME=VALUE" before the broker starts. Raises InvalidValue, which names the choices."""
     name, separator, value = knob.partition("=")
     if not separator:
         raise InvalidValue("knob", knob, "NAME=VALUE")
@@ -37,7 +37,8 @@ def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
 def server_tls(
     *, certificate: Path | None, key: Path | None, client_ca: Path | None, mode: str | None
 ) -> ServerTls | None:
-    """TLS from arguments; clients must show a certificate where `client_ca` is given. None: no certificate is given.
+    """Makes TLS settings from arguments. With `client_ca`, clients must show a certificate. None: no certificate is
+    given.
 
     Raises InvalidValue.
     """
@@ -57,7 +58,8 @@ def server_tls(
 
 
 def client_tls(*, ca: Path | None, certificate: Path | None, key: Path | None) -> TlsSettings | None:
-    """How the broker registers, from arguments: it shows its own certificate to who asks. None: without TLS."""
+    """Makes the TLS settings for registering from arguments. The broker shows its own certificate if asked. None:
+    without TLS."""
     if ca is None:
         return None
     files = [None if path is None else str(path) for path in (ca, certificate, key)]
@@ -80,10 +82,9 @@ def serve(
     """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
 
     ``knobs`` are "NAME=VALUE": a fault (Faults.apply) or a broker property (BrokerSettings.configure).
-    ``name_server_tls``: TLS for the connections to ``name_servers``.
-    ``users`` is a file of users (read_users): requests must be signed by one of them.
-    When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or
-    ConfigurationError before that.
+    ``name_server_tls``: TLS for the connections to ``name_servers``. ``users`` is a file of users (read_users); one of
+    them must sign each request. When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``.
+    Raises InvalidValue or ConfigurationError before that.
     """
     chosen = family_named(family)
     host, port = parse_address(listen)
@@ -91,7 +92,7 @@ def serve(
     if name_server_tls is not None and not servers:
         raise InvalidValue("namesrv", name_servers, "the name servers that are to be registered with over TLS")
     if tls is not None:
-        tls.context()  # before a port is taken: its files may be wrong
+        tls.context()  # before a port is taken, because its files may be wrong
     registering = None if name_server_tls is None else TlsContext(name_server_tls)
     known_users = None if users is None else read_users(users)
     faults = Faults()
@@ -136,7 +137,7 @@ def serve(
 
 
 def _set_by_signals() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, in the running loop."""
+    """Makes an event that SIGTERM and SIGINT set, in the running loop."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -1,6 +1,6 @@
-"""What an embedded broker can be set to: names and defaults of BrokerConfig and MessageStoreConfig.
+"""Settings of an embedded broker: names and defaults of BrokerConfig and MessageStoreConfig.
 
-Changed by UPDATE_BROKER_CONFIG (25) while it runs, as on a real broker. Confined to the broker's loop.
+UPDATE_BROKER_CONFIG (25) changes them while the broker runs, as on a real one. Used by the broker's loop only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LEVEL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_delay_levels(text: str) -> tuple[float, ...]:
-    """Seconds of each delay level, from "1s 5s 1m"; "100ms" and fractions are our addition for tests."""
+    """Parses "1s 5s 1m" into the seconds of each delay level. "100ms" and fractions are our addition for tests."""
     levels = []
     for word in text.split():
         match = _LEVEL.fullmatch(word)
@@ -32,7 +32,7 @@ def parse_delay_levels(text: str) -> tuple[float, ...]:
 
 @dataclass(kw_only=True, slots=True)
 class BrokerSettings:
-    """Settings of one broker; None means the family's default."""
+    """Settings of one broker. None means the family's default."""
 
     cluster_name: str = "DefaultCluster"
     broker_name: str = "embedded"
@@ -49,7 +49,7 @@ class BrokerSettings:
     default_queue_count: int = 8
     permission: int = 6
     max_message_bytes: int | None = None
-    reserved_seconds: float = 72 * 3600.0  # fileReservedTime: older halves are given up by the check service
+    reserved_seconds: float = 72 * 3600.0  # fileReservedTime: the check service gives up older halves
     retention_seconds: float = 72 * 3600.0  # older messages are deleted at once, not at deleteWhen
     max_stored_bytes: int = 1024 * 1024 * 1024
     max_stored_messages: int = 2_000_000
@@ -64,7 +64,7 @@ class BrokerSettings:
         self.delay_level_seconds = parse_delay_levels(self.delay_levels)
 
     def complete(self, family: Family) -> None:
-        """Fills in what depends on the family."""
+        """Fills in the family's defaults."""
         if self.check_interval_seconds is None:
             self.check_interval_seconds = family.transaction_check_interval_seconds or 60.0
         if self.check_max is None:
@@ -78,7 +78,7 @@ class BrokerSettings:
         return self.check_interval_seconds if self.check_interval_seconds is not None else 60.0
 
     def as_properties(self) -> dict[str, str]:
-        """The names and units of GET_BROKER_CONFIG (26); fileReservedTime is rounded up to hours."""
+        """Returns names and values in the units of GET_BROKER_CONFIG (26). fileReservedTime is rounded up to hours."""
         return {
             "brokerName": self.broker_name,
             "brokerClusterName": self.cluster_name,
@@ -106,9 +106,10 @@ class BrokerSettings:
         }
 
     def update(self, name: str, value: str) -> bool:
-        """Applies one property of UPDATE_BROKER_CONFIG; False if it has no meaning here (it is ignored).
+        """Applies one property of UPDATE_BROKER_CONFIG. Returns False for a property without meaning here, which is
+        ignored.
 
-        Raises InvalidValue if the value cannot be read.
+        Raises InvalidValue if the value is unreadable.
         """
         try:
             return self._update(name, value.strip())
@@ -117,12 +118,13 @@ class BrokerSettings:
 
     @staticmethod
     def names() -> list[str]:
-        """The names that ``configure`` understands."""
+        """Returns the names that ``configure`` understands."""
         plain = ["fileReservedTime", "messageDelayLevel"]
         return sorted([*plain, *_TEXTS, *_SECONDS, *_MILLISECONDS, *_INTEGERS, *_BOOLEANS])
 
     def configure(self, name: str, value: str) -> bool:
-        """As ``update``, before the broker starts: its names too, and times in fractions of a second."""
+        """Does what ``update`` does before the broker starts. Also takes names of brokers, and fractions of a second.
+        """
         if name in _TEXTS:
             setattr(self, _TEXTS[name], value)
         elif name in _SECONDS:
@@ -152,7 +154,7 @@ class BrokerSettings:
 
 
 _TEXTS = {"brokerName": "broker_name", "brokerClusterName": "cluster_name", "regionId": "region"}
-_SECONDS = {  # names of our own: real brokers have no such settings, or coarser ones
+_SECONDS = {  # names of our own, because real brokers have no such settings, or coarser ones
     "reservedSeconds": "reserved_seconds",
     "retentionSeconds": "retention_seconds",
     "suspendScanSeconds": "suspend_scan_interval_seconds",

@@ -1,6 +1,6 @@
-"""What a broker knows besides messages: topics, groups, offsets, delay progress, key-value configuration.
+"""A broker's state besides messages: topics, groups, offsets, delay progress, key-value configuration.
 
-Every change goes through one method, which also writes it to the log. Confined to the broker's loop.
+One method makes every change, and also writes it to the log. Used by the broker's loop only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ, WRITE, INHERIT = 4, 2, 1  # PermName
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicConfig:
-    """TopicConfig: how many queues a topic has and what may be done with it."""
+    """TopicConfig: how many queues a topic has, and its permissions."""
 
     name: str
     read_queues: int = 8
@@ -40,7 +40,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupConfig:
-    """SubscriptionGroupConfig, as far as a broker acts on it."""
+    """SubscriptionGroupConfig, as far as a broker uses it."""
 
     name: str
     consume_enabled: bool = True
@@ -68,7 +68,7 @@ class BrokerState:
             self.topics[topic.name] = topic
 
     def _system_topics(self, family: Family) -> list[TopicConfig]:
-        """TopicConfigManager's constructor."""
+        """Makes the topics of TopicConfigManager's constructor."""
         settings = self._settings
         topics = [
             TopicConfig(name="SELF_TEST_TOPIC", read_queues=1, write_queues=1),
@@ -93,7 +93,7 @@ class BrokerState:
             self._change({"t": "topic", "v": asdict(topic)})
 
     def delete_topic(self, name: str) -> None:
-        """Removes a topic; its queues are dropped by the caller."""
+        """Removes a topic. The caller drops its queues."""
         self._change({"t": "no_topic", "n": name})
 
     def put_group(self, group: GroupConfig) -> None:
@@ -106,20 +106,20 @@ class BrokerState:
         self._change({"t": "no_group", "n": name})
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remembers a consumer group's offset."""
+        """Stores a consumer group's offset."""
         if self.offset_of(group, topic, queue_id) != offset:
             self._change({"t": "offset", "g": group, "n": topic, "q": queue_id, "v": offset})
 
     def put_request_mode(self, topic: str, group: str, body: Mapping[str, Any]) -> None:
-        """Sets how the group's clients are to ask for messages of the topic (MessageRequestModeManager)."""
+        """Sets how the group's clients must ask for messages of the topic (MessageRequestModeManager)."""
         self._change({"t": "mode", "n": topic, "g": group, "v": dict(body)})
 
     def put_delay_offset(self, level: int, offset: int) -> None:
-        """How far the schedule queue of a delay level has been delivered."""
+        """Stores how far the schedule queue of a delay level was delivered."""
         self._change({"t": "delay", "q": level, "v": offset})
 
     def put_kv(self, namespace: str, key: str, value: str | None) -> None:
-        """Sets, or with None deletes, a name server's key-value entry."""
+        """Sets a name server's key-value entry. None deletes it."""
         self._change({"t": "kv", "n": namespace, "k": key, "v": value})
 
     def _change(self, change: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ class BrokerState:
         self.apply(change)
 
     def apply(self, change: Mapping[str, Any]) -> str | None:
-        """Applies a change; recovery uses it too. Returns the name of a topic that was deleted."""
+        """Applies a change, also in recovery. Returns the name of a deleted topic."""
         kind = change["t"]
         if kind == "offset":
             self.offsets.setdefault((change["g"], change["n"]), {})[change["q"]] = change["v"]
@@ -159,19 +159,19 @@ class BrokerState:
 
     # -- reading -----------------------------------------------------------------------------------
     def offset_of(self, group: str, topic: str, queue_id: int) -> int | None:
-        """A group's committed offset, or None."""
+        """Returns a group's committed offset, or None."""
         return self.offsets.get((group, topic), {}).get(queue_id)
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that committed an offset in the topic, by name."""
+        """Returns the groups with a committed offset in the topic, by name."""
         return sorted(group for group, named in self.offsets if named == topic)
 
     def topics_of_group(self, group: str) -> list[str]:
-        """Topics in which the group committed an offset, by name."""
+        """Returns the topics with a committed offset of the group, by name."""
         return sorted(topic for named, topic in self.offsets if named == group)
 
     def group(self, name: str) -> GroupConfig | None:
-        """The group, made on first use if that is allowed (SubscriptionGroupManager)."""
+        """Returns the group. Makes a missing one if that is allowed (SubscriptionGroupManager)."""
         found = self.groups.get(name)
         if found is None and (self._settings.auto_create_group or name == CHECK_GROUP):
             self.put_group(GroupConfig(name=name))
@@ -179,7 +179,7 @@ class BrokerState:
         return found
 
     def topic_for_send(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
-        """createTopicInSendMessageMethod: an unknown topic is made after a template that may be inherited."""
+        """Makes an unknown topic after a template that may be inherited (createTopicInSendMessageMethod)."""
         found = self.topics.get(name)
         if found is not None:
             return found
@@ -195,14 +195,14 @@ class BrokerState:
         return made
 
     def ensure_topic(self, name: str, *, queues: int = 1, permission: int = READ | WRITE) -> TopicConfig:
-        """createTopicInSendMessageBackMethod: the topic, made as given if it does not exist."""
+        """Returns the topic. Makes a missing one as given (createTopicInSendMessageBackMethod)."""
         if name not in self.topics:
             self.put_topic(TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission))
         return self.topics[name]
 
     # -- snapshot ----------------------------------------------------------------------------------
     def snapshot(self) -> dict[str, Any]:
-        """Everything, for the beginning of a log segment."""
+        """Returns all state, for the beginning of a log segment."""
         return {
             "topics": [asdict(topic) for topic in self.topics.values()],
             "groups": [asdict(group) for group in self.groups.values()],
@@ -216,7 +216,7 @@ class BrokerState:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Recovery: replaces everything by a snapshot."""
+        """Replaces all state by a snapshot, in recovery."""
         self.topics.update({topic["name"]: TopicConfig(**topic) for topic in snapshot["topics"]})
         self.groups = {group["name"]: GroupConfig(**group) for group in snapshot["groups"]}
         self.offsets = {}

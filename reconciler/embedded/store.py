@@ -1,7 +1,7 @@
 """The message store: one commit log, its consume queues and its key index (DefaultMessageStore, CommitLog).
 
-Messages live in memory; with a LogFolder each one is also written to disk before anything about it is answered.
-Confined to the broker's loop.
+Messages live in memory. With a LogFolder, each is written to disk before anything about it is answered. Used by the
+broker's loop only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.rocketmq.wire.properties import whole_number
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_RETIRED_AT_ONCE = 8  # by one append above a cap
+_RETIRED_AT_ONCE = 8  # limit of one append above a cap
 
 
 class MessageStore:
@@ -60,12 +60,12 @@ class MessageStore:
         self.next_offset = 0
         self.arrived: list[tuple[str, int, int]] = []  # (topic, queue, tags code) since the last commit
         self.stored_total = 0
-        self.is_unwritable = False  # the log could not be written: sends are refused from then on
+        self.is_unwritable = False  # True: writing the log failed, so sends are refused
         self.on_delayed: Callable[[], None] = lambda: None
 
     # -- writing -----------------------------------------------------------------------------------
     def append(self, message: BrokerMessage) -> BrokerMessage:
-        """Gives the message its place, stores it and makes it visible; returns it with its offsets."""
+        """Stores the message, makes it visible, and returns it with its offsets."""
         transaction = message.sys_flag & TRANSACTION_MASK
         if transaction in (0, TRANSACTION_COMMIT):
             self._delay(message)
@@ -86,7 +86,7 @@ class MessageStore:
         return message
 
     def _delay(self, message: BrokerMessage) -> None:
-        """CommitLog.putMessage: a message with a delay level waits in the schedule topic."""
+        """Puts a message with a delay level into the schedule topic (CommitLog.putMessage)."""
         level = message.delay_level
         if level is None:
             level = whole_number(message.properties.get("DELAY", "0")) or 0
@@ -133,7 +133,7 @@ class MessageStore:
         return transaction != TRANSACTION_ROLLBACK
 
     def restore(self, record: bytes) -> None:
-        """Recovery: a record read from the log."""
+        """Takes a record from the log, in recovery."""
         message = decode(record)
         if message.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
             self.queues.queue(message.topic, message.queue_id).skip_to(message.queue_offset)
@@ -142,7 +142,7 @@ class MessageStore:
             self._log.note_recovered(message.physical_offset)
 
     def lose_tail(self, count: int) -> None:
-        """Loses its newest messages, whatever their topics; offsets of the log and of queues are given again."""
+        """Loses the newest messages of any topic. New messages get their offsets in log and queues."""
         if count > 0 and self._order:
             physical_offset = self._order[max(0, len(self._order) - count)]
             if self._log is not None:
@@ -150,7 +150,7 @@ class MessageStore:
             self.cut(physical_offset)
 
     def cut(self, physical_offset: int) -> None:
-        """Ends the log there; recovery uses it, too."""
+        """Ends the log at this offset, also in recovery."""
         while self._order and self._order[-1] >= physical_offset:
             self._bytes -= len(self._records.pop(self._order.pop()))
         self.next_offset = physical_offset
@@ -161,36 +161,36 @@ class MessageStore:
     # -- reading -----------------------------------------------------------------------------------
     @property
     def first_offset(self) -> int:
-        """The log offset of the oldest message that is left."""
+        """The log offset of the oldest kept message."""
         return self._order[0] if self._order else self.next_offset
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins exactly there."""
+        """Returns the record that begins exactly there."""
         return self._records.get(physical_offset)
 
     def message_at(self, physical_offset: int) -> BrokerMessage | None:
-        """The decoded record that begins exactly there."""
+        """Decodes the record that begins exactly there."""
         record = self._records.get(physical_offset)
         return decode(record) if record is not None else None
 
     def message_in(self, queue: ConsumeQueue, queue_offset: int) -> BrokerMessage | None:
-        """The message at a queue offset, or None if there is none (any more)."""
+        """Returns the message at a queue offset; None if it was never stored or is deleted."""
         entry = queue.entry(queue_offset)
         return self.message_at(entry[0]) if entry is not None else None
 
     def store_time(self, physical_offset: int) -> int:
-        """STORETIMESTAMP of a record in milliseconds; 0 if it is gone."""
+        """Returns STORETIMESTAMP of a record in milliseconds; 0 if it is deleted."""
         record = self._records.get(physical_offset)
         return store_timestamp_of(record) if record is not None else 0
 
     def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> tuple[IndexHits, list[bytes]]:
-        """QUERY_MESSAGE: what the index says and the records, oldest first."""
+        """Finds messages for QUERY_MESSAGE: the hits of the index, and their records, oldest first."""
         found = self.index.find(topic, key, maximum=maximum, begin_ms=begin_ms, end_ms=end_ms)
         records = [self._records[offset] for offset in found.offsets if offset in self._records]
         return found, records
 
     def message_id(self, message: BrokerMessage) -> str:
-        """The offset message id of a stored message."""
+        """Returns the offset message id of a stored message."""
         return offset_message_id(message.store_host, message.physical_offset)
 
     # -- retention ---------------------------------------------------------------------------------
@@ -199,9 +199,9 @@ class MessageStore:
         return self._bytes > settings.max_stored_bytes or len(self._order) > settings.max_stored_messages
 
     def retire(self, *, most: int | None = None) -> int:
-        """Deletes what is older than the retention or above the caps, oldest first; returns how many went.
+        """Deletes messages that are older than the retention or above the caps, oldest first. Returns how many.
 
-        At most ``most`` in one call, because nothing else is answered meanwhile.
+        One call deletes at most ``most``, because nothing else is answered meanwhile.
         """
         oldest_ms = self._clock.now_ms() - round(self._settings.retention_seconds * 1000)
         retired = 0

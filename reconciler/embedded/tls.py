@@ -1,6 +1,6 @@
-"""TLS of the embedded broker: on the same port as plain connections, told apart by their first byte.
+"""TLS of the embedded broker, on the same port as plain connections. The first byte of a connection tells them apart.
 
-As NettyRemotingServer.TlsModeHandler does it (RocketMQ 4.2 and newer).
+Like NettyRemotingServer.TlsModeHandler (RocketMQ 4.2 and newer).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _HAND_SHAKE_RECORD = b"\x16"
 _HAND_SHAKE_SECONDS = 10.0
-#: Connections that have not sent a byte yet; more are closed.
+#: Most connections that have not sent a byte yet. Further ones are closed.
 _MOST_SILENT = 1_000
 
 
@@ -30,7 +30,7 @@ class TlsMode(StrEnum):
 
     #: Plain connections only.
     DISABLED = "disabled"
-    #: Both.
+    #: Plain and TLS.
     PERMISSIVE = "permissive"
     #: TLS only.
     ENFORCING = "enforcing"
@@ -38,7 +38,7 @@ class TlsMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """How a broker speaks TLS. Files are PEM: tls.server.certPath, keyPath, trustCertPath, need.client.auth."""
+    """TLS of a broker. Files are PEM: tls.server.certPath, keyPath, trustCertPath, need.client.auth."""
 
     certificate_file: Path | str
     #: None: the key is in certificate_file.
@@ -46,18 +46,18 @@ class ServerTls:
     key_password: str | None = field(default=None, repr=False)
     #: Authorities of clients' certificates.
     client_ca_file: Path | str | None = None
-    #: False: a client without a certificate is let in.
+    #: False: a client without a certificate is admitted.
     requires_client_certificate: bool = False
     mode: TlsMode = TlsMode.PERMISSIVE
 
     def context(self) -> ssl.SSLContext:
-        """Raises InvalidValue if a file cannot be used."""
+        """Makes the context. Raises InvalidValue if a file cannot be used."""
         if self.requires_client_certificate and self.client_ca_file is None:
             raise InvalidValue("client_ca_file", None, "the authorities of the certificates that clients must show")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # Without a password of ours openssl would ask at the terminal.
+            # Without a password, openssl would ask at the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, self.key_password or "")
         except OSError as error:  # SSLError is one
             remedy = f"PEM files with a certificate and its key ({error})"
@@ -73,7 +73,7 @@ class ServerTls:
 
 
 class TlsDoor:
-    """Takes connections of one listening socket, and serves each by its first byte. Confined to one loop."""
+    """Accepts connections of one listening socket, and serves each by its first byte. Used by one loop only."""
 
     def __init__(self, listener: socket.socket, tls: ServerTls, protocol: Callable[[], asyncio.Protocol]) -> None:
         self._listener = listener
@@ -87,7 +87,7 @@ class TlsDoor:
         self._loop.add_reader(listener, self._accept)
 
     async def close(self) -> None:
-        """Takes no more connections; closes those that have not said what they are, or are shaking hands."""
+        """Accepts no more connections. Closes silent ones, and those in the hand-shake."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         for silent in list(self._silent):
@@ -96,13 +96,13 @@ class TlsDoor:
         for task in admitting:
             task.cancel()
         await asyncio.gather(*admitting, return_exceptions=True)
-        for connected in admitting.values():  # a task that was cancelled before it began has closed nothing
+        for connected in admitting.values():  # a task that was cancelled before it began closed nothing
             connected.close()
 
     def _accept(self) -> None:
         try:
             connected, _ = self._listener.accept()
-        except OSError:  # it went away meanwhile
+        except OSError:  # the client closed meanwhile
             return
         if len(self._silent) >= _MOST_SILENT:
             connected.close()

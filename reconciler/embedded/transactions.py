@@ -1,7 +1,7 @@
 """Half messages and END_TRANSACTION, per family (EndTransactionProcessor, TransactionalMessageBridge).
 
-Nothing here remembers what became of a transaction: brokers do not, so a second COMMIT delivers a second copy.
-Confined to the broker's loop.
+Like a broker, it does not remember the outcome of a transaction. So a second COMMIT delivers a second copy. Used by the
+broker's loop only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndHeader:
-    """The compared fields of END_TRANSACTION; msgId is never compared."""
+    """The compared fields of END_TRANSACTION. Brokers never compare msgId."""
 
     producer_group: str
     state_table_offset: int
@@ -39,7 +39,7 @@ class EndHeader:
 
 
 def immunity_seconds(text: str, timeout_seconds: float) -> float:
-    """TransactionalMessageUtil.getImmunityTime: never shorter than transactionTimeOut."""
+    """Returns the immunity time, at least transactionTimeOut (TransactionalMessageUtil.getImmunityTime)."""
     return max(float(text) if text.isdecimal() else 0.0, timeout_seconds)
 
 
@@ -65,7 +65,7 @@ class Transactions:
         self._finished_bytes = 0
 
     def to_half(self, message: BrokerMessage) -> None:
-        """parseHalfMessageInner of 4.3+; up to 4.2 a prepared message stays under its topic."""
+        """Makes a half (parseHalfMessageInner of 4.3+). Up to 4.2 a prepared message stays in its topic."""
         if not self._family.has_half_topic:
             return
         changes: dict[str, str | None] = {"REAL_TOPIC": message.topic, "REAL_QID": str(message.queue_id)}
@@ -78,7 +78,7 @@ class Transactions:
 
     # -- END ---------------------------------------------------------------------------------------
     def end(self, request: EndHeader) -> Reply | None:
-        """Executes one END_TRANSACTION; None (no answer at all) for UNKNOWN and other decisions."""
+        """Executes one END_TRANSACTION. Returns None (no answer at all) for UNKNOWN and other decisions."""
         if request.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
         prepared = self._store.message_at(request.log_offset)
@@ -100,13 +100,13 @@ class Transactions:
         store = self._store
         inside = store.first_offset <= offset < store.next_offset
         if inside and not self._family.exact_record_lookup:
-            # MappedFile.selectMappedBuffer reads a size out of the middle of a record.
+            # MappedFile.selectMappedBuffer reads a size from the middle of a record.
             remark = f"java.lang.IllegalArgumentException: newLimit < 0: ({offset - store.next_offset} < 0), null"
             return Reply(ResponseCode.SYSTEM_ERROR, remark)
         return Reply(ResponseCode.SYSTEM_ERROR, self._family.phrase("Find prepared transaction message failed"))
 
     def _comes_too_late(self, request: EndHeader, prepared: BrokerMessage) -> bool:
-        """rejectCommitOrRollback of 5.1.1+: the producer's own END after the immunity time."""
+        """Returns True for the producer's own END after the immunity time (rejectCommitOrRollback of 5.1.1+)."""
         text = prepared.properties.get(IMMUNITY)
         if not self._family.rejects_late_end or request.from_check or not text:
             return False
@@ -121,7 +121,7 @@ class Transactions:
         return None  # "the commit log offset wrong" cannot happen: the record was found by that offset
 
     def _append_outcome(self, request: EndHeader, prepared: BrokerMessage) -> Reply:
-        """3.x to 4.2: a copy with the outcome's bits is appended under the same topic."""
+        """Appends a copy with the bits of the outcome in the same topic (3.x to 4.2)."""
         if self._faults.disk_is_full():
             return Reply(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now.")
         outcome = prepared.copied()
@@ -149,9 +149,9 @@ class Transactions:
 
     # -- OP messages -------------------------------------------------------------------------------
     def _mark_finished(self, half: BrokerMessage) -> None:
-        """deletePrepareMessage: at once up to 5.0, in batches from 5.1 on.
+        """Writes an OP message (deletePrepareMessage): at once up to 5.0, in batches from 5.1 on.
 
-        As on a real broker the number is the looked-up record's queue offset even if it is no half.
+        As on a real broker, the number is the record's queue offset even if the record is no half.
         """
         if not self._family.batches_finished:
             self._write_finished(str(half.queue_offset), half.born_host)
@@ -165,7 +165,7 @@ class Transactions:
             self.write_finished_batch()
 
     def write_finished_when_due(self) -> None:
-        """Called often: writes the batch once it is transactionOpBatchInterval old."""
+        """Writes the batch once it is transactionOpBatchInterval old. Called often."""
         if not self._finished:
             return
         age_seconds = self._clock.monotonic_seconds() - self._finished_since_seconds

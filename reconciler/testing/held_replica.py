@@ -1,7 +1,7 @@
 """Outboxes as the reconciler reads them: from the databases themselves, or one of them from a held replica.
 
-The copy of a SQLite file is no real replica. So an absence in it is judged by the product's rule for replicas of a
-server, which is by the sign of life that has reached the replica.
+The copy of a SQLite file is no real replica. So an absence in it is judged like one in a replica of a server: by the
+sign of life that has reached the replica.
 """
 
 from __future__ import annotations

@@ -441,7 +441,7 @@ class Checkback:
 
     @property
     def _moves_time(self) -> bool:
-        """False: a database server tells the time."""
+        """False: a database server sets the time."""
         return all(engine.dialect.name == "sqlite" for engine in self._engines.values())
 
     def _require_moved_time(self) -> None:

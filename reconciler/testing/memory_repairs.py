@@ -234,7 +234,7 @@ class MemoryCandidates:
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Returns a page of rows from before the group answered for messages, newest first."""
+        """Returns a page of BEFORE_SINCE rows, newest first."""
         with self._rows.lock:
             found = [
                 row
@@ -247,7 +247,7 @@ class MemoryCandidates:
         return found[:limit]
 
     def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
-        """Makes rows from before the group answered for messages OPEN and due."""
+        """Makes BEFORE_SINCE rows OPEN and due."""
         with self._rows.lock:
             for row in self.of_keys(shard.subscription, unique_keys).values():
                 if _is_before_since(row):

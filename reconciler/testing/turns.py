@@ -15,7 +15,7 @@ ANSWER_SECONDS = 20.0
 _PAUSE_SECONDS = 0.002
 #: How far the clock moves between turns. Each turn that changed nothing doubles it.
 TURN_SECONDS = 30.0
-#: After so many turns in a row without a change, nothing will change: they are half an hour together.
+#: Limit of turns in a row without a change. They move the clock by half an hour together.
 QUIET_TURNS_MAX = 6
 TURNS_MAX = 60
 #: Where a database server sets the time: real time between turns, the number of turns without a change, and of all

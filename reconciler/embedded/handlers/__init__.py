@@ -1,1 +1,1 @@
-"""Requests that the embedded broker answers, one file for each kind."""
+"""Handlers of the requests that the embedded broker answers, one file per kind."""

@@ -23,7 +23,7 @@ FAULT_PREFIX = "fault."
 
 # -- topics and groups -------------------------------------------------------------------------------
 def create_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """UPDATE_AND_CREATE_TOPIC."""
+    """Answers UPDATE_AND_CREATE_TOPIC."""
     name = text(request, "topic")
     read, write = integer(request, "readQueueNums"), integer(request, "writeQueueNums")
     if not name or not (0 <= read <= _MOST_QUEUES and 0 <= write <= _MOST_QUEUES):
@@ -48,7 +48,7 @@ def create_topic(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 
 def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """DELETE_TOPIC_IN_BROKER."""
+    """Answers DELETE_TOPIC_IN_BROKER."""
     name = text(request, "topic")
     broker.state.delete_topic(name)
     broker.store.queues.drop_topic(name)
@@ -56,7 +56,7 @@ def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 
 def topic_json(topic: TopicConfig) -> dict[str, Any]:
-    """TopicConfig as brokers write it."""
+    """Makes a TopicConfig as brokers write it."""
     return {
         "attributes": topic.attributes,
         "order": topic.order,
@@ -70,7 +70,7 @@ def topic_json(topic: TopicConfig) -> dict[str, Any]:
 
 
 def topics_json(broker: BrokerServices) -> dict[str, Any]:
-    """TopicConfigSerializeWrapper."""
+    """Makes a TopicConfigSerializeWrapper."""
     return {
         "dataVersion": {"counter": broker.state.topics_version, "timestamp": broker.started_ms},
         "topicConfigTable": {name: topic_json(topic) for name, topic in broker.state.topics.items()},
@@ -78,12 +78,12 @@ def topics_json(broker: BrokerServices) -> dict[str, Any]:
 
 
 def all_topics(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """GET_ALL_TOPIC_CONFIG."""
+    """Answers GET_ALL_TOPIC_CONFIG."""
     return Reply(body=json_body(topics_json(broker)))
 
 
 def create_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+    """Answers UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
     body = body_of(request)
     name = body.get("groupName")
     if not isinstance(name, str) or not name:
@@ -123,27 +123,29 @@ def _group_json(group: GroupConfig) -> dict[str, Any]:
 
 
 def all_groups(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """Answers GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
     table = {name: _group_json(group) for name, group in broker.state.groups.items()}
     version = {"counter": len(table), "timestamp": broker.started_ms}
     return Reply(body=json_body({"dataVersion": version, "subscriptionGroupTable": table}))
 
 
 def groups_of_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic), and
-    those with a connected member that subscribes to it (ConsumerManager.queryTopicConsumeByWho): some broadcast."""
+    """Answers QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic),
+    and groups with a connected member that subscribes to it (ConsumerManager.queryTopicConsumeByWho), also broadcasting
+    ones."""
     topic = text(request, "topic")
     connected = (name for name, group in broker.clients.consumers.items() if topic in group.subscriptions)
     return Reply(body=json_body({"groupList": sorted({*broker.state.groups_of_topic(topic), *connected})}))
 
 
 def topics_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """QUERY_TOPICS_BY_CONSUMER: topics with an offset of the group (ConsumerOffsetManager.whichTopicByConsumer)."""
+    """Answers QUERY_TOPICS_BY_CONSUMER: topics with an offset of the group
+    (ConsumerOffsetManager.whichTopicByConsumer)."""
     return Reply(body=json_body({"topicList": broker.state.topics_of_group(text(request, "group"))}))
 
 
 def set_request_mode(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
-    """SET_MESSAGE_REQUEST_MODE."""
+    """Answers SET_MESSAGE_REQUEST_MODE."""
     if not broker.family.has_pop:
         return unsupported(request, broker.family)
     body = body_of(request)
@@ -157,21 +159,21 @@ def set_request_mode(broker: BrokerServices, _channel: Channel, request: Command
 
 
 def request_modes(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
-    """GET_ALL_MESSAGE_REQUEST_MODE."""
+    """Answers GET_ALL_MESSAGE_REQUEST_MODE."""
     if not broker.family.has_pop:
         return unsupported(request, broker.family)
     return Reply(body=json_body({"messageRequestModeMap": broker.state.request_modes}))
 
 
 def delete_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """DELETE_SUBSCRIPTIONGROUP."""
+    """Answers DELETE_SUBSCRIPTIONGROUP."""
     broker.state.delete_group(text(request, "groupName"))
     return Reply()
 
 
 # -- settings ----------------------------------------------------------------------------------------
 def get_config(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """GET_BROKER_CONFIG: java.util.Properties text."""
+    """Answers GET_BROKER_CONFIG with a java.util.Properties text."""
     properties = broker.settings.as_properties() | {
         "listenPort": str(broker.port),
         "brokerIP1": broker.host,
@@ -182,7 +184,7 @@ def get_config(broker: BrokerServices, _channel: Channel, _request: Command) -> 
 
 
 def update_config(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """UPDATE_BROKER_CONFIG; ``fault.<knob>=<value>`` lines turn the fault knobs of this broker."""
+    """Answers UPDATE_BROKER_CONFIG. ``fault.<knob>=<value>`` lines set the fault knobs of this broker."""
     for line in request.body.decode(errors="replace").splitlines():
         name, separator, value = line.partition("=")
         name = name.strip()
@@ -199,7 +201,7 @@ def update_config(broker: BrokerServices, _channel: Channel, request: Command) -
 
 
 def runtime_info(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """GET_BROKER_RUNTIME_INFO."""
+    """Answers GET_BROKER_RUNTIME_INFO."""
     store = broker.store
     table = {
         "bootTimestamp": broker.started_ms,
@@ -220,14 +222,14 @@ def runtime_info(broker: BrokerServices, _channel: Channel, _request: Command) -
     return Reply(body=json_body({"table": {name: str(value) for name, value in table.items()}}))
 
 
-# -- statistics: objects as map keys, as fastjson writes them ----------------------------------------
+# -- statistics: objects are map keys, as fastjson writes them ----------------------------------------
 def _offset_table(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
     entries = (f"{json_body(queue).decode()}:{json_body(values).decode()}" for queue, values in rows)
     return "{" + ",".join(entries) + "}"
 
 
 def topic_stats(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_TOPIC_STATS_INFO."""
+    """Answers GET_TOPIC_STATS_INFO."""
     name = text(request, "topic")
     topic = broker.state.topics.get(name)
     if topic is None:
@@ -251,7 +253,7 @@ def topic_stats(broker: BrokerServices, _channel: Channel, request: Command) -> 
 
 
 def consume_stats(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_CONSUME_STATS of a group, for one topic or all it has offsets or subscriptions for."""
+    """Answers GET_CONSUME_STATS of a group, for one topic or all topics with its offsets or subscriptions."""
     group = text(request, "consumerGroup")
     wanted = request.fields.get("topic")
     online = broker.clients.consumers.get(group)

@@ -17,7 +17,7 @@ from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 
 def body_of(request: Command) -> Mapping[Any, Any]:
-    """The JSON object in a request's body. Raises BadField if the body is no JSON object."""
+    """Parses the JSON object in a request's body. Raises BadField if the body is no JSON object."""
     try:
         return parse_object(request.body)
     except ProtocolViolation as error:
@@ -25,7 +25,7 @@ def body_of(request: Command) -> Mapping[Any, Any]:
 
 
 def json_body(value: object) -> bytes:
-    """A body as fastjson would write it."""
+    """Encodes a body as fastjson does."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -34,7 +34,7 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def heartbeat(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
-    """Registers the client's groups, makes consumer groups and their retry topics."""
+    """Registers the client's groups. Makes consumer groups and their retry topics."""
     body = body_of(request)
     client_id = str(body.get("clientID", ""))
     for producer in _objects(body.get("producerDataSet")):
@@ -68,7 +68,7 @@ def _member(client_id: str, request: Command) -> Member:
 
 
 def unregister(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
-    """UNREGISTER_CLIENT."""
+    """Answers UNREGISTER_CLIENT."""
     broker.clients.unregister(
         channel,
         producer_group=request.fields.get("producerGroup"),
@@ -78,7 +78,7 @@ def unregister(broker: BrokerServices, channel: Channel, request: Command) -> Re
 
 
 def consumer_list(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_CONSUMER_LIST_BY_GROUP."""
+    """Answers GET_CONSUMER_LIST_BY_GROUP."""
     name = text(request, "consumerGroup")
     group = broker.clients.consumers.get(name)
     if group is None or not group.members:
@@ -87,7 +87,7 @@ def consumer_list(broker: BrokerServices, _channel: Channel, request: Command) -
 
 
 def check_client_config(_broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """CHECK_CLIENT_CONFIG: Java clients ask before they subscribe by SQL92; TAG needs no check."""
+    """Answers CHECK_CLIENT_CONFIG, which Java clients ask before they subscribe by SQL92. TAG needs no check."""
     return Reply()
 
 
@@ -103,7 +103,7 @@ def _queues(body: Mapping[Any, Any]) -> list[tuple[str, str, int]]:
 
 
 def lock_queues(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """LOCK_BATCH_MQ: answers the queues that the client now holds."""
+    """Answers LOCK_BATCH_MQ with the queues that the client now holds."""
     body = body_of(request)
     group, client_id = str(body.get("consumerGroup", "")), str(body.get("clientId", ""))
     held = [queue for queue in _queues(body) if broker.locks.lock(group, client_id, queue)]
@@ -112,7 +112,7 @@ def lock_queues(broker: BrokerServices, _channel: Channel, request: Command) -> 
 
 
 def unlock_queues(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """UNLOCK_BATCH_MQ."""
+    """Answers UNLOCK_BATCH_MQ."""
     body = body_of(request)
     for queue in _queues(body):
         broker.locks.unlock(str(body.get("consumerGroup", "")), str(body.get("clientId", "")), queue)
@@ -133,7 +133,7 @@ def _connections(members: Mapping[Any, Member]) -> list[dict[str, object]]:
 
 
 def producer_connections(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_PRODUCER_CONNECTION_LIST: tells whether check-back can work at all."""
+    """Answers GET_PRODUCER_CONNECTION_LIST, which shows whether check-back can work at all."""
     name = text(request, "producerGroup")
     members = broker.clients.producers.get(name)
     if not members:
@@ -142,7 +142,7 @@ def producer_connections(broker: BrokerServices, _channel: Channel, request: Com
 
 
 def consumer_connections(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_CONSUMER_CONNECTION_LIST."""
+    """Answers GET_CONSUMER_CONNECTION_LIST."""
     name = text(request, "consumerGroup")
     group = broker.clients.consumers.get(name)
     if group is None or not group.members:
@@ -158,7 +158,7 @@ def consumer_connections(broker: BrokerServices, _channel: Channel, request: Com
 
 
 def subscription_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
-    """QUERY_SUBSCRIPTION_BY_CONSUMER of 5.0 and newer: what members subscribe to. Requests leave none behind here."""
+    """Answers QUERY_SUBSCRIPTION_BY_CONSUMER of 5.0 and newer: the subscriptions of members. Requests add none here."""
     if not broker.family.has_pop:
         return unsupported(request, broker.family)
     name, topic = text(request, "group"), text(request, "topic", "")

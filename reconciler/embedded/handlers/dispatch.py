@@ -1,4 +1,4 @@
-"""Which function answers which request code."""
+"""The handler of each request code."""
 
 from __future__ import annotations
 

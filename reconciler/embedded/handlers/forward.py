@@ -10,7 +10,8 @@ from reconciler.rocketmq.wire.frame import Command
 
 
 def forward(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
-    """AdminBrokerProcessor.callConsumer: asks the client and passes its answer on; none if it never answers."""
+    """Asks the client and passes its answer on (AdminBrokerProcessor.callConsumer). No answer comes if the client gives
+    none."""
     group_name, client_id = text(request, "consumerGroup"), text(request, "clientId")
     group = broker.clients.consumers.get(group_name)
     members = group.members if group is not None else {}

@@ -18,7 +18,7 @@ from reconciler.rocketmq.wire.frame import Command
 
 # PullSysFlag
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
-# MessageStoreConfig: what one pull from memory returns at most.
+# Limits of one pull from memory (MessageStoreConfig).
 MOST_BYTES = 256 * 1024
 MOST_MESSAGES = 32
 _MOST_SCANNED = 16_000 // 20  # maxFilterMessageSize in ConsumeQueue units
@@ -26,7 +26,7 @@ _MOST_SCANNED = 16_000 // 20  # maxFilterMessageSize in ConsumeQueue units
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """GetMessageResult: store status, where to go on, records."""
+    """What a pull has read, like GetMessageResult: store status, next offset, records."""
 
     status: str
     next_offset: int
@@ -34,7 +34,7 @@ class _Read:
 
 
 def pull(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
-    """One pull; None if it waits for a message."""
+    """Answers one pull. Returns None if it waits for a message."""
     return _pull(broker, channel, request, may_suspend=True)
 
 
@@ -117,7 +117,7 @@ def _subscription(
 def _read(
     broker: BrokerServices, queue: ConsumeQueue, offset: int, maximum: int, subscription: SubscriptionData
 ) -> _Read:
-    """DefaultMessageStore.getMessage."""
+    """Reads the matching messages of one pull (DefaultMessageStore.getMessage)."""
     smallest, largest = queue.min_offset, queue.max_offset
     if largest == 0:
         return _Read("NO_MESSAGE_IN_QUEUE", 0, [])
@@ -158,7 +158,7 @@ def _code(status: str, requested_offset: int) -> ResponseCode:
 
 
 def _report_moved(broker: BrokerServices, request: Command, next_offset: int) -> None:
-    """generateOffsetMovedEvent: a message about the jump, up to 4.9."""
+    """Stores a message about the jump, up to 4.9 (generateOffsetMovedEvent)."""
     group = text(request, "consumerGroup")
     queue = {
         "brokerName": broker.settings.broker_name,

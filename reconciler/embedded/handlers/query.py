@@ -16,11 +16,11 @@ from reconciler.rocketmq.wire.frame import Command
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _UNIQUE_KEY_RESULTS = 32  # MessageStoreConfig.defaultQueryMaxNum
 _LONG_MAX = 2**63 - 1
-_MOST_ENTRIES = 10_000  # of a consume queue in one answer
+_MOST_ENTRIES = 10_000  # most entries of a consume queue in one answer
 
 
 def query_message(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """QueryMessageProcessor.queryMessage."""
+    """Answers QUERY_MESSAGE (QueryMessageProcessor.queryMessage)."""
     maximum = integer(request, "maxNum", MAX_RESULTS)
     if boolean(request, _UNIQUE_KEY_QUERY):
         maximum = _UNIQUE_KEY_RESULTS
@@ -42,7 +42,7 @@ def query_message(broker: BrokerServices, _channel: Channel, request: Command) -
 
 
 def view_message(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """QueryMessageProcessor.viewMessageById: any record of any topic, halves too."""
+    """Returns any record of any topic, also halves (QueryMessageProcessor.viewMessageById)."""
     offset = integer(request, "offset")
     record = broker.store.record_at(offset)
     if record is None:
@@ -52,7 +52,8 @@ def view_message(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 # -- consumer offsets --------------------------------------------------------------------------------
 def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """ConsumerManageProcessor.queryConsumerOffset with its quirk: 0 instead of 22 for a short queue."""
+    """Returns a group's offset, with the quirk of ConsumerManageProcessor.queryConsumerOffset: 0 instead of code 22 for
+    a short queue."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     offset = broker.state.offset_of(group, topic, queue_id)
     if offset is None:
@@ -65,7 +66,7 @@ def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Co
 
 
 def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """ConsumerManageProcessor.updateConsumerOffset; 5.x refuses unknown topics and groups."""
+    """Stores a group's offset (ConsumerManageProcessor.updateConsumerOffset). 5.x refuses unknown topics and groups."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     if broker.family.checks_offset_groups and group not in broker.state.groups:
         return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
@@ -77,27 +78,27 @@ def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: C
 
 # -- queue offsets -----------------------------------------------------------------------------------
 def _queue(broker: BrokerServices, request: Command) -> ConsumeQueue:
-    """The queue that the request names; an empty one, which is not kept, if nothing was ever stored in it."""
+    """Returns the queue that the request names. If nothing was ever stored in it: an empty queue, which is not kept."""
     found = broker.store.queues.find(text(request, "topic"), integer(request, "queueId"))
     return found if found is not None else ConsumeQueue()
 
 
 def max_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_MAX_OFFSET."""
+    """Answers GET_MAX_OFFSET."""
     queue = _queue(broker, request)
     return Reply(fields={"offset": str(queue.max_offset)})
 
 
 def min_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_MIN_OFFSET."""
+    """Answers GET_MIN_OFFSET."""
     queue = _queue(broker, request)
     return Reply(fields={"offset": str(queue.min_offset)})
 
 
 def offset_by_time(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """SEARCH_OFFSET_BY_TIMESTAMP: the nearest message up to 4.9, the first one at or after it in 5.x.
+    """Answers SEARCH_OFFSET_BY_TIMESTAMP: the nearest message up to 4.9, the first one at or after the time in 5.x.
 
-    boundaryType UPPER (5.x): the last message at or before the time.
+    With boundaryType UPPER (5.x): the last message at or before the time.
     """
     queue = _queue(broker, request)
     timestamp_ms = integer(request, "timestamp")
@@ -111,7 +112,7 @@ def offset_by_time(broker: BrokerServices, _channel: Channel, request: Command) 
 
 
 def earliest_store_time(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
+    """Answers GET_EARLIEST_MSG_STORETIME; -1 for an empty queue."""
     queue = _queue(broker, request)
     entry = queue.entry(queue.min_offset)
     timestamp = broker.store.store_time(entry[0]) if entry is not None else -1
@@ -119,7 +120,7 @@ def earliest_store_time(broker: BrokerServices, _channel: Channel, request: Comm
 
 
 def query_consume_queue(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """QUERY_CONSUME_QUEUE of AdminBrokerProcessor: raw entries, also of topics that cannot be pulled."""
+    """Answers QUERY_CONSUME_QUEUE of AdminBrokerProcessor: raw entries, also of topics that nobody can pull."""
     topic, queue_id = text(request, "topic"), integer(request, "queueId")
     queue = broker.store.queues.find(topic, queue_id)
     if queue is None:

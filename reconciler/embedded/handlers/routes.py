@@ -17,7 +17,7 @@ _ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 def route(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_ROUTEINFO_BY_TOPIC, in the JSON dialect of the name server's release."""
+    """Answers GET_ROUTEINFO_BY_TOPIC in the JSON dialect of the name server's release."""
     topic = text(request, "topic")
     standard = broker.routes.speaks_standard_json(request.version, accepts=boolean(request, "acceptStandardJsonOnly"))
     body = broker.routes.route(topic, standard=standard, order=broker.state.kv.get(_ORDER_NAMESPACE, {}).get(topic))
@@ -28,17 +28,17 @@ def route(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
 
 
 def cluster_info(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """GET_BROKER_CLUSTER_INFO."""
+    """Answers GET_BROKER_CLUSTER_INFO."""
     return Reply(body=broker.routes.cluster_info())
 
 
 def all_topics(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+    """Answers GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
     return Reply(body=json_body({"topicList": broker.routes.topic_names()}))
 
 
 def topics_of_cluster(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_TOPICS_BY_CLUSTER (224)."""
+    """Answers GET_TOPICS_BY_CLUSTER (224)."""
     cluster = text(request, "cluster")
     names = {
         topic
@@ -51,7 +51,7 @@ def topics_of_cluster(broker: BrokerServices, _channel: Channel, request: Comman
 
 # -- brokers -----------------------------------------------------------------------------------------
 def register_broker(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
-    """REGISTER_BROKER of another process; the registration ends with its connection."""
+    """Answers REGISTER_BROKER of another process. The registration ends with the connection."""
     if boolean(request, "compressed"):
         raise BadField("a compressed registration is not understood; set compressedRegister=false")
     name, broker_id = text(request, "brokerName"), integer(request, "brokerId")
@@ -85,13 +85,13 @@ def _topics_of(body: Any) -> dict[str, TopicConfig]:
 
 
 def unregister_broker(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """UNREGISTER_BROKER."""
+    """Answers UNREGISTER_BROKER."""
     broker.routes.unregister(text(request, "brokerName"), integer(request, "brokerId"))
     return Reply()
 
 
 def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """DELETE_TOPIC_IN_NAMESRV."""
+    """Answers DELETE_TOPIC_IN_NAMESRV."""
     name = text(request, "topic")
     for registered in broker.routes.brokers.values():
         if registered.owner is not None:
@@ -101,13 +101,13 @@ def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 # -- key-value configuration -------------------------------------------------------------------------
 def put_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """PUT_KV_CONFIG."""
+    """Answers PUT_KV_CONFIG."""
     broker.state.put_kv(text(request, "namespace"), text(request, "key"), text(request, "value"))
     return Reply()
 
 
 def get_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_KV_CONFIG."""
+    """Answers GET_KV_CONFIG."""
     namespace, key = text(request, "namespace"), text(request, "key")
     value = broker.state.kv.get(namespace, {}).get(key)
     if value is None:
@@ -116,13 +116,13 @@ def get_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply
 
 
 def delete_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """DELETE_KV_CONFIG."""
+    """Answers DELETE_KV_CONFIG."""
     broker.state.put_kv(text(request, "namespace"), text(request, "key"), None)
     return Reply()
 
 
 def list_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """GET_KVLIST_BY_NAMESPACE (219)."""
+    """Answers GET_KVLIST_BY_NAMESPACE (219)."""
     namespace = text(request, "namespace")
     entries = broker.state.kv.get(namespace)
     if entries is None:

@@ -33,7 +33,7 @@ from reconciler.rocketmq.wire.codes import (
 )
 from reconciler.rocketmq.wire.frame import Command
 
-# SendMessageRequestHeaderV2: one letter for each field of the first version.
+# SendMessageRequestHeaderV2: one letter per field of the first version.
 _V2 = {
     "producerGroup": "a",
     "topic": "b",
@@ -55,11 +55,11 @@ _SYSTEM_TOPICS = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
 )
 _FIRST_RETRY_LEVEL = 3
-_NULL_POINTER_SINCE = 121  # V3_4_9: maxReconsumeTimes of a send-back is honoured
+_NULL_POINTER_SINCE = 121  # V3_4_9: brokers follow maxReconsumeTimes of a send-back
 
 
 class _Header:
-    """The fields of one send, whichever version."""
+    """The fields of one send, of either version."""
 
     __slots__ = ("_fields", "_names")
 
@@ -90,7 +90,7 @@ class _Header:
 
 
 def send(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
-    """One message or a batch (SendMessageProcessor)."""
+    """Stores one message or a batch (SendMessageProcessor)."""
     header = _Header(request)
     refusal = _refusal(broker, header, request)
     if refusal is not None:
@@ -114,7 +114,7 @@ def send(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
 
 
 def _refusal(broker: BrokerServices, header: _Header, request: Command) -> Reply | None:
-    """What msgCheck and checkMessage refuse before anything is stored."""
+    """Returns the refusals of msgCheck and checkMessage, before anything is stored."""
     topic, family = header.text("topic"), broker.family
     if not family.half_topic_is_writable:
         if not _LEGAL_TOPIC.fullmatch(topic):
@@ -198,7 +198,7 @@ def _add_reply_fields(broker: BrokerServices, fields: dict[str, str], unique_key
 
 
 def _stamp(broker: BrokerServices, message: BrokerMessage) -> None:
-    """The properties that brokers add: CLUSTER from 4.6, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
+    """Adds the properties that brokers add: CLUSTER from 4.6, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
     family, settings, properties = broker.family, broker.settings, message.properties
     if not family.stores_cluster:
         return
@@ -211,7 +211,7 @@ def _stamp(broker: BrokerServices, message: BrokerMessage) -> None:
 
 
 def _redirect_retry(broker: BrokerServices, message: BrokerMessage, header: _Header) -> None:
-    """handleRetryAndDLQ: a consumer that re-sends by itself also ends in the dead-letter queue."""
+    """Redirects to the dead-letter queue a message that a consumer has re-sent too often (handleRetryAndDLQ)."""
     if not message.topic.startswith(RETRY_TOPIC_PREFIX):
         return
     group = message.topic[len(RETRY_TOPIC_PREFIX) :]
@@ -232,7 +232,7 @@ _BATCH_HEAD = struct.Struct(">iiiii")  # total size, magic, CRC, flag, body leng
 
 
 def _store_batch(broker: BrokerServices, channel: Channel, header: _Header, body: bytes, queue_id: int) -> Reply:
-    """MessageDecoder.encodeMessages: several messages of one topic and queue in one body."""
+    """Stores several messages of one topic and queue from one body (MessageDecoder.encodeMessages)."""
     if header.text("topic").startswith(RETRY_TOPIC_PREFIX):
         return Reply(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group ")
     messages = [_message(channel, header, queue_id, part, properties, flag) for part, properties, flag in _split(body)]
@@ -273,7 +273,7 @@ def _split(body: bytes) -> list[tuple[bytes, str, int]]:
 
 # -- send-back ---------------------------------------------------------------------------------------
 def send_back(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """A consumer could not handle a message: %RETRY% with a delay, or %DLQ% after too many tries."""
+    """Stores a message that a consumer could not handle: in %RETRY% with a delay, or in %DLQ% after too many tries."""
     group_name = text(request, "group")
     group = broker.state.group(group_name)
     if group is None:
@@ -304,7 +304,7 @@ def _store_retry(broker: BrokerServices, message: BrokerMessage, group: str, lev
     }
     retry = message.copied()
     if message.reconsume_times >= maximum or level < 0:
-        if broker.family.stores_trace:  # 5.x names where a dead letter came from
+        if broker.family.stores_trace:  # 5.x names the origin of a dead letter
             changes |= {
                 "DLQ_ORIGIN_TOPIC": changes["RETRY_TOPIC"],
                 "DLQ_ORIGIN_MESSAGE_ID": broker.store.message_id(message),

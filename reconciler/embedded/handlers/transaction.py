@@ -1,4 +1,4 @@
-"""END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323) and the question 39 to producers."""
+"""END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and check-backs (39) to producers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.rocketmq.wire.properties import INT_MAX, whole_number
 
 
 def end_transaction(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
-    """EndTransactionProcessor; what the fault knobs make of it comes first."""
+    """Executes END_TRANSACTION (EndTransactionProcessor), unless a fault knob decides another fate."""
     end = EndHeader(
         producer_group=text(request, "producerGroup"),
         state_table_offset=integer(request, "tranStateTableOffset"),
@@ -46,7 +46,8 @@ def _keys(broker: BrokerServices, request: Command, log_offset: int) -> set[str]
 
 
 def resume_check(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
-    """RESUME_CHECK_HALF_MESSAGE (4.5.2+): a new half with no checks used up; its topic is not looked at."""
+    """Answers RESUME_CHECK_HALF_MESSAGE (4.5.2+): appends a new half with its count of checks at 0. Does not check its
+    topic."""
     if not broker.family.keeps_discarded:
         return unsupported(request, broker.family)
     message_id = text(request, "msgId")
@@ -65,7 +66,7 @@ def resume_check(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 
 def ask_producer(broker: BrokerServices, half: BrokerMessage) -> None:
-    """AbstractTransactionalMessageCheckListener.sendCheckMessage: one channel of the producer group, one-way."""
+    """Asks one channel of the producer group, one-way (AbstractTransactionalMessageCheckListener.sendCheckMessage)."""
     properties = half.properties
     channel = broker.clients.available_channel(properties.get("PGROUP", ""))
     if channel is None or broker.faults.drops_check():
