@@ -231,7 +231,7 @@ class Faults:
             self._flush.remaining = count
 
     def lag_index(self, seconds: float) -> None:
-        """Makes QUERY_MESSAGE find messages that are stored from now on so many seconds later."""
+        """Delays the index: QUERY_MESSAGE finds messages that are stored from now on only so many seconds later."""
         with self._lock:
             self._index_lag_seconds = max(0.0, seconds)
 

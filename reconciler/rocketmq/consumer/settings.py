@@ -1,4 +1,4 @@
-"""How a push consumer behaves; the defaults are those of DefaultMQPushConsumer unless said otherwise."""
+"""Settings of a push consumer. Defaults are those of DefaultMQPushConsumer unless said otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reconciler.errors import InvalidValue
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.process_queue import CacheLimits
 
-#: Messages that a broker gives out in one pull at most (maxTransferCountOnMessageInMemory) by default.
+#: Most messages that a broker returns for one pull by default (maxTransferCountOnMessageInMemory).
 MAXIMUM_PULL_BATCH = 1_024
 #: DefaultMQPushConsumerImpl.checkConfig allows 65 535 ms.
 PULL_INTERVAL_SECONDS_MAX = 60.0
@@ -16,33 +16,35 @@ PULL_INTERVAL_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """Raises InvalidValue when it is made of values that cannot work."""
+    """Settings of a push consumer. Raises InvalidValue for values that cannot work."""
 
-    #: Where a new group starts. Java's default is LAST, which skips what was sent before the group existed; a queue
-    #: that is added to a topic the group knows is read from its beginning in either case.
+    #: Where a new group begins. Java's default is LAST, which skips messages from before the group existed. A queue
+    #: that is added to a known topic is read from its beginning in either case.
     consume_from: ConsumeFrom = ConsumeFrom.FIRST
     #: For ConsumeFrom.TIMESTAMP: broker store time, milliseconds.
     consume_timestamp_ms: int = 0
     #: Threads that run the listener.
     threads: int = 20
-    #: Messages of one call of the listener at most.
+    #: Most messages of one call of the listener.
     batch_size: int = 1
-    #: Messages of one pull at most.
+    #: Most messages of one pull.
     pull_batch_size: int = 32
-    #: Pause after a pull that brought all there was, so that the next one brings several: cheaper, and later.
-    #: DefaultMQPushConsumer's pullInterval also pauses while more waits, which would hold up a group that is behind.
+    #: Pause after a pull that brought all messages of the queue. The next pull then brings several, which is cheaper,
+    #: but later. DefaultMQPushConsumer's pullInterval also pauses while more messages wait, which would delay a group
+    #: that lags.
     pull_interval_seconds: float = 0.0
-    #: Per queue.
+    #: Limits per queue.
     limits: CacheLimits = field(default_factory=CacheLimits)
     #: How long a broker may hold a pull until a message comes.
     suspend_seconds: float = 15.0
-    #: Deliveries after the first one, then the dead letters. Orderly consumers: -1 (Java's default) is "without end".
+    #: Deliveries after the first one, before a message becomes a dead letter. For orderly consumers, -1 (Java's
+    #: default) is "without end".
     max_reconsume_times: int = 16
     #: Pause before a failed batch comes again in an orderly consumer.
     orderly_suspend_seconds: float = 1.0
     #: Pause before a message that no broker took back is delivered again in this process.
     local_retry_seconds: float = 5.0
-    #: Between two commits of the offset of each assigned queue, also of an empty one: the watermark rests on it.
+    #: Pause between two commits of the offset of each assigned queue. The watermark needs them, also of empty queues.
     offset_commit_interval_seconds: float = 5.0
     rebalance_interval_seconds: float = 20.0
     #: How long shutdown waits for running listeners.

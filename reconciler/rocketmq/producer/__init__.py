@@ -1,1 +1,1 @@
-"""Transactional messages: halves, END_TRANSACTION, and the answer to a check-back."""
+"""Transactional messages: halves, END_TRANSACTION, and answers to check-backs."""

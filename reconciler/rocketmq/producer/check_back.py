@@ -1,7 +1,7 @@
-"""Check-back: the broker asks what became of a transaction (CHECK_TRANSACTION_STATE, 4.3 and newer).
+"""Check-back: the broker asks about the outcome of a transaction (CHECK_TRANSACTION_STATE, 4.3 and newer).
 
-A broker asks any client whose heartbeat names the producer group. The answer is a new END_TRANSACTION with the
-offsets of the request, which are those of the newest half copy.
+A broker asks any client whose heartbeat names the producer group. The answer is a new END_TRANSACTION with the offsets
+of the request, which are those of the newest half copy.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 
 logger = logging.getLogger(__name__)
 
-#: Started as they are needed.
+#: Threads are started on demand.
 THREADS_MAX = 5
-#: Requests that wait for a thread; more are dropped and counted, the broker asks again.
+#: Most check-backs that wait for a thread. Further ones are dropped and counted, and the broker asks again.
 QUEUE_CAPACITY = 2_000
 END_TIMEOUT_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
@@ -35,12 +35,12 @@ _CLOSE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequest:
-    """What the broker asks about."""
+    """One check-back of a broker."""
 
     producer_group: str
-    #: Topic and queue are the real ones, offsets those of the half copy. `body` is as stored where `body_error` is set.
+    #: Topic and queue are the real ones, offsets those of the half copy. `body` is as stored if `body_error` is set.
     message: ReceivedMessage
-    #: Where the question came from and the answer goes.
+    #: Address of the asking broker, which gets the answer.
     broker_address: str
     tran_state_table_offset: int
     commit_log_offset: int
@@ -50,7 +50,7 @@ class CheckRequest:
 
     @property
     def check_times(self) -> int:
-        """How often the broker has asked, this time included; 1 where it does not say."""
+        """How often the broker has asked, including this time. 1 if it does not say."""
         text = self.message.properties.get("TRANSACTION_CHECK_TIMES", "1")
         times = whole_number(text)
         return 1 if times is None else times
@@ -62,25 +62,26 @@ CheckAnswer = Callable[[CheckRequest], LocalTransactionState | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckCounts:
-    """Questions of brokers so far."""
+    """Counts of check-backs so far."""
 
     received: int
     #: COMMIT or ROLLBACK that the broker accepted.
     accepted: int
-    #: COMMIT or ROLLBACK that it refused or did not answer.
+    #: COMMIT or ROLLBACK that the broker refused or did not answer.
     not_accepted: int
     #: UNKNOWN, which brokers never answer.
     unknown: int
-    #: Not looked at, because QUEUE_CAPACITY waited already.
+    #: Dropped, because QUEUE_CAPACITY check-backs waited already.
     dropped: int
-    #: For a group that is not registered here, or not readable.
+    #: Unreadable, or for a group that is not registered here.
     unmatched: int
-    #: Answered though their body is damaged, or compressed in a way that needs a package which is not installed.
+    #: Answered although their body is damaged, or its compression needs a package that is not installed.
     unreadable_bodies: int
 
 
 class CheckBack:
-    """Answers for all producer groups of a client instance (`instance.shared(CheckBack)`). Confined by its own lock."""
+    """Answers check-backs of all producer groups of a client instance (`instance.shared(CheckBack)`). A lock protects
+    it."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._client = instance.client
@@ -94,7 +95,7 @@ class CheckBack:
 
     @property
     def counts(self) -> CheckCounts:
-        """A glance at the counters."""
+        """The counters now."""
         with self._lock:
             return CheckCounts(
                 received=self._received,
@@ -114,7 +115,7 @@ class CheckBack:
         threads_max: int = THREADS_MAX,
         queue_capacity: int = QUEUE_CAPACITY,
     ) -> None:
-        """From now on questions for the group are answered. The heartbeat has to name the group too."""
+        """Answers check-backs of the group from now on. The heartbeat must name the group, too."""
         pool = WorkerPool(
             f"check-back-{group}",
             self._clock,
@@ -127,7 +128,7 @@ class CheckBack:
             self._groups[group] = (answer, pool)
 
     def unregister(self, group: str) -> None:
-        """Ends answering for the group; waits for answers in hand, within a bound."""
+        """Ends answers for the group. Waits for running answers, within a time limit."""
         with self._lock:
             found = self._groups.pop(group, None)
             if found is not None:
@@ -136,12 +137,12 @@ class CheckBack:
             found[1].close(timeout_seconds=_CLOSE_SECONDS)
 
     def close(self) -> None:
-        """Ends answering."""
+        """Ends all answers."""
         for group in list(self._groups):
             self.unregister(group)
 
     def _on_check(self, address: str, request: Command) -> None:
-        """Never answers the frame itself: the answer is an END_TRANSACTION of its own."""
+        """Takes a check-back. Never answers its frame, because the answer is an END_TRANSACTION of its own."""
         try:
             check = _read(address, request)
         except PermanentError as error:
@@ -200,7 +201,7 @@ class CheckBack:
 
 
 def _read(address: str, request: Command) -> CheckRequest:
-    """Raises PermanentError (ProtocolViolation)."""
+    """Reads a check-back. Raises PermanentError (ProtocolViolation)."""
     records = decode_records(request.body)
     if len(records) != 1:
         raise PermanentError(f"{len(records)} messages in one request")
@@ -217,14 +218,15 @@ def _read(address: str, request: Command) -> CheckRequest:
 
 
 def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
-    """Any member of the group is asked, also one that lacks the sender's compression: the answer is in a database.
+    """Returns the message, and why its body is unreadable. Brokers ask any member of the group, also one that lacks the
+    sender's compression, because the answer comes from a database.
 
-    The body is given as stored and not as empty bytes: an empty body could be the sender's own.
+    An unreadable body is returned as stored. It is not returned empty, because an empty body could be the sender's own.
     """
     try:
         return received(half), None
     except (ProtocolViolation, MissingDependency) as error:
-        if not isinstance(error, MissingDependency):  # a missing package is not logged for each message
+        if not isinstance(error, MissingDependency):  # a missing package is not logged per message
             logger.warning(
                 "check_back_unreadable: check-back of %s: its body cannot be read here: %s", half.unique_key, error
             )

@@ -1,6 +1,6 @@
-"""END_TRANSACTION: asked two-way so that its answer is known (EndTransactionRequestHeader, EndTransactionProcessor).
+"""END_TRANSACTION: sent two-way so that its answer is known (EndTransactionRequestHeader, EndTransactionProcessor).
 
-Brokers check group and offsets and nothing else: each accepted COMMIT delivers once more, also after a rollback.
+Brokers check only group and offsets. So each accepted COMMIT delivers once more, even after a rollback.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _FOR_NOW = frozenset(
         ResponseCode.ILLEGAL_OPERATION,
     }
 )
-#: END's remark is for the broker's log.
+#: The remark of END is for the broker's log.
 _REMARK_CHARACTERS = 500
-#: Remark of every version, but for its first letter's case.
+#: The remark of every version, apart from the case of its first letter.
 _HALF_GONE = "find prepared transaction message failed"
 
 
@@ -40,7 +40,7 @@ class EndDecision(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndRequest:
-    """What ends a transaction. Offsets are those of the newest half copy on the master at the address."""
+    """The request that ends a transaction. Offsets are those of the newest half copy on the master at the address."""
 
     address: str
     producer_group: str
@@ -48,16 +48,16 @@ class EndRequest:
     tran_state_table_offset: int
     commit_log_offset: int
     decision: EndDecision
-    #: Unique key; never compared by brokers.
+    #: Unique key. Brokers never compare it.
     message_id: str
     transaction_id: str | None = None
-    #: True also passes 5.1.1's refusal after the immunity window (code 604).
+    #: True: END after the immunity window is not refused either (code 604 of 5.1.1).
     from_transaction_check: bool = False
-    #: Into END's remark, which brokers log: why a listener's answer is UNKNOWN. Cut to 500 characters.
+    #: Goes into END's remark, which brokers log: why a listener's answer is UNKNOWN. Cut to 500 characters.
     remark: str | None = None
 
     def as_command(self) -> Command:
-        """The request."""
+        """Makes the request."""
         fields = {
             "producerGroup": self.producer_group,
             "tranStateTableOffset": str(self.tran_state_table_offset),
@@ -73,17 +73,17 @@ class EndRequest:
 
 
 class EndStatus(StrEnum):
-    """What became of an END, grouped by what follows."""
+    """The outcome of an END, grouped by what follows from it."""
 
     #: Code 0: executed.
     DONE = "DONE"
-    #: Certainly not executed, worth another try: codes 2, 11, 14, 215, 604, or the request never left.
+    #: Certainly not executed, and worth another try: codes 2, 11, 14, 215, 604, or the request never left.
     REFUSED_FOR_NOW = "REFUSED_FOR_NOW"
-    #: The record at the offset is another one.
+    #: Another record is at the offset.
     MISMATCH = "MISMATCH"
-    #: "find prepared transaction message failed": the half is gone.
+    #: The half is gone: "find prepared transaction message failed".
     HALF_GONE = "HALF_GONE"
-    #: No answer: it may have been executed.
+    #: No answer came: END may have been executed.
     NO_ANSWER = "NO_ANSWER"
     #: This client did not send it.
     NOT_SENT = "NOT_SENT"
@@ -91,21 +91,21 @@ class EndStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAnswer:
-    """What became of an END. `code` is None where no broker answered: then `remark` says why."""
+    """The outcome of an END. `code` None: no broker answered, and `remark` says why."""
 
     status: EndStatus
     code: int | None = None
     remark: str | None = None
 
 
-#: What a broker that fails raises; answer_of() sorts it.
+#: Errors of a failing broker; answer_of() sorts them.
 _FAILURES = (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation)
-#: Sent one-way: its result stays unknown.
+#: The answer to an END that is sent one-way: its outcome stays unknown.
 NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")
 
 
 def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seconds: float | None = None) -> EndAnswer:
-    """Sends END and returns what became of it; never raises for a broker that fails. UNKNOWN always goes one-way."""
+    """Sends END and returns its outcome. Never raises for a failing broker. UNKNOWN always goes one-way."""
     try:
         if request.decision is EndDecision.UNKNOWN:
             client.oneway(request.address, request.as_command())
@@ -116,7 +116,7 @@ def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seco
 
 
 def end_soon(client: RemotingClient, request: EndRequest) -> Callable[[], EndAnswer]:
-    """Sends one of many ENDs; what is returned waits, and tells what became of it."""
+    """Sends one of many ENDs. The returned function waits for its outcome and returns it."""
     try:
         future = client.pipeline(request.address, request.as_command())
     except _FAILURES as error:

@@ -1,4 +1,4 @@
-"""The user's side of a transactional message (org.apache.rocketmq.client.producer.TransactionListener)."""
+"""The service's side of a transactional message (org.apache.rocketmq.client.producer.TransactionListener)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class LocalTransactionState(StrEnum):
-    """What became of the local transaction. Java spells UNKNOWN "UNKNOW"."""
+    """The outcome of the local transaction. Java spells UNKNOWN "UNKNOW"."""
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
@@ -24,29 +24,31 @@ class LocalTransactionState(StrEnum):
 
     @property
     def decision(self) -> EndDecision:
-        """The value that END_TRANSACTION carries."""
+        """The value in END_TRANSACTION."""
         return EndDecision[self.value]
 
 
 class TransactionListener(ABC):
-    """Implemented by the sending service. None or an exception counts as UNKNOWN: only a clear answer decides."""
+    """Implemented by the sending service. None or an exception counts as UNKNOWN, because only a clear answer decides.
+    """
 
     @abstractmethod
     def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState | None:
-        """Runs the local transaction after the half is stored; the message has its unique key."""
+        """Runs the local transaction after the half is stored. The message has its unique key."""
 
     @abstractmethod
     def check_local_transaction(self, message: ReceivedMessage) -> LocalTransactionState | None:
-        """Tells what became of it, asked by the broker, in any process of the producer group, at any later time."""
+        """Returns the outcome of the local transaction. The broker may ask any process of the producer group, at any
+        later time."""
 
 
 def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tuple[LocalTransactionState, str | None]:
-    """The state and, where it is UNKNOWN because of the user's code, the reason for END's remark."""
+    """Returns the state. If it is UNKNOWN because of the service's code, also returns the reason for END's remark."""
     try:
         state = question()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: they decide nothing
+    except BaseException as error:  # also CancelledError, SystemExit and gevent's Timeout, because they decide nothing
         logger.exception("listener_failed: %s raised: UNKNOWN", what)
         return LocalTransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
     if isinstance(state, LocalTransactionState):

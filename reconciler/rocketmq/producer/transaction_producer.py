@@ -1,6 +1,6 @@
 """TransactionMQProducer: half message, local transaction, END_TRANSACTION, and answers to check-back.
 
-The shape is that of org.apache.rocketmq.client.producer.TransactionMQProducer; unlike there END is asked two-way, so
+Its shape is that of org.apache.rocketmq.client.producer.TransactionMQProducer. Unlike there, END is sent two-way, so
 that its answer is known. `send_half` and `end` are the two parts for callers that run the transaction themselves.
 """
 
@@ -36,25 +36,25 @@ logger = logging.getLogger(__name__)
 
 SEND_TIMEOUT_SECONDS = 3.0
 END_TIMEOUT_SECONDS = 3.0
-#: The list of all brokers is asked for again after this time.
+#: How long the list of all brokers is used before it is asked for again.
 _CLUSTER_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfReceipt:
-    """A half that the broker stored; all that END_TRANSACTION needs."""
+    """A half that the broker has stored: all that END_TRANSACTION needs."""
 
     unique_key: str
     topic: str
     producer_group: str
     broker_name: str
-    #: Address of the master that stored it.
+    #: Address of the master that stored the half.
     broker_address: str
     queue_id: int
     #: Number for END (tranStateTableOffset); 0 up to 4.2.
     queue_offset: int
     commit_log_offset: int
-    #: 5.0 and newer.
+    #: None before 5.0.
     transaction_id: str | None
     offset_message_id: str
     #: MQVersion ordinal of the broker.
@@ -63,13 +63,13 @@ class HalfReceipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSendResult:
-    """What became of a transactional message."""
+    """The outcome of a transactional message."""
 
     #: Always SEND_OK: an unsafe half raises HalfStoredUnsafely.
     status: SendStatus
     half: HalfReceipt
     local_state: LocalTransactionState
-    #: What the broker answered to END; UNKNOWN goes one-way and is never answered.
+    #: The broker's answer to END. UNKNOWN goes one-way and is never answered.
     end_answer: EndAnswer
 
     @property
@@ -84,7 +84,8 @@ class TransactionSendResult:
 
 
 class HalfStoredUnsafely(TransientError):
-    """The half is stored but not as safely as the broker should; it was rolled back and nothing was run."""
+    """The broker has stored the half less safely than it should. The half was rolled back, and the transaction was not
+    run."""
 
     def __init__(self, status: SendStatus, half: HalfReceipt, end_answer: EndAnswer) -> None:
         self.status = status
@@ -97,14 +98,14 @@ class HalfStoredUnsafely(TransientError):
 
 
 class TransactionsRejected(BrokerRefused):
-    """The broker takes no transactional messages (NO_PERMISSION for a half)."""
+    """The broker refuses transactional messages (NO_PERMISSION for a half)."""
 
 
 class TransactionMQProducer:
-    """Thread-safe. `name_servers` "a;b" makes a client instance of its own; `instance` shares one;
-    `acl` and `tls` are for the former.
+    """A thread-safe producer. `name_servers` "a;b" makes a client instance of its own; `instance` shares one. `acl` and
+    `tls` are for its own instance.
 
-    `listener` may be None for a producer that never answers check-back (another process does).
+    `listener` may be None if another process answers check-backs.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class TransactionMQProducer:
         self._is_started = False
 
     def start(self, *topics: str) -> TransactionMQProducer:
-        """Starts to answer check-back; registers the group at once at the brokers of the topics, if any are named."""
+        """Starts to answer check-backs. If topics are named, registers the group at their brokers at once."""
         with self._lock:
             if self._is_started:
                 raise UsageError(f"producer {self.group} is started already")
@@ -153,7 +154,7 @@ class TransactionMQProducer:
             self._join()
         except UsageError:
             with self._lock:
-                self._is_started = False  # else its shutdown would unregister the group of the one that has it
+                self._is_started = False  # otherwise its shutdown would unregister the group of the other producer
             raise
         if topics:
             self.instance.heartbeats.beat()
@@ -168,12 +169,12 @@ class TransactionMQProducer:
             check_back.register(
                 self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
             )
-        except UsageError:  # the one that has left still waits for a check in hand
+        except UsageError:  # a former producer of the group still waits for a running check
             heartbeats.leave_producer(self.group)
             raise
 
     def shutdown(self) -> None:
-        """Unregisters the group and waits for checks in hand; closes the client instance if it is its own."""
+        """Unregisters the group and waits for running checks. Closes its own client instance."""
         with self._lock:
             was_started, self._is_started = self._is_started, False
         if was_started:
@@ -189,25 +190,25 @@ class TransactionMQProducer:
         self.shutdown()
 
     def register_topics(self, *topics: str) -> dict[str, ReconcilerError | None]:
-        """Registers the group at the masters of these topics now, without sending anything.
+        """Registers the group at the masters of these topics now, without sending a message.
 
-        A topic without a route yet is registered as soon as it has one. Answers broker address -> failure or None.
+        A topic without a route is registered once it has one. Returns broker address -> failure or None.
         """
         with self._lock:
             self._topics.update(topics)
         return self.instance.heartbeats.beat()
 
     def register_everywhere(self) -> dict[str, ReconcilerError | None]:
-        """Registers the group at every master of the cluster, also those that join it later; answers as above."""
+        """Registers the group at every master of the cluster, also at those that join later. Returns the same."""
         with self._lock:
             self._everywhere = True
         return self.instance.heartbeats.beat()
 
     def send_message_in_transaction(self, message: Message, arg: object = None) -> TransactionSendResult:
-        """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
+        """Sends the half, runs the listener's local transaction, and ends the transaction with its outcome.
 
-        Raises HalfStoredUnsafely, TransactionsRejected and what sending raises: nothing was run then. An END that fails
-        raises nothing: `end_answer` says so, and check-back decides later.
+        Raises HalfStoredUnsafely, TransactionsRejected and what sending raises; then the transaction was not run. A
+        failed END raises nothing: `end_answer` has its failure, and check-back decides later.
         """
         if self._listener is None:
             raise UsageError(f"producer {self.group} has no listener: use send_half and end")
@@ -221,10 +222,10 @@ class TransactionMQProducer:
         return TransactionSendResult(status=SendStatus.SEND_OK, half=half, local_state=state, end_answer=end_answer)
 
     def send_half(self, message: Message) -> HalfReceipt:
-        """Sends the half and returns when it is safely stored.
+        """Sends the half, and returns when it is safely stored.
 
         Raises HalfStoredUnsafely after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
-        Sender.send raises (then it may be stored, but nothing commits it).
+        Sender.send raises. After an error of Sender.send the half may be stored, but nothing commits it.
         """
         if not self._is_started:
             raise UsageError(f"producer {self.group} is not started")
@@ -242,7 +243,7 @@ class TransactionMQProducer:
             remark = f"{error.remark}; does the broker have rejectTransactionMessage=true?"
             raise TransactionsRejected(error.code, remark, request=f"half to {message.topic}") from error
         address = self.instance.routes.master_of(message.topic, sent.broker_name)
-        if address is None:  # its master went in this moment; END will say so
+        if address is None:  # its master left just now; END will say so
             address = self.instance.routes.refresh(message.topic).masters.get(sent.broker_name, "")
         half = HalfReceipt(
             unique_key=sent.unique_key,
@@ -269,9 +270,9 @@ class TransactionMQProducer:
         from_check: bool = False,
         remark: str | None = None,
     ) -> EndAnswer:
-        """END_TRANSACTION: COMMIT and ROLLBACK two-way, UNKNOWN one-way because no broker answers it.
+        """Sends END_TRANSACTION: COMMIT and ROLLBACK two-way, UNKNOWN one-way because no broker answers it.
 
-        Never raises for a broker that fails. Sent once: a repeated COMMIT may deliver a second time.
+        Never raises for a failing broker. Sends once, because a repeated COMMIT may deliver a second time.
         """
         if not half.broker_address:
             return EndAnswer(status=EndStatus.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
@@ -288,7 +289,7 @@ class TransactionMQProducer:
         )
         answer = end_transaction(self.instance.client, request, timeout_seconds=self._end_timeout_seconds)
         if answer.code is None and outcome is not LocalTransactionState.UNKNOWN:
-            self.instance.heartbeats.doubt(half.broker_address)  # it has to ask later, so it has to know the group
+            self.instance.heartbeats.doubt(half.broker_address)  # the broker must ask later, so it must know the group
         return answer
 
     def _check(self, request: CheckRequest) -> LocalTransactionState | None:
@@ -297,7 +298,8 @@ class TransactionMQProducer:
         return self._listener.check_local_transaction(request.message)
 
     def _register_before_first_half(self, topic: str) -> None:
-        """A broker must know the group before it has a half to ask about; failing here must not fail the send."""
+        """Registers the group before the first half, because the broker must know whom to ask. A failure here must not
+        fail the send."""
         failures = {address: error for address, error in self.register_topics(topic).items() if error is not None}
         if failures:
             logger.warning(
@@ -317,7 +319,8 @@ class TransactionMQProducer:
         return found
 
     def _cluster_since(self, now: float) -> tuple[float, set[str]] | None:
-        """None while name servers are away: the brokers that are known must not forget the group meanwhile."""
+        """Asks for the cluster's brokers. None: name servers are unreachable, and known brokers must not forget the
+        group."""
         try:
             cluster = (now, self.instance.cluster_addresses())
         except ReconcilerError as error:

@@ -1,1 +1,1 @@
-"""Frames, records and bodies as bytes: no socket, no clock."""
+"""Frames, records and bodies as bytes, without sockets and clocks."""

@@ -1,11 +1,11 @@
 """The rights that brokers demand for a request, in both generations of access control.
 
-ACL 1.0 (4.4 to 5.2, PlainAccessValidator.parse of 4.9.7): PUB or SUB on topics, SUB on groups, an account that is
-`admin` for codes that change a broker. Every other request needs a signature alone.
+ACL 1.0 (4.4 to 5.2, PlainAccessValidator.parse of 4.9.7): PUB or SUB on topics, SUB on groups, an `admin` account for
+codes that change a broker. Every other request needs only a signature.
 
-Authorization (from 5.3, DefaultAuthorizationContextBuilder of 5.3.3): actions on topics, groups and the cluster; a
-request that names several resources needs a right on each, one of its actions is enough. Requests that name no resource
-(GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, VIEW_MESSAGE_BY_ID and END_TRANSACTION without a topic) need none.
+Authorization (from 5.3, DefaultAuthorizationContextBuilder of 5.3.3): actions on topics, groups and the cluster. A
+request that names several resources needs a right on each; one of its actions is enough. Requests that name no resource
+need no right (GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO; VIEW_MESSAGE_BY_ID and END_TRANSACTION without a topic).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, RequestCode
 
 
 class Resource(StrEnum):
-    """Kinds of what rights are granted on."""
+    """Kinds of resources on which rights are granted."""
 
     TOPIC = "topic"
     GROUP = "group"
     CLUSTER = "cluster"
-    #: ACL 1.0: the whole broker, `admin: true` of an account.
+    #: ACL 1.0: the whole broker, by `admin: true` of an account.
     BROKER = "broker"
 
 
 class Action(StrEnum):
-    """Rights; ACL 1.0 knows PUB and SUB. From 5.3 on they are written Pub, Sub, Get and so on."""
+    """Rights. ACL 1.0 knows PUB and SUB. From 5.3 on they are written Pub, Sub, Get and so on."""
 
     PUB = "PUB"
     SUB = "SUB"
@@ -43,7 +43,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """A right on one resource; one of the actions is enough."""
+    """A right on one resource. One of the actions is enough."""
 
     resource: Resource
     name: str
@@ -64,7 +64,7 @@ _GET = (Action.GET,)
 _SUB_OR_GET = (Action.SUB, Action.GET)
 _PULLS = (RequestCode.PULL_MESSAGE, 361)
 
-#: From 5.3 on, on the topic that the request names (its header's RocketMQAction, or the builder itself).
+#: Request code -> rights on the topic that it names, from 5.3 on (its header's RocketMQAction, or the builder itself).
 _ON_TOPIC: dict[int, tuple[Action, ...]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET,
     RequestCode.GET_MAX_OFFSET: _GET,
@@ -78,7 +78,7 @@ _ON_TOPIC: dict[int, tuple[Action, ...]] = {
     RequestCode.DELETE_TOPIC_IN_BROKER: (Action.DELETE,),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: (Action.UPDATE,),
 }
-#: The same on topic and group.
+#: Request code -> rights on topic and group.
 _ON_BOTH: dict[int, tuple[Action, ...]] = {
     RequestCode.PULL_MESSAGE: _SUB,
     361: _SUB,
@@ -86,7 +86,7 @@ _ON_BOTH: dict[int, tuple[Action, ...]] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: (Action.SUB, Action.UPDATE),
     RequestCode.QUERY_CONSUME_QUEUE: _GET,
 }
-#: The same on the group that stands in a field.
+#: Request code -> field with the group, and rights on that group.
 _ON_GROUP: dict[int, tuple[str, tuple[Action, ...]]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: ("group", _SUB),
     RequestCode.UNREGISTER_CLIENT: ("consumerGroup", _SUB),
@@ -99,7 +99,7 @@ _ON_GROUP: dict[int, tuple[str, tuple[Action, ...]]] = {
 
 
 def acl_demands(code: int, fields: Mapping[str, str], body: bytes) -> tuple[Demand, ...]:
-    """What ACL 1.0 demands. A body that cannot be read demands nothing."""
+    """Returns the demands of ACL 1.0. An unreadable body demands nothing."""
     if code in ADMIN_CODES:
         return (Demand(resource=Resource.BROKER, name="", actions=(Action.ADMIN,)),)
     return tuple(_acl(code, fields, body))
@@ -108,12 +108,12 @@ def acl_demands(code: int, fields: Mapping[str, str], body: bytes) -> tuple[Dema
 def authorization_demands(
     code: int, fields: Mapping[str, str], body: bytes, *, cluster: str = ""
 ) -> tuple[Demand, ...]:
-    """What authorization demands from 5.3 on. A body that cannot be read demands nothing."""
+    """Returns the demands of authorization from 5.3 on. An unreadable body demands nothing."""
     return tuple(_authorization(code, fields, body, cluster))
 
 
 def _acl(code: int, fields: Mapping[str, str], body: bytes) -> Iterator[Demand]:
-    if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2):  # a batch is not looked at
+    if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2):  # brokers do not check a batch
         topic = fields.get(_SENDS[RequestCode(code)], "")
         if topic.startswith(RETRY_TOPIC_PREFIX):
             yield _of_group(fields.get("group") or fields.get("a"), _SUB)
@@ -146,7 +146,7 @@ def _authorization(code: int, fields: Mapping[str, str], body: bytes, cluster: s
         name, actions = _ON_GROUP[code]
         if fields.get(name):
             yield _of_group(fields[name], actions)
-    elif code == RequestCode.QUERY_MESSAGE:  # a retry topic is not the group's here
+    elif code == RequestCode.QUERY_MESSAGE:  # here a retry topic does not count as the group
         yield _of_topic(topic, _SUB_OR_GET)
     elif code == RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER:
         if topic:
@@ -176,7 +176,7 @@ def _of_group(group: str | None, actions: tuple[Action, ...]) -> Demand:
 
 
 def _of_topic_or_retry(topic: str, actions: tuple[Action, ...]) -> Demand:
-    """The retry topic of a group is the group."""
+    """Demands a right on the group instead of its retry topic."""
     return _of_group(topic, actions) if topic.startswith(RETRY_TOPIC_PREFIX) else _of_topic(topic, actions)
 
 
@@ -187,7 +187,7 @@ def _of_both(topic: str | None, group: str | None, actions: tuple[Action, ...]) 
 
 
 def _of_heartbeat(body: bytes) -> Iterator[Demand]:
-    """Consumers only: a producer's heartbeat demands no right."""
+    """Yields the demands of consumers. A producer's heartbeat demands no right."""
     for consumer in _entries(_object(body).get("consumerDataSet")):
         yield _of_group(_text(consumer.get("groupName")), _SUB)
         for subscription in _entries(consumer.get("subscriptionDataSet")):

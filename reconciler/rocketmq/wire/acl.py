@@ -1,12 +1,11 @@
-"""Access control of brokers: whose requests these are, and the signature that proves it.
+"""Access control of brokers: the user of each request, and the signature that proves it.
 
-One scheme in both generations, ACL 1.0 (4.4 to 5.2) and authentication (from 5.3): two or three fields are added to
-each request (AclClientRPCHook). The string to sign is the values of all fields but the signature, in ascending order
-of their names, and the body behind them (AclUtils.combineRequestContent); the signature is its HMAC-SHA1, in base64
-(AclSigner.calSignature).
+ACL 1.0 (4.4 to 5.2) and authentication (from 5.3) have the same scheme: AclClientRPCHook adds two or three fields to
+each request. The string to sign is the values of all fields except the signature, in ascending order of their names,
+then the body (AclUtils.combineRequestContent). The signature is its HMAC-SHA1 in base64 (AclSigner.calSignature).
 
-Brokers up to 4.6.1 verify the field `_UNIQUE_KEY_QUERY`, those from 4.7.0 to 5.0.0 leave it out, and later ones leave
-it out for clients up to 4.9.3. No request of this client has it, so that one signature is right for all.
+Brokers up to 4.6.1 verify the field `_UNIQUE_KEY_QUERY`. Brokers from 4.7.0 to 5.0.0 leave it out, later ones leave it
+out for clients up to 4.9.3. Requests of this client never have it, so one signature is right for all.
 """
 
 from __future__ import annotations
@@ -27,20 +26,23 @@ ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # a field's name
 
-#: A secret, or what returns it: asked at each request, so that a changed one is used without a restart.
+#: A secret, or a function that returns it. The function is called for each request, so that a changed secret is used
+#: without a restart.
 Secret: TypeAlias = str | Callable[[], str]
 
 
 @runtime_checkable
 class _KeptSource(Protocol):
-    """A function that returns a secret, keeps it for a while, and can be asked again before."""
+    """A function that returns a secret and keeps it for a while. It can be asked again before."""
 
     def ask_again(self, refused: str) -> bool:
-        """After a server has refused a secret: True if there is another one now. May take as long as its source."""
+        """Asks the source again after a server refused a secret. Returns True if it has another one now. May take as
+        long as its source."""
 
 
 def ask_again(secret: object, refused: str) -> bool:
-    """After a server has refused a Secret: True if its source has another one now. May take as long as the source."""
+    """Asks the source of a Secret again after a server refused it. Returns True if it has another one now. May take as
+    long as the source."""
     return isinstance(secret, _KeptSource) and secret.ask_again(refused)
 
 
@@ -48,7 +50,7 @@ def ask_again(secret: object, refused: str) -> bool:
 _BLOCK_BYTES = 64
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
-#: Sets of field names whose order is kept; a client sends about thirty of them.
+#: Most sets of field names whose order is kept. A client sends about thirty of them.
 _ORDERS_MAX = 256
 
 _Order: TypeAlias = Callable[[Mapping[str, str]], tuple[str, ...]]
@@ -58,8 +60,8 @@ _Order: TypeAlias = Callable[[Mapping[str, str]], tuple[str, ...]]
 class AclCredentials:
     """A user of brokers. `secret_key` and `security_token` are never shown.
 
-    From RocketMQ 5.3 on, access key and secret key are a user's name and password. Raises InvalidValue for an access
-    key or a secret key that is empty.
+    From RocketMQ 5.3 on, access key and secret key are a user's name and password. Raises InvalidValue for an empty
+    access key or secret key.
     """
 
     access_key: str
@@ -74,29 +76,28 @@ class AclCredentials:
             raise InvalidValue("secret_key", "", "the user's secret key, which must not be empty")
 
     def current_secret_key(self) -> str:
-        """The secret key as it is now. Raises what its source raises."""
+        """Returns the present secret key. Raises what its source raises."""
         return self.secret_key if isinstance(self.secret_key, str) else self.secret_key()
 
     def ask_again(self, refused: str) -> None:
-        """After a broker has refused what was signed with the secret key: its source is read again, and the token's."""
+        """Reads the sources of secret key and token again, after a broker refused what the key had signed."""
         ask_again(self.secret_key, refused)
         if self.security_token is not None:
             ask_again(self.security_token, self.current_security_token() or "")
 
     def current_security_token(self) -> str | None:
-        """The token as it is now; None: requests carry none. Raises what its source raises."""
+        """Returns the present token. None: requests carry no token. Raises what its source raises."""
         token = self.security_token
         return token if token is None or isinstance(token, str) else token()
 
 
 class RequestSigner:
-    """Signs requests for one user. Thread-safe: what is kept is replaced as a whole.
+    """Signs requests for one user. Thread-safe, because each kept value is replaced as a whole.
 
-    After a refusal the sources of the user's secrets are read again, by the thread that signs next: a source may be a
-    command, and the thread that reads a connection must not wait for one.
-
-    The two states of the HMAC behind its key, and the order of each set of field names, are computed once: a signature
-    then costs two copies of a hash and no sorting.
+    After a refusal, the thread that signs next reads the sources of the user's secrets again. The thread that reads a
+    connection must not do so, because a source may be a command that takes long.
+    The two states of the HMAC after its key, and the order of each set of field names, are computed once. Then a
+    signature costs two copies of a hash and no sorting.
     """
 
     def __init__(self, credentials: AclCredentials) -> None:
@@ -106,11 +107,11 @@ class RequestSigner:
         self._is_refused = False
 
     def note_refusal(self) -> None:
-        """A broker did not accept a signature. Does not block."""
+        """Notes that a broker did not accept a signature. Does not block."""
         self._is_refused = True
 
     def sign(self, command: Command) -> Command:
-        """The request with the fields of the user; one that has a signature already gets a new one."""
+        """Returns the request with the fields of the user. A signed request gets a new signature."""
         credentials = self._credentials
         if self._is_refused:
             self._is_refused = False
@@ -126,7 +127,7 @@ class RequestSigner:
             key = self._key = _Key(secret)
         values = "".join(self._orders.of(fields)(fields)).encode()
         fields[SIGNATURE] = key.signature(values, command.body)
-        # Not dataclasses.replace: it costs as much as the signature.
+        # dataclasses.replace would cost as much as the signature.
         return Command(
             code=command.code,
             opaque=command.opaque,
@@ -141,21 +142,21 @@ class RequestSigner:
 
 
 class SignatureVerifier:
-    """Verifies what one user signed, as a broker does."""
+    """Verifies one user's signatures, as a broker does."""
 
     def __init__(self, secret_key: str) -> None:
         self._key = _Key(secret_key)
         self._orders = _Orders()
 
     def accepts(self, command: Command, signed: Mapping[str, str]) -> bool:
-        """Whether the request's signature is that of these fields and its body."""
+        """Returns True if the request's signature belongs to these fields and its body."""
         values = "".join(self._orders.of(signed)(signed)).encode(errors="surrogatepass")
         made = self._key.signature(values, command.body)
         return compare_digest(made.encode(), signed.get(SIGNATURE, "").encode(errors="surrogatepass"))
 
 
 class _Orders:
-    """Reads the values of signed fields in their order; the order of each set of names is found once."""
+    """Reads the values of signed fields in their order. The order of each set of names is found once."""
 
     __slots__ = ("_known",)
 
@@ -176,7 +177,7 @@ class _Orders:
 
 
 class _Key:
-    """A secret key, and the hashes of the HMAC as they are behind its two pads."""
+    """A secret key, and the states of the HMAC's hashes after its two pads."""
 
     __slots__ = ("_inner", "_outer", "secret")
 
@@ -200,7 +201,7 @@ class _Key:
 
 
 def _order_of(names: tuple[str, ...]) -> _Order:
-    """Reads the values in ascending order of the names' UTF-16 units, as a TreeMap of strings has them."""
+    """Makes a reader of the values in ascending order of the names' UTF-16 units, like a TreeMap of strings."""
     ordered = sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     if len(ordered) == 1:
         name = ordered[0]

@@ -1,4 +1,4 @@
-"""Addresses as they are written in settings and routes: "host:port", "[v6]:port", lists "a;b"."""
+"""Addresses of settings and routes: "host:port", "[v6]:port", lists "a;b"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REMEDY = "host:port or [IPv6 address]:port"
 
 @lru_cache(maxsize=4096)
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port. Raises InvalidValue for anything else."""
+    """Parses host and port. Raises InvalidValue for anything else."""
     host, separator, port = address.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -25,7 +25,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def bracketed(address: str) -> str:
-    """The address with brackets around an IPv6 host, which brokers may register without. Raises InvalidValue."""
+    """Puts brackets around an IPv6 host, because brokers may register without them. Raises InvalidValue."""
     host, separator, port = address.rpartition(":")
     if separator and ":" in host and not host.startswith("["):
         address = f"[{host}]:{port}"
@@ -34,7 +34,7 @@ def bracketed(address: str) -> str:
 
 
 def parse_addresses(addresses: str) -> tuple[str, ...]:
-    """The addresses of a list "a;b" (as Java's namesrvAddr). Raises InvalidValue if there is none or one is bad."""
+    """Parses a list "a;b" (Java's namesrvAddr). Raises InvalidValue for an empty list or a bad address."""
     found = tuple(part.strip() for part in addresses.split(";") if part.strip())
     if not found:
         raise InvalidValue("name servers", addresses, 'at least one address: "host:port;host:port"')

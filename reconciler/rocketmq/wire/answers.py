@@ -1,4 +1,4 @@
-"""The error that the code of an answer means, and the fields of an answer as numbers."""
+"""The error behind an answer's code, and an answer's fields as numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 
 
 def require_success(answer: Command, what: str) -> Command:
-    """The answer itself if its code is 0. Raises BrokerBusy (2, 215) or BrokerRefused.
+    """Returns the answer itself if its code is 0. Raises BrokerBusy (2, 215) or BrokerRefused.
 
-    Only the code decides: a success may carry the remark "not set any response code".
+    Only the code decides, because a success may carry the remark "not set any response code".
     """
     if answer.code == ResponseCode.SUCCESS:
         return answer
@@ -20,14 +20,14 @@ def require_success(answer: Command, what: str) -> Command:
 
 
 def refusal(answer: Command, what: str) -> BrokerBusy | BrokerRefused:
-    """The error that an answer with another code than 0 means."""
+    """Makes the error for an answer whose code is not 0."""
     if answer.code in _BUSY:
         return BrokerBusy(f"{what}: code {answer.code}: {answer.remark or 'busy'}")
     return BrokerRefused(answer.code, answer.remark, request=what)
 
 
 def number_field(answer: Command, name: str, default: int | None = None) -> int:
-    """A field as a number. Raises ProtocolViolation if it is not a number, or missing without a default."""
+    """Reads a field as a number. Raises ProtocolViolation if it is no number, or missing without a default."""
     text = answer.fields.get(name)
     if text is None:
         if default is None:

@@ -1,7 +1,7 @@
-"""Several messages in one body: inner batches of 5.x, read as SEND_BATCH_MESSAGE (4.1 and newer) writes them.
+"""Several messages in one body: inner batches of 5.x, in the format of SEND_BATCH_MESSAGE (4.1 and newer).
 
-MessageDecoder.decodeMessages: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body,
-i16 properties length, properties.
+MessageDecoder.decodeMessages: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body, i16 properties
+length, properties.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """One message of a batch; topic and queue are those of the request."""
+    """One message of a batch. Its topic and queue are those of the request."""
 
     body: bytes
     properties: Mapping[str, str]
@@ -29,7 +29,7 @@ class BatchEntry:
 
 
 def decode_batch(data: bytes) -> list[BatchEntry]:
-    """The messages of a batch body. Raises ProtocolViolation, and nothing else, for bad bytes."""
+    """Decodes the messages of a batch body. Raises only ProtocolViolation for bad bytes."""
     entries: list[BatchEntry] = []
     at = 0
     try:
@@ -51,9 +51,9 @@ def decode_batch(data: bytes) -> list[BatchEntry]:
 
 
 def unwrap(record: MessageRecord) -> list[MessageRecord]:
-    """The messages inside an inner batch of 5.x (MessageDecoder.decodeMessage), else the record itself.
+    """Returns the messages of an inner batch of 5.x (MessageDecoder.decodeMessage). Another record is returned itself.
 
-    Members take consecutive queue offsets from the record's. Raises ProtocolViolation for a damaged batch.
+    The messages have consecutive queue offsets from the record's on. Raises ProtocolViolation for a damaged batch.
     """
     wanted = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
     if record.system_flag & wanted != wanted:

@@ -1,7 +1,7 @@
-"""What brokers of different versions do differently: one line a difference, with the version that brought it.
+"""Differences between brokers of different versions: one line per difference, with the version that brought it.
 
-The client decides by it, and the embedded broker imitates it. The first release of each line is read from the tags of
-RocketMQ's source; tests/conformance shows the line on real brokers. Facts that hold for every version are in the code.
+The client decides by them, and the embedded broker imitates them. The first release of each line was read from the tags
+of RocketMQ's source. tests/conformance shows the line on real brokers. Facts of every version are in the code.
 """
 
 from __future__ import annotations
@@ -15,84 +15,84 @@ from reconciler.rocketmq.wire.codes import MQVersion, ResponseCode
 class BrokerFamily(StrEnum):
     """Versions that treat transactions alike."""
 
-    #: 3.2.6: prepared message in its own topic, UNIQ_KEY not indexed, committed copy not indexed, no check-back.
+    #: 3.2.6: prepared messages in their own topic, neither UNIQ_KEY nor committed copies indexed, no check-back.
     V3_2 = "3.2.6"
-    #: 3.4.9 to 4.2: the same, UNIQ_KEY and committed copy indexed.
+    #: 3.4.9 to 4.2: the same, but UNIQ_KEY and committed copies are indexed.
     V4_2 = "3.5-4.2"
     #: 4.3 to 5.0: half topic and check-back.
     V4_3 = "4.3-5.0"
-    #: 5.1 and newer: OP records in batches; END refused after the immunity window from 5.1.1 on.
+    #: 5.1 and newer: OP records in batches; from 5.1.1 on, END is refused after the immunity window.
     V5_1 = "5.1+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What follows from a broker's version; `facts_of` says since when, and from which Java class it is known."""
+    """What follows from a broker's version. `facts_of` names the first version of each fact, and the Java class that
+    shows it."""
 
     #: MQVersion ordinal as the broker reports it in every answer.
     version: int
     family: BrokerFamily
 
-    # -- transactions
-    #: Halves lie in HALF_TOPIC; else prepared records lie in their own topic.
+    # True: halves are in HALF_TOPIC. False: prepared records are in their own topic.
     has_half_topic: bool
     has_check_back: bool
-    #: Halves may lie in ROCKSDB_HALF_TOPIC instead, as the broker is set.
+    #: The broker's settings may put halves into ROCKSDB_HALF_TOPIC instead.
     may_keep_halves_in_rocksdb: bool
-    #: The half topics have a route from the start; else from the first check round on.
+    #: True: the half topics have a route from the start. False: from the first check round on.
     registers_half_topics_at_start: bool
-    #: A client may send into the half topics; else they are forbidden, as other system topics are.
+    #: True: a client may send into the half topics. False: brokers refuse that, as for other system topics.
     half_topic_is_writable: bool
-    #: Halves that were given up are kept in DISCARD_TOPIC, and code 323 puts them back.
+    #: Given-up halves are kept in DISCARD_TOPIC, and code 323 puts them back.
     keeps_discarded: bool
     #: OP records name several halves each.
     batches_finished: bool
-    #: END after the immunity window is refused with code 604 unless it says that it follows a check.
+    #: END after the immunity window is refused with code 604, unless it says that it follows a check.
     rejects_late_end: bool
     #: A committed copy keeps REAL_TOPIC and REAL_QID, so END is accepted on it, too.
     copies_keep_real_topic: bool
-    #: Defaults, where the broker's configuration cannot be read; 0 without check-back.
+    #: Defaults, if the broker's configuration is unreadable. 0 without check-back.
     transaction_timeout_seconds: float
     transaction_check_interval_seconds: float
     transaction_check_maximum: int
 
-    # -- look-ups
-    #: UNIQ_KEY is indexed; else only KEYS are.
+    # True: UNIQ_KEY is indexed. False: only KEYS are.
     indexes_unique_key: bool
-    #: A committed copy is found by QUERY_MESSAGE; else only by scanning its queue.
+    #: True: QUERY_MESSAGE finds a committed copy. False: only a scan of its queue does.
     indexes_committed: bool
-    #: An offset inside a record is answered with an error of its own.
+    #: The error for an offset inside a record differs from the one for a missing record.
     exact_record_lookup: bool
-    #: QUERY_CONSUME_QUEUE answers with the entries; else with a body that was written before they were found.
+    #: True: QUERY_CONSUME_QUEUE answers with the entries. False: its body was written before they were found.
     lists_queue_entries: bool
 
     # -- sending
     has_batch_send: bool
     max_message_bytes: int
-    #: Response code for a queue that the topic has not.
+    #: Response code for a queue that the topic does not have.
     bad_queue_code: int
-    #: Properties that the broker adds: CLUSTER; MSG_REGION, TRACE_ON and a missing UNIQ_KEY.
+    #: Properties that the broker adds. stores_cluster: CLUSTER. stores_trace: MSG_REGION, TRACE_ON and a missing
+    #: UNIQ_KEY.
     stores_cluster: bool
     stores_trace: bool
     #: The property text has no trailing separator.
     trims_properties: bool
-    #: Ext fields of a send reply.
+    #: Ext fields in the reply to a send.
     replies_trace: bool
     replies_transaction_id: bool
 
-    # -- consuming
-    #: UPDATE_CONSUMER_OFFSET refuses unknown topics, QUERY_CONSUMER_OFFSET says 22 where nothing is stored.
+    # UPDATE_CONSUMER_OFFSET refuses unknown topics. QUERY_CONSUMER_OFFSET answers 22 if no offset is stored.
     checks_offset_topics: bool
     #: UPDATE_CONSUMER_OFFSET refuses unknown groups.
     checks_offset_groups: bool
     #: OFFSET_OVERFLOW_BADLY sends the consumer to offset 0.
     overflow_starts_over: bool
-    #: A jump of offsets is reported by a message in OFFSET_MOVED_EVENT.
+    #: A message in OFFSET_MOVED_EVENT reports a jump of offsets.
     reports_moved_offsets: bool
     #: CONSUMER_SEND_MSG_BACK fails without maxReconsumeTimes.
     requires_max_reconsume_times: bool
     dead_letters_readable: bool
-    #: Groups may pop, and have a request mode a topic: their offset passes what was handed out.
+    #: Groups may pop, and have a request mode per topic. With pop, their offset passes messages that were only handed
+    #: out.
     has_pop: bool
     #: Ext fields in replies to heartbeats and to pulls.
     heartbeat_flags: bool
@@ -101,11 +101,11 @@ class BrokerFacts:
     # -- frames and routes
     answers_unknown_codes: bool
     knows_binary_headers: bool
-    #: A binary request is answered in binary; else answers are JSON.
+    #: True: a binary request is answered in binary. False: answers are JSON.
     replies_in_kind: bool
     #: "serializeTypeCurrentRPC" in JSON headers.
     names_serialization: bool
-    #: Routes in standard JSON for clients that say they are 4.9.4 or newer.
+    #: Routes are in standard JSON for clients that say they are 4.9.4 or newer.
     standard_json: bool
     names_cluster_in_routes: bool
     acting_master_in_routes: bool
@@ -114,7 +114,7 @@ class BrokerFacts:
 
 
 def family_of(version: int) -> BrokerFamily:
-    """The family of a version ordinal; one less than a release is its snapshot build."""
+    """Returns the family of a version ordinal. An ordinal one below a release is its snapshot build."""
     if version < MQVersion.V3_4_9 - 1:
         return BrokerFamily.V3_2
     if version < MQVersion.V4_3_0 - 1:
@@ -125,10 +125,10 @@ def family_of(version: int) -> BrokerFamily:
 
 
 def facts_of(version: int) -> BrokerFacts:
-    """Everything that follows from a version ordinal."""
+    """Returns all facts of a version ordinal."""
 
     def since(first: MQVersion) -> bool:
-        return version >= first - 1  # its snapshot build
+        return version >= first - 1  # with its snapshot build
 
     has_half_topic = since(MQVersion.V4_3_0)
     timeout_seconds, interval_seconds, maximum = _check_defaults(version) if has_half_topic else (0.0, 0.0, 0)
@@ -181,7 +181,7 @@ def facts_of(version: int) -> BrokerFacts:
 
 
 def _check_defaults(version: int) -> tuple[float, float, int]:
-    """transactionTimeOut, transactionCheckInterval and transactionCheckMax of BrokerConfig."""
+    """Returns transactionTimeOut, transactionCheckInterval and transactionCheckMax of BrokerConfig."""
     if version < MQVersion.V4_3_1 - 1:
         return 3.0, 60.0, 5
     if version < MQVersion.V5_1_1 - 1:
@@ -190,7 +190,7 @@ def _check_defaults(version: int) -> tuple[float, float, int]:
 
 
 def _help_address(version: int) -> str:
-    """Where refusals send the reader (FAQUrl)."""
+    """Returns the page that refusals name (FAQUrl)."""
     if version < MQVersion.V4_0_0 - 1:
         return "https://github.com/alibaba/RocketMQ/issues/38"
     if version < MQVersion.V5_1_0 - 1:

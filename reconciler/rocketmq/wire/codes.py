@@ -1,7 +1,7 @@
 """Numbers and names of the remoting protocol, with the broker class that defines each set.
 
-A *half message* is a transactional message that consumers cannot see yet: END_TRANSACTION commits it or rolls it back.
-Each check-back may append another copy of it; the newest copy is the one that is ended.
+A *half message* is a transactional message that consumers cannot see yet. END_TRANSACTION commits it or rolls it back.
+Each check-back may append another copy of it; END_TRANSACTION names the newest copy.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ class RequestCode(IntEnum):
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     #: Topics in which a group has an offset.
     QUERY_TOPICS_BY_CONSUMER = 343
-    #: The subscription of a group to a topic, from heartbeats, or from the requests of clients that send none.
+    #: The subscription of a group to a topic, from heartbeats or from requests of clients without heartbeats.
     QUERY_SUBSCRIPTION_BY_CONSUMER = 345
-    #: How clients of a group are to ask for messages of a topic: by PULL or by POP. 5.0 and newer, as the next one.
+    #: Sets how clients of a group must ask for messages of a topic: by PULL or by POP. 5.0 and newer, like the next
+    #: one.
     SET_MESSAGE_REQUEST_MODE = 401
     GET_ALL_MESSAGE_REQUEST_MODE = 402
 
@@ -167,7 +168,8 @@ class Permission(IntFlag):
 
 
 class MQVersion(IntEnum):
-    """Ordinals of org.apache.rocketmq.common.MQVersion.Version that matter; a snapshot build reports one less."""
+    """The ordinals of org.apache.rocketmq.common.MQVersion.Version that this client uses. A snapshot build reports one
+    less."""
 
     V3_2_6 = 79
     V3_4_9 = 121
@@ -194,10 +196,10 @@ class MQVersion(IntEnum):
 
     @classmethod
     def of_release(cls, release: str) -> int:
-        """The ordinal of a release such as "5.3.3", whether it is named above or not.
+        """Returns the ordinal of a release such as "5.3.3", also of one that is not named above.
 
-        From 4.0.0 on a minor version has ten releases, each after its snapshot. An older release is looked up by its
-        name: KeyError if it has none.
+        From 4.0.0 on, a minor version has ten releases, each after its snapshot. An older release is looked up by its
+        name; KeyError if it has none.
         """
         major, minor, patch = map(int, release.split("."))
         if major < 4:
@@ -205,7 +207,7 @@ class MQVersion(IntEnum):
         return cls.V4_0_0 + 20 * (10 * (major - 4) + minor) + 2 * patch
 
 
-#: What this client says it is: high enough for routes in standard JSON, too low for GO_AWAY of a closing proxy.
+#: Version that this client reports: high enough for routes in standard JSON, too low for GO_AWAY of a closing proxy.
 CLIENT_VERSION = int(MQVersion.V4_9_8)
 
 #: Halves of 4.3 and newer, all in queue 0 (TopicValidator).
@@ -214,22 +216,22 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 #: Halves of a broker from 5.4 on with transRocksDBEnable and without transWriteOriginTransHalfEnable, in queue 0, too
 #: (TransactionalMessageBridge.parseHalfMessageInner).
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-#: One record an END of such a half; its property TRANS_OFFSET is the half's place in the log.
+#: One record per END of such a half. Its property TRANS_OFFSET is the half's place in the log.
 ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 HALF_TOPICS = frozenset({HALF_TOPIC, ROCKSDB_HALF_TOPIC})
 #: Halves that the broker gave up (4.5.2 and newer).
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-#: Consumer group that keeps the check service's progress.
+#: Consumer group whose offsets are the check service's progress.
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-#: Topic whose queues and permission an auto-created topic takes over.
+#: Topic from which an auto-created topic takes queues and permission.
 AUTO_CREATE_TOPIC = "TBW102"
-#: Messages with a delay level wait here, so every retry does (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
+#: Messages with a delay level wait here, and so does every retry (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-#: They wait here in 5.x where the timer wheel takes delay levels over (TimerMessageStore.TIMER_TOPIC).
+#: They wait here in 5.x if the timer wheel handles delay levels (TimerMessageStore.TIMER_TOPIC).
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
-#: Index probes of this project (horizon.py): one queue on every master.
+#: Topic of this project's index probes (horizon.py): one queue on every master.
 PROBE_TOPIC = "RECONCILER_PROBE"
 
 #: brokerId of a master in a route (MixAll.MASTER_ID).
@@ -237,19 +239,18 @@ MASTER_ID = 0
 
 
 def retry_topic(group: str) -> str:
-    """Topic of a group's messages that are to be consumed again (MixAll.getRetryTopic)."""
+    """Names the topic of a group's messages that will be delivered again (MixAll.getRetryTopic)."""
     return RETRY_TOPIC_PREFIX + group
 
 
 def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """Topics of messages that a group popped in vain, from 5.0 on; the second one with enableRetryTopicV2.
-
-    KeyBuilder.buildPopRetryTopicV1 and buildPopRetryTopicV2.
+    """Names the topics of messages that a group popped in vain, from 5.0 on. The second one is used with
+    enableRetryTopicV2.
     """
     prefix = retry_topic(group)
     return f"{prefix}_{topic}", f"{prefix}+{topic}"
 
 
 def dead_letter_topic(group: str) -> str:
-    """Topic of a group's messages that were given up (MixAll.getDLQTopic)."""
+    """Names the topic of a group's given-up messages (MixAll.getDLQTopic)."""
     return DEAD_LETTER_TOPIC_PREFIX + group

@@ -1,8 +1,8 @@
-"""Bodies as producers compress them; brokers store them as they come (org.apache.rocketmq.common.compression).
+"""Bodies as producers compress them. Brokers store them unchanged (org.apache.rocketmq.common.compression).
 
-zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard`
-and `lz4` (the extra `compression`), which are loaded when a body needs them. Without them the caller goes on:
-a look-up is UNKNOWN, a consumer hands the message back.
+zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard` and
+`lz4` (the extra `compression`), which are loaded when a body needs them. Without the package a look-up is UNKNOWN, and
+a consumer hands the message back.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ logger = logging.getLogger(__name__)
 #: Modules that bodies may need -> the compression's name.
 OPTIONAL_MODULES = {"zstandard": "zstd", "lz4": "lz4"}
 
-#: Bound of an uncompressed body: 16 times the largest message a broker takes by default (maxMessageSize, 4 MiB).
+#: Limit of an uncompressed body: 16 times the largest message that a broker takes by default (maxMessageSize, 4 MiB).
 MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
 
-#: Refuse to blow a body up more than this; text of one repeated byte reaches about 1 030 with zlib, and with zstd more.
+#: Largest accepted ratio. Text of one repeated byte reaches about 1 030 with zlib, and more with zstd.
 MAXIMUM_RATIO = 1_100
-#: Below this size the ratio proves nothing: any producer may send as much (maxMessageSize, 4 MiB by default).
+#: Below this size the ratio proves nothing, because any producer may send as much (maxMessageSize, 4 MiB by default).
 _RATIO_FREE_BYTES = 4 * 1024 * 1024
-#: The zstd package bounds its input only: a block of 128 KiB takes 4 bytes, so one step gives 16 MiB at most.
+#: The zstd package limits only its input. A block of 128 KiB takes 4 bytes, so one step gives at most 16 MiB.
 _ZSTD_STEP_BYTES = 512
 
-#: Level of Java producers up to 4.9.3 and the default since (zipCompressLevel).
+#: The level of Java producers up to 4.9.3, and the default since then (zipCompressLevel).
 ZLIB_LEVEL = 5
 
 
 def compress_zlib(body: bytes) -> bytes:
-    """A zlib stream that every broker and client version understands with SystemFlag.COMPRESSED alone."""
+    """Makes a zlib stream. Every broker and client version understands it with SystemFlag.COMPRESSED alone."""
     return zlib.compress(body, ZLIB_LEVEL)
 
 
 def decompress(data: bytes, system_flag: int, maximum_bytes: int = MAXIMUM_BODY_BYTES) -> bytes:
-    """The plain body, never more than `maximum_bytes`.
+    """Returns the plain body, never more than `maximum_bytes`.
 
-    Raises ProtocolViolation for damaged data, a body over the bound or a decompression bomb, MissingDependency where
-    the package for zstd or lz4 is not installed.
+    Raises ProtocolViolation for damaged data, a body over the limit or a decompression bomb. Raises MissingDependency
+    if the package for zstd or lz4 is not installed.
     """
     bound = min(maximum_bytes, max(_RATIO_FREE_BYTES, len(data) * MAXIMUM_RATIO))
     kind = system_flag & SystemFlag.COMPRESSION_MASK
@@ -69,7 +69,7 @@ def _unzstd(data: bytes, bound: int) -> bytes:
         import zstandard
     except ImportError as error:
         raise _missing("zstandard") from error
-    # No window above what the bound needs: a frame header may ask for gigabytes.
+    # The window is limited, because a frame header may ask for gigabytes.
     decompressor = zstandard.ZstdDecompressor(max_window_size=128 * 1024 * 1024).decompressobj()
     plain = bytearray()
     try:
@@ -103,7 +103,7 @@ def _missing(module: str) -> MissingDependency:
 
 @cache
 def _log_once(text: str) -> None:
-    """Logs once a process: every look-up, pull and check-back of such messages comes here."""
+    """Logs once per process, because every look-up, pull and check-back of such messages comes here."""
     logger.error("package_missing: %s, in every process that reads such messages", text)
 
 

@@ -1,8 +1,8 @@
 """One remoting command and its bytes (RemotingCommand, RocketMQSerializable, NettyDecoder).
 
-A frame is: u32 length of what follows, u8 header form (0 JSON, 1 binary), u24 header length, header, body.
-A reply may come in another form than its request, so every frame is read by its own form byte. Requests are
-written in JSON: 3.2.6 knows nothing else and drops the connection.
+A frame is: u32 length of the rest, u8 header form (0 JSON, 1 binary), u24 header length, header, body. A reply may have
+another form than its request, so every frame is read by its own form byte. Requests are written in JSON, because 3.2.6
+drops the connection for any other form.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import IntEnum
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import CLIENT_VERSION
 
-#: com.rocketmq.remoting.frameMaxLength: default bound of NettyDecoder.
+#: com.rocketmq.remoting.frameMaxLength: default limit of NettyDecoder.
 MAXIMUM_FRAME_BYTES = 16 * 1024 * 1024
 
 FLAG_RESPONSE = 1
@@ -48,7 +48,7 @@ class Serialization(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A request or a response. `fields` are the extFields: all values are text, booleans "true" and "false"."""
+    """A request or a response. `fields` are the extFields: all values are text, booleans are "true" and "false"."""
 
     code: int
     opaque: int = 0
@@ -63,12 +63,12 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """Answers a request."""
+        """True if it answers a request."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """A request that wants no answer."""
+        """True if the request wants no answer."""
         return bool(self.flag & FLAG_ONEWAY)
 
 
@@ -82,7 +82,7 @@ def reply_to(
     language: str = "PYTHON",
     version: int = CLIENT_VERSION,
 ) -> Command:
-    """A response to the request, in the request's form."""
+    """Makes a response to the request, in the request's form."""
     return Command(
         code=code,
         opaque=request.opaque,
@@ -96,15 +96,15 @@ def reply_to(
     )
 
 
-# ASCII only: 3.2.6 reads text in the platform's character set.
+# ASCII only, because 3.2.6 reads text in the platform's character set.
 _encode_json = json.JSONEncoder(ensure_ascii=True, check_circular=False).encode
 _decode_json = json.JSONDecoder().decode
 
 
 def encode_frame(command: Command, *, opaque: int | None = None, flag: int | None = None) -> bytes:
-    """The whole frame with its length word. Raises ProtocolViolation if it is larger than a peer would take.
+    """Encodes the whole frame with its length word. Raises ProtocolViolation if it is larger than a peer would take.
 
-    `opaque` and `flag` are written instead of the command's own, where given: cheaper than a copy of the command.
+    `opaque` and `flag` replace the command's own, which costs less than a copy of the command.
     """
     opaque = command.opaque if opaque is None else opaque
     flag = command.flag if flag is None else flag
@@ -118,7 +118,7 @@ def encode_frame(command: Command, *, opaque: int | None = None, flag: int | Non
 
 
 def decode_frame(frame: bytes | memoryview) -> Command:
-    """The command in a frame without its length word. Raises ProtocolViolation, and nothing else, for bad bytes."""
+    """Decodes a frame without its length word. Raises only ProtocolViolation for bad bytes."""
     if len(frame) < 4:
         raise ProtocolViolation(f"frame of {len(frame)} bytes has no header word")
     word = _WORD.unpack_from(frame)[0]
@@ -134,7 +134,7 @@ def decode_frame(frame: bytes | memoryview) -> Command:
 
 
 class FrameReader:
-    """Cuts a byte stream into commands. Not shared: one reader belongs to one connection's reading thread."""
+    """Cuts a byte stream into commands. One reader belongs to one connection's reading thread."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
@@ -142,13 +142,14 @@ class FrameReader:
 
     @property
     def is_in_frame(self) -> bool:
-        """Part of a frame has come and the rest has not."""
+        """True if only a part of a frame has come."""
         return bool(self._waiting)
 
     def feed(self, data: bytes) -> list[Command]:
-        """The commands that are complete now. Raises ProtocolViolation on a bad length before waiting for its bytes.
+        """Returns the commands that are complete now. Raises ProtocolViolation for a bad length, before it waits for
+        the bytes.
 
-        After an error the stream has no meaning any more: close the connection.
+        After an error the rest of the stream has no meaning: close the connection.
         """
         waiting = self._waiting
         if waiting:

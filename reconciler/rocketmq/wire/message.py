@@ -1,4 +1,5 @@
-"""A message to be sent, checked when it is made: what a broker would refuse or spoil never leaves the process."""
+"""A message to be sent. It is checked when it is made, so that a message which a broker would refuse or spoil never
+leaves the process."""
 
 from __future__ import annotations
 
@@ -9,41 +10,41 @@ from dataclasses import dataclass, field
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.properties import NAME_END, SYSTEM_PROPERTIES, VALUE_END
 
-#: Validators.checkTopic: characters and length that every version takes.
+#: Characters and length that every version takes (Validators.checkTopic).
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
 #: maxMessageSize of brokers and clients by default.
 MAXIMUM_BODY_BYTES = 4 * 1024 * 1024
-#: Room is left for the properties that client and broker add.
+#: The rest is room for the properties that client and broker add.
 MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
 #: messageDelayLevel of brokers by default: 1s 5s 10s 30s 1m ... 2h.
 MAXIMUM_DELAY_LEVEL = 18
 
-#: UNIQ_KEY of any client, which is opaque: 32 digits of most clients, of Go with some in lower case, 34 of gRPC
-#: clients (MessageIdCodec), 56 of Java on IPv6.
+#: UNIQ_KEY of any client, with any meaning: 32 digits of most clients (Go: some in lower case), 34 of gRPC clients
+#: (MessageIdCodec), 56 of Java on IPv6.
 _UNIQUE_KEY = re.compile(r"[0-9A-Za-z_-]{16,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message on its way to a broker. Raises InvalidValue when it is made of what no broker would keep.
+    """A message on its way to a broker. Raises InvalidValue for contents that no broker would keep.
 
-    An empty body is refused as by Java's Validators: Java consumers would get null.
+    An empty body is refused, as by Java's Validators, because Java consumers would get null.
     """
 
     topic: str
-    #: Plain; compression is the sender's business.
+    #: Not compressed; the sender may compress it.
     body: bytes
-    #: TAGS: one tag. Consumers filter by it.
+    #: TAGS: one tag, by which consumers filter.
     tags: str | None = None
-    #: KEYS: words that look-ups find the message by.
+    #: KEYS: words by which look-ups find the message.
     keys: tuple[str, ...] = ()
-    #: The user's own.
+    #: The service's own properties.
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: The user's own number, 32 bits.
+    #: The service's own number, 32 bits.
     flag: int = 0
     #: UNIQ_KEY; None: the sender makes one.
     unique_key: str | None = None
-    #: 1 to 18; None: at once.
+    #: 1 to 18; None: without delay.
     delay_level: int | None = None
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class Message:
             raise InvalidValue("properties", f"{size} bytes", f"at most {MAXIMUM_OWN_PROPERTIES_BYTES} bytes together")
 
     def wire_properties(self, unique_key: str) -> dict[str, str]:
-        """All properties as sent, UNIQ_KEY first."""
+        """Returns all properties as sent, UNIQ_KEY first."""
         wired = {"UNIQ_KEY": unique_key}
         if self.keys:
             wired["KEYS"] = " ".join(self.keys)
@@ -96,7 +97,7 @@ class Message:
 
 
 def check_topic(topic: object) -> str:
-    """The topic itself. Raises InvalidValue for a name that brokers refuse (Validators.checkTopic)."""
+    """Returns the topic itself. Raises InvalidValue for a name that brokers refuse (Validators.checkTopic)."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise InvalidValue("topic", topic, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")
     return topic
@@ -114,5 +115,5 @@ def _check_text(what: str, text: object, *, of: str | None = None) -> None:
 
 
 def _named(what: str, of: str | None) -> str:
-    # Spelt out for a refusal only: every message passes here.
+    # Spelt out only for a refusal, because every message passes here.
     return what if of is None else f"{what}[{of!r}]"

@@ -1,6 +1,6 @@
 """Offset message ids: store host and commit-log offset as hex (MessageDecoder.createMessageId, decodeMessageId).
 
-32 digits for IPv4, 56 for IPv6. A unique key may look the same; never decode one to find out where to connect.
+32 digits for IPv4, 56 for IPv6. A unique key may look the same: never decode one to find an address to connect to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _V6 = struct.Struct(">16siq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMessageId:
-    """Where a record is stored. `host` is the broker's brokerIP1, which the client may be unable to reach."""
+    """The place of a stored record. `host` is the broker's brokerIP1, which the client may be unable to reach."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class OffsetMessageId:
 
 
 def encode_offset_message_id(host: str, port: int, commit_log_offset: int) -> str:
-    """Upper-case hex. Raises MalformedInput for a host that is no IP address."""
+    """Encodes in upper-case hex. Raises MalformedInput if the host is no IP address."""
     try:
         if ":" in host:
             return _V6.pack(socket.inet_pton(socket.AF_INET6, host), port, commit_log_offset).hex().upper()
@@ -35,7 +35,7 @@ def encode_offset_message_id(host: str, port: int, commit_log_offset: int) -> st
 
 
 def decode_offset_message_id(text: str) -> OffsetMessageId:
-    """The parts of an id. Raises MalformedInput for anything else, also for a port or an offset that cannot be."""
+    """Decodes an id. Raises MalformedInput for anything else, also for an impossible port or offset."""
     try:
         data = bytes.fromhex(text)
     except ValueError as error:

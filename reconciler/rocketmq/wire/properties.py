@@ -12,8 +12,8 @@ VALUE_END = "\x02"
 #: The length is stored as a signed 16-bit number.
 MAXIMUM_PROPERTIES_BYTES = 32_767
 
-#: Names that clients and brokers set themselves (MessageConst, 3.2.6 to 5.5.0), without those that a caller may set:
-#: CHECK_IMMUNITY_TIME_IN_SECONDS, WAIT, __SHARDINGKEY, BUYER_ID and MSG_TYPE.
+#: Names that clients and brokers set themselves (MessageConst, 3.2.6 to 5.5.0). Names that a caller may set are left
+#: out: CHECK_IMMUNITY_TIME_IN_SECONDS, WAIT, __SHARDINGKEY, BUYER_ID and MSG_TYPE.
 SYSTEM_PROPERTIES = frozenset(
     {
         "KEYS", "TAGS", "UNIQ_KEY", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",
@@ -30,15 +30,15 @@ SYSTEM_PROPERTIES = frozenset(
     }
 )  # fmt: skip
 
-#: Digits of a number in a property.
+#: Most digits of a number in a property.
 DIGITS_MAX = 18
-#: What Java's int and long hold.
+#: Largest values of Java's int and long.
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """The property text. Raises MalformedInput where a name or value would corrupt it."""
+    """Encodes the property text. Raises MalformedInput for a name or value that would corrupt it."""
     parts: list[str] = []
     for name, value in properties.items():
         if not name or NAME_END in name or VALUE_END in name or NAME_END in value or VALUE_END in value:
@@ -48,15 +48,17 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Names and values; like the Java parser it drops entries without name or value, the last of a name wins."""
+    """Decodes names and values. Like the Java parser, it drops entries without name or value, and keeps the last of a
+    name."""
     entries = [entry.partition(NAME_END) for entry in text.split(VALUE_END)]
     return {name: value for name, _, value in entries if value and name}
 
 
 def whole_number(text: str, *, maximum: int = LONG_MAX) -> int | None:
-    """The number that a property spells in 1 to 18 ASCII digits, up to the maximum; None for anything else.
+    """Reads a number of 1 to 18 ASCII digits up to the maximum. None for anything else.
 
-    A stranger's message may carry thousands of digits, and Python refuses to read more than 4 300 with a ValueError.
+    The number of digits is limited, because a stranger's message may carry thousands, and Python raises ValueError
+    above 4 300.
     """
     if len(text) > DIGITS_MAX or not text.isascii() or not text.isdigit():
         return None
@@ -65,10 +67,10 @@ def whole_number(text: str, *, maximum: int = LONG_MAX) -> int | None:
 
 
 class StoredProperties(Mapping[str, str]):
-    """Properties of a stored record, read when they are first asked for; `raw` are the bytes as stored.
+    """Properties of a stored record, decoded at their first use. `raw` has the bytes as stored.
 
-    Bytes that are no UTF-8 (3.2.6 writes the platform's character set) are shown as U+FFFD. Immutable, so it may be
-    shared; two threads that read it first at once only read it twice.
+    Bytes that are no UTF-8 become U+FFFD (3.2.6 writes the platform's character set). Immutable, so threads may share
+    it: two threads that read it first at once only decode it twice.
     """
 
     __slots__ = ("_parsed", "raw")

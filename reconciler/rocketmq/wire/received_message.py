@@ -1,4 +1,4 @@
-"""A message as a listener gets it."""
+"""A message for a listener."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ from reconciler.rocketmq.wire.record import MessageRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """One message, uncompressed, under the topic it was sent to."""
+    """One message, uncompressed, under the topic to which it was sent."""
 
-    #: The business topic, also for a retry that came through %RETRY%<group> (property RETRY_TOPIC).
+    #: The business topic, also for a retry from %RETRY%<group> (property RETRY_TOPIC).
     topic: str
-    #: Topic of the queue it was pulled from.
+    #: Topic of the queue from which it was pulled.
     stored_topic: str
-    #: Property UNIQ_KEY; empty where the producer sent none (foreign clients).
+    #: Property UNIQ_KEY; empty if the producer sent none (foreign clients).
     unique_key: str
-    #: Address and commit-log offset, as brokers spell it: names the record, not the message.
+    #: Address and commit-log offset, as brokers spell them. It names the record, not the message.
     offset_message_id: str
-    #: As stored, maybe compressed, in a check-back whose body cannot be read here (CheckRequest.body_error).
+    #: As stored, maybe compressed, in a check-back whose body is unreadable here (CheckRequest.body_error).
     body: bytes
     #: Property TAGS.
     tags: str | None
     #: Property KEYS, separated by spaces.
     keys: str | None
     properties: Mapping[str, str]
-    #: How often it came back; 0 the first time.
+    #: How often it came back; 0 at the first delivery.
     reconsume_times: int
     broker_name: str
     queue_id: int
     queue_offset: int
     commit_log_offset: int
-    #: Commit-log offset of the half it was made from; 0 for ordinary messages.
+    #: Commit-log offset of its half; 0 for ordinary messages.
     prepared_transaction_offset: int
     born_timestamp_ms: int
     store_timestamp_ms: int
-    #: The user's flag.
+    #: The service's own number.
     flag: int
-    #: Its size in memory with the body uncompressed, which flow control counts.
+    #: Size in memory with the uncompressed body, for flow control.
     size_bytes: int
 
 
 def received(record: MessageRecord) -> ReceivedMessage:
-    """The message in a stored record. Raises ProtocolViolation (damaged body) or MissingDependency (its compression).
+    """Makes the message of a stored record. Raises ProtocolViolation (damaged body) or MissingDependency (its
+    compression).
 
-    A retry is shown under the topic it was sent to first (property RETRY_TOPIC, MixAll.RETRY_GROUP_TOPIC_PREFIX).
+    A retry gets its first topic (property RETRY_TOPIC, MixAll.RETRY_GROUP_TOPIC_PREFIX).
     """
     return with_body(record, record.plain_body())
 
 
 def with_body(record: MessageRecord, body: bytes) -> ReceivedMessage:
-    """The message in a stored record, with this body."""
+    """Makes the message of a stored record with this body."""
     properties = record.properties
     topic = record.topic
     if topic.startswith(RETRY_TOPIC_PREFIX):

@@ -1,6 +1,6 @@
-"""A message as brokers store it and return it in pulls and look-ups (CommitLog append callback, MessageDecoder).
+"""A message as brokers store it and return it for pulls and look-ups (CommitLog append callback, MessageDecoder).
 
-The layout is the same from 3.2.6 to 5.x; 4.6.0 added IPv6 hosts, 5.1.0 a second form with topics over 127 bytes.
+The layout is the same from 3.2.6 to 5.x. 4.6.0 added IPv6 hosts, 5.1.0 a second form with topics over 127 bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAGIC_V2 = 0xDAA320AB
 #: In V1 Java reads the topic's length byte as signed.
 MAXIMUM_V1_TOPIC_BYTES = 127
 
-# Plain numbers: an operation on an enum's member costs more than decoding a record.
+# Plain numbers, because an operation on an enum's member costs more than decoding a record.
 _COMPRESSED = int(SystemFlag.COMPRESSED)
 _TRANSACTION_MASK = int(SystemFlag.TRANSACTION_MASK)
 _BORN_V6 = int(SystemFlag.BORN_HOST_V6)
@@ -68,11 +68,11 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRecord:
-    """One stored message. `body` is as stored, maybe compressed: consumers want `plain_body()`."""
+    """One stored message. `body` is as stored, maybe compressed; consumers need `plain_body()`."""
 
     topic: str
     queue_id: int
-    #: The user's own number.
+    #: The service's own number.
     flag: int
     queue_offset: int
     physical_offset: int
@@ -83,18 +83,18 @@ class MessageRecord:
     store_timestamp_ms: int
     store_host: tuple[str, int]
     reconsume_times: int
-    #: Committed copy: commit-log offset of the half it was made from.
+    #: Of a committed copy: commit-log offset of its half.
     prepared_transaction_offset: int
     body: bytes
     properties: Mapping[str, str]
-    #: CRC-32 of the stored body without its highest bit; 0 is not checked (old broker settings).
+    #: CRC-32 of the stored body without its highest bit. 0: not checked (old broker settings).
     body_crc: int
     #: The broker that returned the record; not part of the stored bytes.
     broker_name: str = ""
 
     @property
     def unique_key(self) -> str:
-        """Property UNIQ_KEY, empty where the producer sent none."""
+        """Property UNIQ_KEY; empty if the producer sent none."""
         return self.properties.get("UNIQ_KEY", "")
 
     @property
@@ -109,7 +109,7 @@ class MessageRecord:
 
     @property
     def transaction_type(self) -> TransactionType:
-        """Transaction bits. A half of 4.3 and newer has none: there it is an ordinary message of the half topic."""
+        """Transaction bits. A half of 4.3 and newer has none, because it is an ordinary message of the half topic."""
         return _TYPES.get(self.system_flag & _TRANSACTION_MASK, TransactionType.NONE)
 
     @property
@@ -119,11 +119,11 @@ class MessageRecord:
 
     @property
     def size_bytes(self) -> int:
-        """What the message weighs in a cache: body and properties."""
+        """Size of the message in a cache: body and properties."""
         return len(self.body) + len(getattr(self.properties, "raw", b"")) + 91
 
     def plain_body(self, maximum_bytes: int = MAXIMUM_BODY_BYTES) -> bytes:
-        """The body as its producer meant it. Raises ProtocolViolation if it is damaged or grows beyond the bound."""
+        """Returns the uncompressed body. Raises ProtocolViolation if it is damaged or grows beyond the limit."""
         body = self.body
         if self.body_crc and zlib.crc32(body) & 0x7FFFFFFF != self.body_crc:
             raise ProtocolViolation(f"body of {self.topic} at {self.physical_offset} does not match its CRC")
@@ -158,7 +158,7 @@ _new_record = object.__new__
 
 
 def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[MessageRecord]:
-    """All records of a reply's body. Raises ProtocolViolation, and nothing else, for bad bytes."""
+    """Decodes all records of a reply's body. Raises only ProtocolViolation for bad bytes."""
     data = bytes(data)
     records: list[MessageRecord] = []
     at, end = 0, len(data)
@@ -173,7 +173,7 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Mess
 
 @dataclass(frozen=True, slots=True)
 class RecordHead:
-    """What is needed of a record where very many are read: no body, no hosts, properties as they are stored."""
+    """The part of a record that a read of very many records needs: without body and hosts, properties as stored."""
 
     queue_offset: int
     physical_offset: int
@@ -184,7 +184,7 @@ class RecordHead:
 
 
 def decode_heads(data: bytes) -> list[RecordHead]:
-    """As decode_records, for half of the time. Raises ProtocolViolation for bad bytes."""
+    """Does what decode_records does, in half the time. Raises ProtocolViolation for bad bytes."""
     heads: list[RecordHead] = []
     at, end = 0, len(data)
     try:

@@ -1,7 +1,7 @@
 """JSON as fastjson writes it: integer keys without quotes, and objects as keys (offsetTable of 202 and 208).
 
-Name servers before 4.9.4 answer routes in this dialect; cluster information and statistics stay in it in every
-version. An object that is a key becomes a tuple of its (name, value) pairs sorted by name.
+Name servers before 4.9.4 answer routes in this dialect. Cluster information and statistics use it in every version. An
+object that is a key becomes a tuple of its (name, value) pairs, sorted by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reconciler.errors import ProtocolViolation
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[JsonKey, JsonValue] | None"
 JsonKey: TypeAlias = "str | int | tuple[tuple[str, object], ...]"
 
-#: Deeper than any reply of a broker; a hostile peer must not exhaust the stack.
+#: Deeper than any reply of a broker. The limit keeps a hostile peer from exhausting the stack.
 MAXIMUM_DEPTH = 32
 
 _read_text = json.JSONDecoder(strict=False).raw_decode
@@ -25,7 +25,7 @@ _LITERALS: tuple[tuple[str, bool | None], ...] = (("true", True), ("false", Fals
 
 
 def parse_tolerant_json(data: bytes) -> JsonValue:
-    """The value in the body of a reply. Raises ProtocolViolation, and nothing else, for a body that is no JSON."""
+    """Parses the value in a reply's body. Raises only ProtocolViolation for a body that is no JSON."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -38,7 +38,7 @@ def parse_tolerant_json(data: bytes) -> JsonValue:
 
 
 def parse_object(data: bytes) -> dict[JsonKey, JsonValue]:
-    """The object in the body of a reply. Raises ProtocolViolation for any other value, or no JSON."""
+    """Parses the object in a reply's body. Raises ProtocolViolation for any other value, or no JSON."""
     parsed = parse_tolerant_json(data)
     if not isinstance(parsed, dict):
         raise ProtocolViolation("a JSON body is no object")
@@ -46,7 +46,7 @@ def parse_object(data: bytes) -> dict[JsonKey, JsonValue]:
 
 
 class _Parser:
-    """Recursive descent with a bounded depth. Used once and thrown away."""
+    """Recursive descent with a limited depth. Used once."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,9 +1,9 @@
 """Makes unique keys in the classic layout of 32 digits (MessageClientIDSetter, 4.0.0).
 
 IPv4 (4 bytes), process id (2), salt (4; Java: hash of the class loader), milliseconds since the month began in local
-time (4), counter (2). Java takes the counter alone as proof against a clock that steps back and repeats keys after
-a month; here time never goes back under one salt, and a new salt is drawn at fork, at every month's beginning and
-when the clock steps back far.
+time (4), counter (2). Java relies on the counter alone when a clock steps back, and repeats keys after a month. Here
+time never goes back under one salt. A new salt is drawn at fork, at the beginning of every month, and when the clock
+steps back far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.clock import Clock
 
 _LAYOUT = struct.Struct(">4sHIIH")
 _COUNTS_PER_MS = 0x1_0000
-#: A clock that steps back by more than this is followed: a new salt keeps the keys unique.
+#: A clock that steps back by more than this is followed, and a new salt keeps the keys unique.
 _BELIEVED_STEP_MS = 1_000
 _MAXIMUM_SINCE_MONTH_MS = 0xFFFF_FFFF
 
@@ -28,7 +28,7 @@ _generators: weakref.WeakSet[UniqueKeyGenerator] = weakref.WeakSet()
 
 
 class UniqueKeyGenerator:
-    """Shared by all producers of a process; confined by its own lock, renewed in the child after fork."""
+    """Shared by all producers of a process. A lock protects it, and the child renews it after fork."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class UniqueKeyGenerator:
         _generators.add(self)
 
     def next_key(self) -> str:
-        """A key that no other call, thread, process or month gets."""
+        """Makes a key that no other call, thread, process or month gets."""
         with self._lock:
             now_ms = self._clock.now_ms()
             if now_ms > self._last_ms:
@@ -74,7 +74,8 @@ class UniqueKeyGenerator:
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:
-    """Beginnings of the local month and of the next one: readers count from their own month's beginning."""
+    """Returns the beginnings of the local month and of the next one, because readers count from their own month's
+    beginning."""
     local = time.localtime(now_ms / 1000)
     begin = time.mktime((local.tm_year, local.tm_mon, 1, 0, 0, 0, 0, 0, -1))
     following = time.mktime((local.tm_year, local.tm_mon + 1, 1, 0, 0, 0, 0, 0, -1))
@@ -82,7 +83,7 @@ def _month_around(now_ms: int) -> tuple[int, int]:
 
 
 def _own_address() -> bytes:
-    """This host's IPv4 address, else four random bytes. Connecting a UDP socket sends nothing."""
+    """Returns this host's IPv4 address, or four random bytes. Connecting a UDP socket sends nothing."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))
@@ -93,7 +94,7 @@ def _own_address() -> bytes:
 
 def _renew_after_fork() -> None:
     for generator in list(_generators):
-        generator._begin_again()  # noqa: SLF001  # same module: the child's lock may be held by a thread it has not
+        generator._begin_again()  # noqa: SLF001 # a thread that the child lacks may hold its lock
 
 
 os.register_at_fork(after_in_child=_renew_after_fork)
