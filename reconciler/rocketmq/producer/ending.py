@@ -116,7 +116,7 @@ def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seco
 
 
 def end_soon(client: RemotingClient, request: EndRequest) -> Callable[[], EndAnswer]:
-    """Sends one of many ENDs. The returned function waits for its outcome and returns it."""
+    """Sends one of many ENDs. The returned function waits for the answer, and returns the outcome."""
     try:
         future = client.pipeline(request.address, request.as_command())
     except _FAILURES as error:

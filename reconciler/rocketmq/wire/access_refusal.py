@@ -82,7 +82,7 @@ def _right(named: Mapping[str, str | None], answer: Command, code: int, fields: 
     for demand in demands:
         if demand.resource == kind and (demand.name == name or demand.resource is Resource.CLUSTER):
             return str(Demand(resource=demand.resource, name=name, actions=demand.actions))
-    # Consumers send heartbeats and locks, and the body is not kept.
+    # Only a consumer's heartbeat or lock has no demand here, because its body is not kept.
     return f"SUB on {kind} {name}"
 
 

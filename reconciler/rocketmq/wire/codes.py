@@ -227,7 +227,7 @@ CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 AUTO_CREATE_TOPIC = "TBW102"
 #: Messages with a delay level wait here, and so does every retry (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-#: They wait here in 5.x if the timer wheel handles delay levels (TimerMessageStore.TIMER_TOPIC).
+#: Messages with a delay level wait here in 5.x if the timer wheel handles them (TimerMessageStore.TIMER_TOPIC).
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
