@@ -199,7 +199,7 @@ class MemoryReports:
         return {one: self.last_rounds(one) for one in subscriptions}
 
     def rests_are_hidden(self) -> bool:
-        """Returns False always."""
+        """Always returns False."""
         return False
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:

@@ -1,4 +1,4 @@
-"""The HTTP API and the console: requests in, the commands' own functions behind, documents and pages out.
+"""The HTTP API and the console: requests go in, functions of the commands do the work, documents and pages come out.
 
-The only part besides `embedded` that runs an event loop. Handlers are plain functions that run in threads.
+Besides `embedded`, only this part runs an event loop. Handlers are plain functions on threads.
 """

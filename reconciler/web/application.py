@@ -1,7 +1,7 @@
-"""The ASGI application: one way for every request, from bytes to a handler and back.
+"""The ASGI application: every request takes the same way, from bytes to a handler and back.
 
-Request id, name of the host, visitor, role, handler, problem document, headers: each request passes all of them, and a
-route cannot leave one out.
+Request id, name of the host, visitor, role, handler, problem document, headers: each request passes all of them, and no
+route can skip one.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
-#: A client's own X-Request-ID is taken if it is this plain.
+#: Characters of a client's own X-Request-ID. With other characters it is replaced.
 REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 REQUEST_ID_LENGTH_MAX = 64
-#: Of everything that is read on the event loop, before any check: what a page or a program of ours sends has a tenth.
+#: Limits of what the event loop reads before any check. Our pages and programs need a tenth.
 QUERY_BYTES_MAX = 16_384
 QUERY_FIELDS_MAX = 500
 HEADERS_MAX = 100
 COOKIE_BYTES_MAX = 8_192
-#: A bulk selection of some ten thousand keys.
+#: A bulk selection of some ten thousand keys fits.
 BODY_BYTES_MAX = 1 << 20
-#: Of whoever has not logged in, for example a login: everybody may send that.
+#: For everybody who has not logged in, for example for a login.
 STRANGERS_BODY_BYTES_MAX = 32 << 10
 BODY_SECONDS_MAX = 10.0
-#: With both a proxy in front may see the request end elsewhere: the connection ends with its answer, so that nothing of
-#: its body is taken for a request of somebody else (RFC 9112, 6.1).
+#: With both headers, a proxy in front may see the request end elsewhere. So the connection ends with the answer, and no
+#: part of the body is taken for somebody else's request (RFC 9112, 6.1).
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
-#: On every answer. Pages hold no inline script or style, and nothing of another host.
+#: Headers of every answer. Pages have no inline script or style, and nothing of another host.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -58,7 +58,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # With no-referrer a browser names no Origin when a form is sent, and forms are taken by it (access/forgery.py).
+    # With no-referrer a browser sends no Origin with a form, but forms need it (access/forgery.py).
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -68,7 +68,7 @@ HEADERS = {
 
 
 def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES) -> Starlette:
-    """Serves the table of routes below the prefix."""
+    """Builds an application that serves the table of routes below the prefix."""
     by_path = _by_path(routes)
     served = [
         Route(services.prefix + path, _Endpoint(services, by_method), methods=list(by_method))
@@ -92,7 +92,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         return _framework_response(services, answer, wanted, request.scope)
 
     application = Starlette(routes=served, exception_handlers={404: not_found, 405: not_found})
-    # Its own answer comes before every check, and leads to whatever host the request names.
+    # Starlette's redirect would come before every check, and lead to whatever host the request names.
     application.router.redirect_slashes = False
     return application
 
@@ -105,7 +105,8 @@ def _by_path(routes: Iterable[WebRoute]) -> dict[str, dict[str, WebRoute]]:
 
 
 class _Endpoint:
-    """The routes of one path, by method. Where it has none, Starlette goes on to a later path that fits, else 405."""
+    """The routes of one path, by method. Without the method, Starlette tries a later path that fits, then answers 405.
+    """
 
     def __init__(self, services: WebServices, by_method: Mapping[str, WebRoute]) -> None:
         self._services = services
@@ -133,7 +134,7 @@ class _Endpoint:
 
 
 async def _body_of(request: Request, bytes_max: int) -> bytes:
-    """Raises WebRefusal: it is too large, takes too long, or breaks off."""
+    """Reads the body. Raises WebRefusal if it is too large, takes too long, or breaks off."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS_MAX):
@@ -151,7 +152,7 @@ async def _body_of(request: Request, bytes_max: int) -> bytes:
 
 
 def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> WebResponse:
-    """The whole way of one request, in a thread. Raises nothing."""
+    """Takes one request its whole way, in a thread. Raises nothing."""
     try:
         if not route.is_health:
             services.access.require_way(request)
@@ -166,7 +167,7 @@ def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> We
         if found.kind == "bug":
             logger.exception("web_request_failed", extra={"request_id": request.request_id, "route": route.name})
         return _told(services, request, found, route.surface)
-    except Exception:  # the last line of defence: a bug is told by its number, and its text stays in the log
+    except Exception:  # the visitor gets a bug's number, the log its text
         logger.exception("web_request_failed", extra={"request_id": request.request_id, "route": route.name})
         detail = f"this is a bug; the log has it under request_id {request.request_id}"
         bug = WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, detail, kind="bug")
@@ -182,7 +183,8 @@ def _log_refusal(services: WebServices, route: WebRoute, request: WebRequest, re
 
 
 def _unserved(services: WebServices, request: WebRequest, refusal: WebRefusal, surface: Surface) -> WebResponse:
-    """A refusal before any handler; under a foreign name, or past the proxy, that is told instead."""
+    """Answers with a refusal from before any handler. Under a foreign name, or not from the proxy, the answer says that
+    instead."""
     try:
         services.access.require_way(request)
     except WebRefusal as foreign:
@@ -199,7 +201,7 @@ def _told(services: WebServices, request: WebRequest, refusal: WebRefusal, surfa
 
 
 def _beyond_bounds(scope: Scope) -> WebRefusal | None:
-    """The refusal of a request whose query, headers or cookies are longer than any that is meant to be read."""
+    """Returns the refusal of a request whose query, headers or cookies are above the limits."""
     if len(scope["query_string"]) > QUERY_BYTES_MAX or scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
         detail = f"the query has more than {QUERY_BYTES_MAX} bytes or {QUERY_FIELDS_MAX} fields"
         return WebRefusal(HTTPStatus.REQUEST_URI_TOO_LONG, detail)
@@ -211,7 +213,8 @@ def _beyond_bounds(scope: Scope) -> WebRefusal | None:
 
 
 def _request_of(services: WebServices, request: Request, *, is_bare: bool) -> WebRequest:
-    """`is_bare`: without query and cookies, and of its headers the first ones, for a request beyond its bounds."""
+    """Makes the request. `is_bare`, for a request above the limits: without query and cookies, and with the first
+    headers only."""
     if is_bare:
         headers = [(name, value) for name, value in request.scope["headers"] if name != b"cookie"][:HEADERS_MAX]
         request = Request({**request.scope, "query_string": b"", "headers": headers})
@@ -228,7 +231,8 @@ def _request_of(services: WebServices, request: Request, *, is_bare: bool) -> We
 
 
 def _headers_of(request: Request) -> dict[str, str]:
-    """A header that came twice has both values, joined as RFC 9110 (5.3) does it: a host or a user then is none."""
+    """Returns the headers. A header that came twice has both values joined (RFC 9110, 5.3), so a host or user in it is
+    unusable."""
     found: dict[str, str] = {}
     for name, value in request.headers.items():
         found[name] = f"{found[name]}, {value}" if name in found else value

@@ -1,7 +1,7 @@
-"""The socket that the server listens on.
+"""The socket on which the server listens.
 
-A connection beyond the bounds is closed when it is accepted, before any byte of it is read; one that keeps the server
-waiting is closed later.
+It closes a connection above the limits when it accepts it, before reading a byte. It closes one that keeps the server
+waiting later.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from reconciler.web.access.addresses import Networks, counted_address
 
 logger = logging.getLogger(__name__)
 
-#: Connections at once. With sockets to everything else a process stays below 1,024, which many systems allow it.
+#: Most connections at once. With its other sockets, a process stays below 1,024, which many systems allow.
 CONNECTIONS_MAX = 512
-#: Of them, for this machine and web.probe_addresses.
+#: Places of them for this machine and web.probe_addresses.
 KEPT_FOR_PROBES = 16
-#: Of one address, or of one /64 network of IPv6; a proxy is many people.
+#: Most connections of one address, or of one /64 network of IPv6. Proxies are exempt, because a proxy is many people.
 OF_AN_ADDRESS_MAX = 64
-#: From the connection, or from the first byte of a further request, to the end of its headers; TLS included.
+#: From the connection, or from the first byte of a further request, to the end of its headers, including TLS.
 REQUEST_SECONDS_MAX = 5.0
-#: A client that takes nothing of its answer for so long is cut off.
+#: A client that takes nothing of its answer for so long is disconnected.
 UNREAD_SECONDS_MAX = 10.0
-#: What is on its way to a client, twice as much with what Linux adds.
+#: Bytes on their way to a client. Linux doubles them.
 UNREAD_BYTES_MAX = 128 << 10
-#: The event loop does something else after so many.
+#: After so many refusals the event loop does other work.
 REFUSALS_AT_ONCE_MAX = 256
 TELL_SECONDS = 60.0
 THIS_MACHINE = ("127.0.0.1", "::1")
 
 
 class BoundedListener(socket.socket):
-    """Confined to the thread of the event loop once it listens."""
+    """A listening socket with limits. Used by the thread of the event loop only, once it listens."""
 
     def __init__(self, bound: socket.socket, web: WebSettings, *, clock: Clock) -> None:
         """Takes the socket over."""
@@ -50,15 +50,15 @@ class BoundedListener(socket.socket):
         self._places: dict[int, AcceptedConnection] = {}
         self._taken: Counter[str] = Counter()
         self._told_at_seconds = -TELL_SECONDS
-        # Accepted connections inherit these. Without the first a kept connection waits 40 ms for each answer: headers
-        # and body are two writes, and the kernel holds the second back until the first is acknowledged.
+        # Accepted connections inherit these options. Without TCP_NODELAY a kept connection waits 40 ms for each answer,
+        # because headers and body are two writes, and the kernel holds the second one until the first is acknowledged.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES_MAX)
         if sys.platform == "linux":  # elsewhere a client that reads nothing keeps its place
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS_MAX * 1_000))
 
     def accept(self) -> tuple[AcceptedConnection, Any]:
-        """The next connection that has a place. Raises BlockingIOError: there is none now."""
+        """Returns the next connection with a place. Raises BlockingIOError if there is none now."""
         for _ in range(REFUSALS_AT_ONCE_MAX):
             connection, address = super().accept()
             if self._has_room_for(address[0]):
@@ -72,11 +72,11 @@ class BoundedListener(socket.socket):
         raise BlockingIOError
 
     def place_of(self, connection: socket.socket) -> AcceptedConnection:
-        """That of an accepted connection, by its descriptor."""
+        """Returns the place of an accepted connection, by its descriptor."""
         return self._places[connection.fileno()]
 
     def give_back(self, place: AcceptedConnection) -> None:
-        """The connection is about to be closed."""
+        """Frees the place of a connection that is about to be closed."""
         if self._places.pop(place.fileno(), None) is not None:
             self._taken[place.counted] -= 1
             if not self._taken[place.counted]:
@@ -97,7 +97,7 @@ class BoundedListener(socket.socket):
 
 
 class AcceptedConnection(socket.socket):
-    """An accepted connection, which has its place until it is closed."""
+    """An accepted connection. It keeps its place until it is closed."""
 
     def __init__(self, listener: BoundedListener, connection: socket.socket, address: str) -> None:
         """Takes the socket over."""
@@ -107,18 +107,18 @@ class AcceptedConnection(socket.socket):
         self._patience: asyncio.TimerHandle | None = None
 
     def wait(self) -> None:
-        """A request has to come; to be told again changes nothing."""
+        """Begins the wait for a request, unless it has begun."""
         if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, self._give_up)
 
     def end_wait(self) -> None:
-        """The request is here."""
+        """Ends the wait, because the request has come."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
 
     def close(self) -> None:
-        """As every socket; the place is another one's then."""
+        """Closes the socket and frees its place."""
         self.end_wait()
         self._listener.give_back(self)
         super().close()

@@ -1,4 +1,4 @@
-"""Where a page of a listing ended, as a text for the next request: opaque, with a version and the listing's name."""
+"""The end of a listing's page as an opaque text for the next request, with a version and the listing's name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from reconciler.errors import InvalidValue
 from reconciler.telling.ports.paging import Position
 
-#: A cursor of another version is refused: its position may mean something else.
+#: A cursor of another version is refused, because its position may mean something else.
 VERSION = 1
 #: A position has at most three names of 160 characters, of four bytes each in UTF-8.
 CURSOR_CHARACTERS_MAX = 4_096
-#: Base64 for addresses (RFC 4648, 5), without what fills it up.
+#: Base64 for addresses (RFC 4648, 5), without padding.
 CURSOR_PATTERN = "^[A-Za-z0-9_-]*$"
 
 
 def cursor_of(listing: str, end: Position | None) -> str | None:
-    """None: there is no next page."""
+    """Makes the cursor. None: there is no next page."""
     if end is None:
         return None
     values = [{"hex": value.hex()} if isinstance(value, bytes) else value for value in end]
@@ -27,7 +27,7 @@ def cursor_of(listing: str, end: Position | None) -> str | None:
 
 
 def position_of(listing: str, cursor: str) -> Position:
-    """Raises InvalidValue for a text that cursor_of() did not make for this listing."""
+    """Reads a cursor. Raises InvalidValue for a text that cursor_of() did not make for this listing."""
     remedy = "take next_cursor of the answer before as it is, or leave it out to begin again"
     try:
         bounded = cursor[: CURSOR_CHARACTERS_MAX + 1].encode("ascii")
@@ -41,7 +41,7 @@ def position_of(listing: str, cursor: str) -> Position:
 
 
 def _value(value: Any) -> int | float | str | bytes:
-    """Raises what json.loads() raises, and TypeError."""
+    """Reads one value. Raises what json.loads() raises, and TypeError."""
     if isinstance(value, dict):
         return bytes.fromhex(value["hex"])
     if isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -1,13 +1,13 @@
 """What a route of /api/v1 takes and answers, as data beside its handler.
 
-Requests are read by it (`values_of`), /api/v1/openapi.json and docs/reference/http-api.md are made of it
-(openapi.py), and a test holds every answer against it. To add a route:
+`values_of` reads requests by it. /api/v1/openapi.json and docs/reference/http-api.md are made of it (openapi.py). A
+test compares every answer with it. To add a route:
 
-1. Beside the handler write a `Description`: a summary, the parameters, the schema of the answer, and for a POST that
-   of the body. Schemas are JSON Schema; the functions below make the usual ones.
+1. Beside the handler write a `Description`: a summary, the parameters, the schema of the answer, and for a POST that of
+   the body. Schemas are JSON Schema; the functions below make the usual ones.
 2. Give it to the route in web/routes.py as `about`. A route of the API without one fails a test.
-3. `docs/generate.py` writes the reference page anew.
-4. In tests/unit/web/test_openapi.py add a request that is answered well: its answer is held against the schema.
+3. `docs/generate.py` rewrites the reference page.
+4. In tests/unit/web/test_openapi.py add a request that succeeds. The test compares its answer with the schema.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FLAG: Schema = {"type": "boolean"}
 NAME: Schema = {"type": "string", "maxLength": NAME_CHARACTERS, "pattern": r"^[^\u0000]*$"}
 TIME_MS: Schema = {"type": "integer", "format": "int64", "description": "Milliseconds UTC since 1970."}
 LINES: Schema = {"type": "array", "items": TEXT}
-#: What a sentence says, for programs. A field is a text, a number, a list, or such an object.
+#: A sentence for programs. A field is a text, a number, a list, or such an object.
 FACT: Schema = {
     "type": "object",
     "properties": {"code": TEXT, "fields": {"type": "object"}},
@@ -43,18 +43,18 @@ FACT: Schema = {
 FACTS: Schema = {"type": "array", "items": FACT}
 #: Plain data of another program.
 ANYTHING: Schema = {}
-#: Of every GET.
+#: A status of every GET.
 BAD_PARAMETER = {422: "a parameter has a value that cannot work, or is not known"}
 _BIGINT_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One value beside the body."""
+    """One value besides the body."""
 
     name: str
     doc: str
-    #: Of one value: a string (`enum`, `maxLength`), an integer (`minimum`, `maximum`) or a boolean.
+    #: Schema of one value: a string (`enum`, `maxLength`), an integer (`minimum`, `maximum`) or a boolean.
     schema: Schema = field(default_factory=lambda: TEXT)
     where: Literal["query", "path", "header"] = "query"
     is_required: bool = False
@@ -70,24 +70,24 @@ class Description:
     parameters: Sequence[Parameter] = ()
     #: Schema of the JSON object in the body; None: there is no body.
     body: Schema | None = None
-    #: Status -> what it means. Those of `answers_with` have the answer, the others a problem document.
+    #: Status -> its meaning. Statuses of `answers_with` have the answer, others a problem document.
     statuses: Mapping[int, str]
     answers_with: Sequence[int] = (200,)
-    #: Sentences beside the summary.
+    #: Sentences after the summary.
     more: str = ""
     content_type: str = JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiEndpoint:
-    """A handler, and what it takes and answers."""
+    """A handler with its description."""
 
     handler: Handler
     about: Description
 
 
 def record(fields: Mapping[str, Schema], *, optional: Sequence[str] = ()) -> Schema:
-    """An object with these members and no others."""
+    """Makes the schema of an object with exactly these members."""
     return {
         "type": "object",
         "properties": dict(fields),
@@ -97,17 +97,17 @@ def record(fields: Mapping[str, Schema], *, optional: Sequence[str] = ()) -> Sch
 
 
 def coded(*lines: str) -> Schema:
-    """Beside these lines of an answer: the same as codes and fields."""
+    """Makes the schema of `facts` beside these lines of an answer: the same as codes and fields."""
     return {**record(dict.fromkeys(lines, FACTS)), "description": "The lines above as codes and fields."}
 
 
 def listed(items: Schema) -> Schema:
-    """A list of the same."""
+    """Makes the schema of a list."""
     return {"type": "array", "items": items}
 
 
 def nullable(schema: Schema) -> Schema:
-    """Or null."""
+    """Allows null, too."""
     if "enum" in schema:
         return {**schema, "type": [schema["type"], "null"], "enum": [*schema["enum"], None]}
     return {**schema, "type": [schema["type"], "null"]}
@@ -120,17 +120,17 @@ FACT_OF_HOLD: Schema = nullable(
 
 
 def one_of(words: type[StrEnum] | Sequence[str]) -> Schema:
-    """One of these texts."""
+    """Makes the schema of one of these texts."""
     return {"type": "string", "enum": [str(word) for word in words]}
 
 
 def between(least: int, most: int, **more: object) -> Schema:
-    """A whole number."""
+    """Makes the schema of a whole number."""
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
 def of_column(column: Column) -> Schema:
-    """What a column of the contract's tables holds."""
+    """Makes the schema of a column of the contract's tables."""
     kinds = {"integer": NUMBER, "bigint": {"type": "integer", "format": "int64"}, "json": {"type": "object"}}
     schema = one_of(column.words) if column.words else kinds.get(column.kind, TEXT)
     described = {**schema, "description": column.doc}
@@ -138,7 +138,7 @@ def of_column(column: Column) -> Schema:
 
 
 def since_and_before(of: str) -> Sequence[Parameter]:
-    """The two ends of a time of the rows."""
+    """Makes the parameters for the two ends of a time of the rows."""
     times = between(0, _BIGINT_MAX, format="int64")
     return (
         Parameter(name="since_ms", doc=f"Only rows whose {of} is this or later.", schema=times),
@@ -147,10 +147,10 @@ def since_and_before(of: str) -> Sequence[Parameter]:
 
 
 def values_of(parameters: Sequence[Parameter], request: WebRequest) -> dict[str, Any]:
-    """The parameters of path and query that were given; an empty one was not.
+    """Reads the given parameters of path and query. An empty one does not count.
 
-    Raises InvalidValue for a value that does not fit, one that is given twice, and a name that is not known: a
-    filter that is ignored looks like an answer.
+    Raises InvalidValue for an unfit value, a name given twice, and an unknown name, because an ignored filter looks
+    like an answer.
     """
     known = {one.name: one for one in parameters if one.where == "query"}
     found = {one.name: _value(one, request.parts[one.name]) for one in parameters if one.where == "path"}

@@ -1,4 +1,4 @@
-"""How much of one text from outside is shown, in documents and on pages alike: the one bound of all of them."""
+"""The one limit of texts from outside, in documents and on pages."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import unicodedata
 
 from reconciler.contract.visible_text import excerpt, visible
 
-#: No name is longer, and no cursor. What is longer, such as an error, is whole in the ledger and on the command line.
+#: No name and no cursor is longer. A longer text, such as an error, is whole in the ledger and on the command line.
 TEXT_CHARACTERS_MAX = 4_096
-#: Objects and lists within each other. Deeper ones are left out, since writing them would need a stack without end.
+#: Most objects and lists within each other. Deeper ones are left out, because writing them would need an endless stack.
 DEPTH_MAX = 32
-#: Unicode's classes of such letters.
+#: Unicode's classes of letters that run to the left.
 _LEFTWARD = frozenset({"R", "AL"})
 _TOO_DEEP = "… (cut: too deep)"
 
 
 def shown(text: str) -> str:
-    """For a page: of a long text the beginning, and what cannot be seen as its number."""
+    """Prepares a text for a page: cuts a long one, and shows invisible characters as their numbers."""
     return visible(excerpt(text, TEXT_CHARACTERS_MAX))
 
 
 def isolated(text: str) -> str:
-    """Within a sentence of ours: letters that run to the left turn nothing around them, figures included."""
+    """Isolates a text within our sentence, so that letters that run to the left turn nothing around them, not even
+    figures."""
     runs_left = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
     return f"\u2068{text}\u2069" if runs_left else text
 
 
 def excerpts(document: object, *, depth: int = 0) -> object:
-    """A document of JSON in which no text is longer than the bound, but for the mark that says how long it was."""
+    """Cuts every text of a JSON document that is above the limit; a mark says how long it was."""
     if isinstance(document, str):
         return excerpt(document, TEXT_CHARACTERS_MAX)
     if not isinstance(document, dict | list | tuple):

@@ -1,4 +1,4 @@
-"""One request and its answer, as handlers see them: plain values, no framework."""
+"""One request and its answer for handlers: plain values, without a framework."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from reconciler.web.roles import ANYBODY, Visitor
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
-#: Fields of one form or query; a bulk selection has a field a key.
+#: Most fields of one form or query. A bulk selection has one field per key.
 FIELDS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebRequest:
-    """What came in. Every text of it is hostile."""
+    """A request. Every text of it is hostile."""
 
     #: GET or POST.
     method: str
-    #: Below the prefix, as it was asked for.
+    #: Path below the prefix, as requested.
     path: str
     #: Name in lower case -> value.
     headers: Mapping[str, str]
-    #: In the log and in every problem document about this request.
+    #: In the log, and in every problem document about this request.
     request_id: str
-    #: Address of who connected: a browser, or the proxy in front of it.
+    #: Address of the client: a browser, or the proxy in front of it.
     peer: str = ""
-    #: What stands in the places of the route's path, for example `unique_key`.
+    #: Values in the places of the route's path, for example `unique_key`.
     parts: Mapping[str, str] = field(default_factory=dict)
     #: Name -> its values, in order.
     query: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class WebRequest:
     visitor: Visitor = ANYBODY
 
     def asked(self, name: str, default: str = "") -> str:
-        """The value of a name in the query; the last of several."""
+        """Returns the value of a name in the query; the last of several."""
         return last_of(self.query, name, default)
 
     def form(self) -> Mapping[str, Sequence[str]]:
-        """Name -> values of a form that a page sent. Raises WebRefusal for a body that is none."""
+        """Returns name -> values of a form. Raises WebRefusal if the body is no form."""
         self._require_type(FORM)
         try:
             text = self.body.decode("ascii")
@@ -55,7 +55,7 @@ class WebRequest:
             raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body is no form, or one with too many fields") from error
 
     def document(self) -> dict[str, object]:
-        """The JSON object in the body. Raises WebRefusal for a body that is none."""
+        """Returns the JSON object in the body. Raises WebRefusal if the body is none."""
         self._require_type(JSON)
         try:
             found = json.loads(self.body)
@@ -72,7 +72,7 @@ class WebRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebResponse:
-    """What goes out."""
+    """An answer."""
 
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = JSON
@@ -82,17 +82,17 @@ class WebResponse:
     cookies: Sequence[str] = ()
 
 
-#: Python 3.13 has the names of RFC 9110 for these. A title is the same whatever Python writes it.
+#: Python 3.13 has the names of RFC 9110 for these. With this table a title is the same under every Python.
 _TITLES = {413: "Request Entity Too Large", 414: "URI Too Long", 422: "Unprocessable Entity"}
 
 
 def title_of(status: HTTPStatus) -> str:
-    """The words of a status, for problem documents and the page of the API."""
+    """Returns the words of a status, for problem documents and the page of the API."""
     return _TITLES.get(status.value, status.phrase)
 
 
 class WebRefusal(Exception):
-    """A request that is not served, in the words of RFC 9457: what is wrong, and what to do."""
+    """The refusal of a request, in the words of RFC 9457: what is wrong, and what to do."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class WebRefusal(Exception):
     ) -> None:
         self.status = status
         self.detail = detail
-        #: The problem's type, one word; about:blank: the status says it all.
+        #: The problem's type, one word. about:blank: the status says it all.
         self.kind = kind
         self.headers = headers or {}
         self.more = more
@@ -113,12 +113,12 @@ class WebRefusal(Exception):
 
 
 def last_of(fields: Mapping[str, Sequence[str]], name: str, default: str = "") -> str:
-    """The value of a field of a query or a form; the last of several."""
+    """Returns the value of a field of a query or a form; the last of several."""
     return (fields.get(name) or (default,))[-1]
 
 
 def see_other(location: str, *, cookies: Sequence[str] = ()) -> WebResponse:
-    """303: a page is somewhere else, whatever was asked for here. `location`: with the prefix."""
+    """Makes a 303, which leads to a page elsewhere after any request. `location`: with the prefix."""
     headers = {"Location": location}
     return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers, cookies=cookies)
 
@@ -130,7 +130,8 @@ def json_response(
     headers: Mapping[str, str] | None = None,
     is_whole: bool = False,
 ) -> WebResponse:
-    """A JSON document; what cannot be seen in it is escaped. `is_whole`: its texts are bounded, and none is cut."""
+    """Makes a JSON document; invisible characters are escaped. `is_whole`: its texts are limited already, and none is
+    cut."""
     bounded = document if is_whole else excerpts(document)
     text = visible_json(json.dumps(bounded, ensure_ascii=False, default=str))
     return WebResponse(status=status, body=f"{text}\n".encode("utf-8", "backslashreplace"), headers=headers or {})

@@ -1,4 +1,4 @@
-"""Requests that ask brokers and databases for seconds: few at once, so that they never take all threads."""
+"""Limits requests that ask brokers and databases for seconds, so that they never take all threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETRY_AFTER_SECONDS = 2
 
 
 def few_at_once(most: int) -> Callable[[Handler], Handler]:
-    """Wraps handlers that share the same places; a request too many is refused with 503."""
+    """Wraps handlers that share the same places. A request without a place is refused with 503."""
     places = threading.BoundedSemaphore(most)
 
     def wrap(handler: Handler) -> Handler:
@@ -37,5 +37,5 @@ def few_at_once(most: int) -> Callable[[Handler], Handler]:
     return wrap
 
 
-#: What asks every broker, database and Redis.
+#: For handlers that ask every broker, database and Redis.
 asks_everything = few_at_once(4)

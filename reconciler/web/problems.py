@@ -1,4 +1,4 @@
-"""What went wrong, as a status and a problem document (RFC 9457)."""
+"""Errors as a status and a problem document (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from reconciler.errors import (
 from reconciler.web.exchange import WebRefusal, WebResponse, json_response, title_of
 
 PROBLEM_JSON = "application/problem+json"
-#: When a dependency that is away is asked for again.
+#: Pause before an unreachable dependency is asked again.
 RETRY_AFTER_SECONDS = 10
 
 
 def refusal_of(error: ReconcilerError) -> WebRefusal:
-    """By what the caller does next: correct the value, ask later, or tell a person."""
+    """Makes the refusal by what the caller does next: correct the value, ask later, or call a person."""
     text = str(error)
     match error:
         case InvalidValue():
@@ -47,7 +47,7 @@ def refusal_of(error: ReconcilerError) -> WebRefusal:
 
 @contextmanager
 def job_of_the_path() -> Iterator[None]:
-    """An id in the path that no job has is 404; as a value in a body it would be 422."""
+    """Answers 404 for an unknown job's id in the path. As a value in a body it would be 422."""
     try:
         yield
     except InvalidValue as error:
@@ -55,7 +55,7 @@ def job_of_the_path() -> Iterator[None]:
 
 
 def problem_document(refusal: WebRefusal, *, request_id: str) -> dict[str, object]:
-    """Members of RFC 9457, and `request_id`."""
+    """Makes a document with the members of RFC 9457, and `request_id`."""
     kind = refusal.kind if ":" in refusal.kind else f"urn:checkback-reconciler:problem:{refusal.kind}"
     document = {
         "type": kind,
@@ -68,7 +68,7 @@ def problem_document(refusal: WebRefusal, *, request_id: str) -> dict[str, objec
 
 
 def problem_response(refusal: WebRefusal, *, request_id: str) -> WebResponse:
-    """The document of a refusal."""
+    """Makes the answer with the document of a refusal."""
     document = problem_document(refusal, request_id=request_id)
     found = json_response(document, status=refusal.status, headers=refusal.headers)
     return WebResponse(status=found.status, content_type=PROBLEM_JSON, body=found.body, headers=found.headers)

@@ -1,4 +1,4 @@
-"""Roles, and the visitor who has one."""
+"""Roles, and the visitor with a role."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import Enum, IntEnum, auto
 
 
 class WebRole(IntEnum):
-    """A higher role may what a lower one may."""
+    """A higher role may do what a lower one may."""
 
-    #: Nobody in particular: health for a load balancer, the login page.
+    #: Everybody: health for a load balancer, the login page.
     ANYBODY = 0
-    #: Looks.
+    #: Only looks.
     VIEWER = 1
     #: Repairs, holds, resumes, dismisses, and opens a body with a reason.
     OPERATOR = 2
@@ -20,47 +20,47 @@ class WebRole(IntEnum):
 
     @property
     def word(self) -> str:
-        """As people, files and documents write it."""
+        """The role as people, files and documents write it."""
         return self.name.lower()
 
 
-#: What a user or a token can be given.
+#: Roles for users and tokens.
 ROLES_BY_NAME = {role.word: role for role in WebRole if role is not WebRole.ANYBODY}
 
 
 class Credential(Enum):
-    """What says who sent a request."""
+    """The proof of who sent a request."""
 
     NONE = auto()
-    #: The connection itself: it comes from this machine.
+    #: The connection itself, from this machine.
     LOCAL = auto()
-    #: The cookie that a login left.
+    #: The cookie of a login.
     SESSION = auto()
-    #: The header that a proxy in front adds.
+    #: The header of a proxy in front.
     PROXY = auto()
-    #: A bearer token that a program wrote into the request.
+    #: A bearer token in a program's request.
     TOKEN = auto()
 
     @property
     def is_ambient(self) -> bool:
-        """A browser sends it along with what a page of another site makes it ask."""
+        """True: a browser also sends it with a request that a page of another site causes."""
         return self in {Credential.LOCAL, Credential.SESSION, Credential.PROXY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Who sent a request."""
+    """The sender of a request."""
 
-    #: As it is written on record; empty: nobody said who they are.
+    #: Name for the record; empty: the visitor is unknown.
     name: str
     role: WebRole
     credential: Credential = Credential.NONE
-    #: What a form of a page for this visitor sends back in the field `csrf_token`.
+    #: Value that a form for this visitor sends back in the field `csrf_token`.
     csrf_token: str = field(default="", repr=False)
 
     @property
     def has_session(self) -> bool:
-        """A logout would end something."""
+        """True: a logout would end a session."""
         return self.credential is Credential.SESSION
 
 

@@ -1,4 +1,4 @@
-"""One path that is served: to whom, in which form, and by which handler."""
+"""One served path: for whom, in which form, and by which handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.web.services import Handler
 
 
 class Surface(StrEnum):
-    """To whom a refusal is told, and so in which form."""
+    """The reader of a refusal, which decides its form."""
 
     API = "api"
     PAGE = "page"
@@ -22,20 +22,20 @@ class Surface(StrEnum):
 class WebRoute:
     """One path."""
 
-    #: Below the prefix.
+    #: Path below the prefix.
     path: str
     name: str
     handler: Handler
     surface: Surface
     role: WebRole
-    #: POST changes something, and is proven to come from a page or a program of the visitor's own will.
+    #: POST changes something. It must prove that it comes from one of our pages, or from the visitor's own program.
     method: Literal["GET", "POST"] = "GET"
     #: What it takes and answers; None for pages.
     about: Description | None = None
-    #: Asks nobody and nothing, whoever wants to know: it waits for no thread.
+    #: True: it asks nobody, so it runs without a thread.
     is_instant: bool = False
 
     @property
     def is_health(self) -> bool:
-        """A probe asks by whatever address it has, and past the proxy."""
+        """True: a probe may ask under any name, and need not come from the proxy."""
         return self.surface is Surface.API and self.role is WebRole.ANYBODY

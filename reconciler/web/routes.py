@@ -1,4 +1,4 @@
-"""The table of everything that is served, and who may ask for it."""
+"""The table of all served paths, and the role that each needs."""
 
 from __future__ import annotations
 
@@ -115,6 +115,6 @@ ROUTES: Sequence[WebRoute] = (
     _get("/api/v1/audits/{name}", "show audit", ONE_AUDIT),
     _get("/api/v1/doctor", "doctor", DOCTOR),
     *map(_post, ACTS),
-    # A business id may hold slashes, and end as the path of an act does.
+    # A business id may contain slashes, and end like the path of an act.
     _get("/api/v1/messages/{name:path}", "explain", MESSAGE),
 )

@@ -1,4 +1,4 @@
-"""The server: uvicorn in a thread of its own, on an address that is bound before anything else begins."""
+"""The server: uvicorn on a thread of its own. Its address is bound before anything else begins."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from reconciler.wiring.metrics import Metering
 
 logger = logging.getLogger(__name__)
 
-#: An idle connection is kept for this long.
+#: How long an idle connection is kept.
 KEEP_ALIVE_SECONDS = 30
-#: Answers under way are waited for at the stop.
+#: How long the stop waits for running answers.
 STOP_SECONDS_MAX = 5
 
 
@@ -47,10 +47,10 @@ def serving_web(
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
 ) -> Iterator[tuple[str, int]]:
-    """Serves API and console within the block; yields host and port. `does_jobs`: also what was asked for, beside it.
+    """Serves API and console within the block; yields host and port. `does_jobs`: also works on jobs.
 
-    `metering`, `repair_rate`: of the process, if it has them. Raises ConfigurationError if the address cannot be had,
-    or if it would be unsafe to serve there.
+    `metering`, `repair_rate`: the process' own, if it has them. Raises ConfigurationError if the address cannot be
+    bound, or if serving there would be unsafe.
     """
     with (
         Connections.for_people(settings, clock=clock, repair_rate=repair_rate) as connections,
@@ -63,7 +63,7 @@ def serving_web(
 
 
 def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager[object]:
-    """Beside `reconciler run`, which tells the rest, only what audits have found."""
+    """Sends notices within the block. Beside `reconciler run`, which sends the others, only those about audits."""
     settings, clock = services.settings, services.clock
     watches = [] if services.audits is None else [audits_watch(services.audits, settings)]
     if is_alone:
@@ -73,7 +73,7 @@ def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager
 
 @contextmanager
 def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
-    """Serves what the services have within the block; yields host and port. Raises as `serving_web`."""
+    """Serves the services within the block; yields host and port. Raises what `serving_web` raises."""
     web = services.settings.web
     application, certificate = build_application(services), server_certificate(web)
     with BoundedListener(_bound(listen), web, clock=services.clock) as bound:
@@ -104,7 +104,7 @@ def _configuration(
         proxy_headers=False,
         lifespan="off",
         loop="asyncio",
-        http=partial(ImpatientProtocol, listener=listener),  # type: ignore[arg-type]  # it is called, and no more
+        http=partial(ImpatientProtocol, listener=listener),  # type: ignore[arg-type] # uvicorn only calls it
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,

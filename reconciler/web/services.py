@@ -1,4 +1,4 @@
-"""What handlers work with: the settings, and what is read once for many browsers."""
+"""Shared parts of handlers: the settings, and readings that many browsers share."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from reconciler.wiring.connections import Connections
 
 T = TypeVar("T")
 
-#: Where nobody else reaches the server.
+#: Address for a server that only this machine reaches.
 THIS_MACHINE = "127.0.0.1"
-#: What many browsers look at is read this often at most.
+#: Shortest pause between two readings that many browsers share.
 STATUS_SECONDS = 10.0
 ACTIVITY_SECONDS = 30.0
 HEALTH_SECONDS = 30.0
@@ -38,17 +38,17 @@ class WebServices:
     """Shared by the threads of all requests."""
 
     settings: Settings
-    #: What the commands work over.
+    #: Connections for the commands.
     connections: Connections
     clock: Clock
-    #: Who may do what.
+    #: Rights of visitors.
     access: WebAccess
     status: LatestReading[StatusReport]
-    #: What `reconciler run` cannot do without -> what is wrong with it.
+    #: Dependency of `reconciler run` -> what is wrong with it.
     dependencies: LatestReading[dict[str, str | None]]
-    #: Hours -> what went on in them.
+    #: Hours -> activity within them.
     activities: Mapping[int, LatestReading[Activity]]
-    #: What `reconciler doctor` finds.
+    #: Findings of `reconciler doctor`.
     health: LatestReading[Sequence[Diagnosis]]
     #: The audits of the folder; None: no folder is set.
     audits: AuditShelf | None = None
@@ -57,19 +57,19 @@ class WebServices:
 
     @property
     def prefix(self) -> str:
-        """What stands before every path: empty, or begins with a slash and ends without one."""
+        """The beginning of every path: empty, or with a slash at its beginning and none at its end."""
         return self.settings.web.url_prefix
 
     def newest_status(self) -> StatusReport:
-        """The newest reading. Raises DependencyAway: there is none."""
+        """Returns the newest reading. Raises DependencyAway if there is none."""
         return _read(self.status, "nothing can be said about any message")
 
     def newest_activity(self, hours: int) -> Activity:
-        """The newest reading, of hours that there are. Raises DependencyAway: there is none."""
+        """Returns the newest reading of a known number of hours. Raises DependencyAway if there is none."""
         return _read(self.activities[hours], "nothing can be drawn")
 
 
-#: A handler runs in a thread of its own, and may raise WebRefusal and every ReconcilerError.
+#: A handler runs on a thread. It may raise WebRefusal and any ReconcilerError.
 Handler = Callable[[WebServices, WebRequest], WebResponse]
 
 
@@ -85,9 +85,9 @@ def _read(reading: LatestReading[T], without_it: str) -> T:
 def build_services(
     settings: Settings, connections: Connections, *, clock: Clock, listen: str = THIS_MACHINE
 ) -> WebServices:
-    """Nothing is opened before the first request needs it, but the file of users.
+    """Builds the services. Except for the file of users, nothing is opened before the first request needs it.
 
-    `listen`: host:port where the server will listen. Raises ConfigurationError: that would be unsafe.
+    `listen`: host:port of the server. Raises ConfigurationError if that would be unsafe.
     """
     return WebServices(
         settings=settings,

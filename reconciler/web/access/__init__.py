@@ -1,1 +1,1 @@
-"""Who asks, and what they may."""
+"""Who visitors are, and what they may do."""

@@ -1,4 +1,4 @@
-"""Addresses of those who connect, and which of them are proxies of ours."""
+"""Addresses of clients, and which of them are our proxies."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeAlias
 from reconciler.web.exchange import WebRequest
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: One customer of a provider has a network of this size.
+#: Size of the network that a provider gives one customer.
 IPV6_CUSTOMER_BITS = 64
 
 
 class Networks:
-    """Addresses and networks that settings name."""
+    """Addresses and networks from the settings."""
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(one) for one in networks]
 
     def has(self, address: str) -> bool:
-        """Whether an address is one of them."""
+        """Returns True if the address is one of them."""
         return self._has(_address(address))
 
     def _has(self, address: _Address | None) -> bool:
@@ -28,16 +28,16 @@ class Networks:
 
 
 class TrustedProxies(Networks):
-    """Networks whose members are believed."""
+    """Networks whose members' headers are believed."""
 
     def sent(self, request: WebRequest) -> bool:
-        """Whether the connection comes from one of them."""
+        """Returns True if the connection comes from one of them."""
         return self.has(request.peer)
 
     def client_of(self, request: WebRequest) -> str:
-        """Where a request comes from, for counting: the nearest address that is no proxy's, by X-Forwarded-For.
+        """Returns the client's address for counting: the nearest address by X-Forwarded-For that is no proxy's.
 
-        Each proxy appends the address that it sees, so what stands before that of the first proxy may be made up.
+        Each proxy appends the address that it sees. So addresses before that of the first proxy may be invented.
         """
         found = _address(request.peer)
         hops = request.headers.get("x-forwarded-for", "").split(",")
@@ -47,7 +47,8 @@ class TrustedProxies(Networks):
 
 
 def counted_address(text: str) -> str:
-    """Whose connections and attempts are counted together; empty: it is no address."""
+    """Returns the address or network whose connections and attempts are counted together. Empty: the text is no
+    address."""
     return _counted(_address(text))
 
 

@@ -1,4 +1,4 @@
-"""Where the server listens, under which names and with which scheme browsers ask it, and whether that is safe."""
+"""The address, names and scheme by which browsers reach the server, and whether that is safe."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from reconciler.web.exchange import WebRefusal, WebRequest
 class Exposure:
     """How browsers reach the server."""
 
-    #: As browsers ask.
+    #: The scheme of browsers' requests.
     scheme: Literal["http", "https"]
-    #: Besides those of this machine; in lower case.
+    #: Names in lower case, besides those of this machine.
     host_names: frozenset[str]
-    #: Browsers reach nothing but the proxies.
+    #: True: browsers reach only the proxies.
     is_for_proxies_only: bool
 
     def require_own_name(self, request: WebRequest) -> None:
-        """Raises WebRefusal: a page of another site asks, whose name leads here by DNS (DNS rebinding)."""
+        """Raises WebRefusal if a page of another site asks, whose name leads here by DNS (DNS rebinding)."""
         asked = request.headers.get("host", "")
         try:
             host = host_and_port(asked)[0].lower()
@@ -42,7 +42,7 @@ class Exposure:
 
 
 def exposure_of(web: WebSettings, listen: str) -> Exposure:
-    """`listen`: host:port. Raises ConfigurationError: strangers could look, or listen in."""
+    """Makes the exposure. `listen`: host:port. Raises ConfigurationError if strangers could read or wiretap."""
     host = host_and_port(listen)[0].lower()
     if web.users_file is None and web.proxy_user_header is None and (web.behind_proxy or not _is_loopback(host)):
         raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""Requests that change something come from a page of ours, and not from one of another site (CSRF).
+"""Guard against requests that a page of another site makes a browser send (CSRF).
 
-Two proofs. The browser's own word: Sec-Fetch-Site (Fetch Metadata) or Origin (RFC 6454). And a token that only
-pages for this visitor have: HMAC-SHA256 over who they are, with a secret of this process.
+It needs two proofs. The browser gives Sec-Fetch-Site (Fetch Metadata) or Origin (RFC 6454). And only pages for this
+visitor have the token, an HMAC-SHA256 over the visitor with a secret of this process.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ CSRF_HEADER = "x-csrf-token"
 
 
 class ForgeryGuard:
-    """Makes tokens, and compares them. Stateless but for its secret, so that a restart makes every token old."""
+    """Makes tokens and compares them. Its only state is the secret, so a restart makes every token old."""
 
     def __init__(self, *, scheme: str) -> None:
-        """`scheme`: http or https, as browsers ask."""
+        """`scheme`: http or https, as in browsers' requests."""
         self._scheme = scheme
         self._secret = secrets.token_bytes(32)
 
     def token_for(self, credential: Credential, subject: str) -> str:
-        """The token of a visitor's pages. `subject`: the session's id, or the name."""
+        """Makes the token of a visitor's pages. `subject`: the session's id, or the name."""
         text = f"{credential.name}:{subject}"
         return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def require_own_page(self, request: WebRequest) -> None:
-        """Raises WebRefusal: a page of another site asks, or one that was made for somebody else."""
+        """Raises WebRefusal if a page of another site asks, or a page that was made for somebody else."""
         if request.visitor.credential is Credential.TOKEN:
             return
         if not self._is_from_own_page(request):

@@ -1,4 +1,4 @@
-"""A login: name and password against the file of users, slowed down, and told to the log."""
+"""Logins: compare name and password with the file of users, slow guesses down, and write to the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
-    """Shared by the threads of all requests."""
+    """Logins of users. The threads of all requests share it."""
 
     users: UsersFile
     sessions: Sessions
@@ -31,21 +31,22 @@ class Logins:
     comparison: PasswordComparison
 
     def log_in(self, request: WebRequest, name: str, password: str) -> tuple[str, str]:
-        """A new session on a known device; gives the values of Set-Cookie. The session of before ends.
+        """Begins a session on a device that is now known, and ends the former session. Returns the values of
+        Set-Cookie.
 
-        Raises WebRefusal: name or password is wrong, which of them is not told; or others have tried too often.
+        Raises WebRefusal if name or password is wrong (without saying which), or after too many attempts.
         """
         user = self.users.current().users.get(name)
         address = self.proxies.client_of(request)
         device = device_cookie(self.cookie)
         shown = device.value_in(request)
         is_known = user is not None and is_device_of(user, shown)
-        # What is typed as a name may be a password: only names of users are written down.
+        # A text typed as a name may be a password, so the log gets only names of users.
         told = {"user": user.name if user else "(unknown)", "address": address, "request_id": request.request_id}
         told["device"] = "known" if is_known else "unknown"
         user_text = f"user {name[:100]}"
         counted = {f"{user_text} from {address}": OF_ONE_PLACE, f"from {address}": OF_AN_ADDRESS, user_text: OF_A_USER}
-        if is_known:  # whoever guesses elsewhere, and however often, locks out nobody here
+        if is_known:  # so guesses from elsewhere never lock out this device
             counted = {f"device {digest_of(shown)}": OF_ONE_PLACE}
         wait_seconds = self.throttle.attempt(counted)
         if wait_seconds > 0:
@@ -66,7 +67,7 @@ class Logins:
         return device.header(new_device(user)), self.cookie.header(self.sessions.begin(user))
 
     def log_out(self, request: WebRequest) -> str:
-        """Ends the session, where there is one; gives the value of Set-Cookie."""
+        """Ends the session, if there is one. Returns the value of Set-Cookie."""
         self.sessions.end(self.cookie.value_in(request))
         if request.visitor.name:
             logger.info("web_logout", extra={"user": request.visitor.name, "request_id": request.request_id})

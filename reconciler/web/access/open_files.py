@@ -1,4 +1,4 @@
-"""Files that are the server's alone, and should be nobody else's."""
+"""Files that only the server should read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ logger = logging.getLogger(__name__)
 
 
 def warn_if_open(path: Path) -> None:
-    """A line in the log where every login of this machine may read or change the file."""
+    """Logs a warning if every login of this machine may read or change the file."""
     if path.stat().st_mode & 0o007:
         logger.warning("web_file_open: every login of this machine may read or change %s: chmod o= %s", path, path)

@@ -1,4 +1,4 @@
-"""The certificate that the server shows, read again when its files were renewed."""
+"""The server's certificate, read again when its files are renewed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ logger = logging.getLogger(__name__)
 
 
 class ServerCertificate:
-    """TLS 1.2 or newer. Confined to the thread of the event loop once the server listens.
+    """TLS 1.2 or newer. Used by the thread of the event loop only, once the server listens.
 
-    Connections that are made after a renewal see the new certificate. Files that cannot be used any more (half-renewed,
-    say) leave the former one in use, with a warning.
+    New connections see a renewed certificate. If its files become unusable (for example half-renewed), the former one
+    stays in use, and the log warns.
     """
 
     def __init__(self, certificate: Path, key: Path | None) -> None:
-        """`key`: None: it is in the certificate's file. Raises InvalidValue: the files cannot be used."""
+        """`key` None: the key is in the certificate's file. Raises InvalidValue for unusable files."""
         self._files = (certificate, key or certificate)
         self._looked = self._look()
         self._newest = self._loaded()
         warn_if_open(self._files[1])
-        #: What the server listens with.
+        #: The context with which the server listens.
         self.context = self._newest
-        # Called at each handshake, also where a client names no host.
+        # Called at each handshake, even if a client names no host.
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _host: str | None, _context: ssl.SSLContext) -> None:
@@ -51,7 +51,7 @@ class ServerCertificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
         try:
-            # Without a password of ours openssl would ask at the terminal.
+            # Without a password, openssl would ask at the terminal.
             context.load_cert_chain(certificate, key, password="")
         except OSError as error:  # SSLError is one
             remedy = f"with web.tls_key: PEM files of a certificate and its key, without a password ({error})"
@@ -60,7 +60,7 @@ class ServerCertificate:
 
 
 def server_certificate(web: WebSettings) -> ServerCertificate | None:
-    """None: browsers are served without TLS. Raises InvalidValue: the files cannot be used."""
+    """Reads the certificate. None: browsers are served without TLS. Raises InvalidValue for unusable files."""
     if web.tls_certificate is None:
         return None
     return ServerCertificate(Path(web.tls_certificate), None if web.tls_key is None else Path(web.tls_key))

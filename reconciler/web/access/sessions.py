@@ -1,4 +1,4 @@
-"""A *session*: what a login leaves behind for the requests after it. In the memory of the process, bounded."""
+"""A *session* connects later requests with a login. Sessions are in the memory of the process, limited in number."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from reconciler.clock import Clock
 from reconciler.web.access.tokens import digest_of, new_session_id
 from reconciler.web.access.users import WebUser
 
-#: Without a request for so long, it ends.
+#: A session ends after so long without a request.
 IDLE_SECONDS_MAX = 3_600.0
-#: However busy, it ends so long after the login.
+#: A session ends so long after the login, even in use.
 SESSION_SECONDS_MAX = 12 * 3_600.0
-#: The one that was used least recently makes room for a new one.
+#: Above this number, the least recently used session ends.
 SESSIONS_MAX = 1_000
 
 
@@ -26,7 +26,7 @@ class _Session:
 
 
 class Sessions:
-    """Sessions by the digest of their id. Shared by threads."""
+    """Sessions by the digest of their id. Threads share it."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class Sessions:
         self._by_digest: OrderedDict[str, _Session] = OrderedDict()
 
     def begin(self, user: WebUser) -> str:
-        """A new session; gives its id."""
+        """Begins a session and returns its id."""
         session_id = new_session_id()
         now = self._clock.monotonic_seconds()
         with self._lock:
@@ -44,7 +44,8 @@ class Sessions:
         return session_id
 
     def user_of(self, session_id: str) -> WebUser | None:
-        """The user as at the login; None: there is no such session, or it has ended. The session counts as used."""
+        """Returns the user as of the login, and counts the session as used. None: the session is unknown or has ended.
+        """
         digest = digest_of(session_id)
         now = self._clock.monotonic_seconds()
         with self._lock:
@@ -55,7 +56,7 @@ class Sessions:
             return session.user
 
     def end(self, session_id: str) -> None:
-        """Ends a session; nothing happens where there is none."""
+        """Ends a session. An unknown id changes nothing."""
         with self._lock:
             self._by_digest.pop(digest_of(session_id), None)
 

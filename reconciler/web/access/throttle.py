@@ -1,4 +1,4 @@
-"""Guesses at passwords, slowed down by where they come from and by who is guessed. Bounded memory."""
+"""Slows down guesses at passwords, by origin and by guessed user, in limited memory."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from dataclasses import dataclass
 
 from reconciler.clock import Clock
 
-#: The one that failed least recently is forgotten for a new one.
+#: Above this number, the entry with the oldest failure is forgotten.
 COUNTED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """So many failures cost nothing, since people mistype; after each pause one of them is forgotten."""
+    """So many failures cost nothing, because people mistype. Each pause lets one of them be forgotten."""
 
     failures: int
-    #: What somebody who goes on failing waits for the next attempt.
+    #: Pause before the next attempt after further failures.
     pause_seconds: float
 
 
-#: One user from one address, or on one device that has let this user in before.
+#: One user from one address, or on one known device.
 OF_ONE_PLACE = Bound(failures=5, pause_seconds=60.0)
-#: Many people may share an address.
+#: One address, which many people may share.
 OF_AN_ADDRESS = Bound(failures=20, pause_seconds=10.0)
-#: One user from all other devices together: four addresses that guess as fast as they may do not reach it.
+#: One user from all other devices together. Four addresses that guess at full speed do not reach it.
 OF_A_USER = Bound(failures=40, pause_seconds=15.0)
 
 
 class LoginThrottle:
-    """Shared by threads. What is counted: any text, such as a user's name or an address."""
+    """Counts failed attempts by any text, such as a user's name or an address. Threads share it."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        #: What is counted -> when all its failures are forgotten.
+        #: Counted text -> when all its failures are forgotten.
         self._forgotten_at: OrderedDict[str, float] = OrderedDict()
 
     def attempt(self, counted: Mapping[str, Bound]) -> float:
-        """0: go on, and the attempt counts as failed until `take_back`, so that a hundred at once are not one.
+        """Returns 0 if the attempt may begin. It counts as failed until `take_back`, so that a hundred attempts at once
+        count as a hundred.
 
-        Else: seconds until the next attempt. Nobody waits here, and one that is refused counts nowhere.
+        Otherwise returns the seconds until the next attempt. It waits for nothing, and does not count the refused
+        attempt.
         """
         now = self._clock.monotonic_seconds()
         with self._lock:
@@ -59,7 +61,8 @@ class LoginThrottle:
         return 0.0
 
     def take_back(self, counted: Mapping[str, Bound]) -> None:
-        """Takes the attempt back. Failures before it stay: a guesser with a login of its own must not wipe them out."""
+        """Takes the attempt back. Earlier failures stay, because a guesser with a login of their own must not erase
+        them."""
         with self._lock:
             for one, of in counted.items():
                 if one in self._forgotten_at:

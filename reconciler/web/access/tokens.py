@@ -1,6 +1,6 @@
 """Random texts that prove who sends them: sessions and bearer tokens. Only their digests are kept.
 
-256 random bits cannot be guessed, so a fast digest is enough, which for a password it is not.
+Nobody can guess 256 random bits, so a fast digest is enough. For a password it is not.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-#: People and programs that look for leaked secrets recognise a token by it.
+#: By this prefix, people and programs that look for leaked secrets recognise a token.
 TOKEN_PREFIX = "reconciler_"  # noqa: S105 - the part that is no secret
 _RANDOM_BYTES = 32
 
 
 def new_token() -> str:
-    """A bearer token."""
+    """Makes a bearer token."""
     return TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
 
 
 def new_session_id() -> str:
-    """The value of a cookie."""
+    """Makes a session's id, the value of its cookie."""
     return secrets.token_urlsafe(_RANDOM_BYTES)
 
 
 def digest_of(text: str) -> str:
-    """SHA-256, hexadecimal."""
+    """Computes SHA-256 in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Users and tokens, and the text of the file that has them."""
+"""Users and tokens, and the text of their file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from reconciler.clock import utc_text
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.web.roles import ROLES_BY_NAME, WebRole
 
-#: Name under which acts are recorded.
+#: Pattern of names under which acts are recorded.
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"
 ENTRIES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebUser:
-    """A person who logs in."""
+    """A person who can log in."""
 
     name: str
     role: WebRole
@@ -31,7 +31,7 @@ class WebUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebToken:
-    """What a program proves its name with."""
+    """The proof of a program's name."""
 
     name: str
     role: WebRole
@@ -42,13 +42,13 @@ class WebToken:
 
 @dataclass(frozen=True, slots=True)
 class WebUsers:
-    """Who may come in, by name. One name is a user's or a token's, and not both."""
+    """Users and tokens by name. A name belongs to a user or to a token, not to both."""
 
     users: Mapping[str, WebUser] = field(default_factory=lambda: MappingProxyType({}))
     tokens: Mapping[str, WebToken] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_entry(self, entry: WebUser | WebToken) -> WebUsers:
-        """The entry added, or in the place of the one of its name and kind. Raises InvalidValue."""
+        """Adds the entry, or replaces the one with its name and kind. Raises InvalidValue."""
         own, other = (self.users, self.tokens) if isinstance(entry, WebUser) else (self.tokens, self.users)
         if not is_name(entry.name):
             raise InvalidValue("name", entry.name, "1 to 100 of the characters A-Z a-z 0-9 . _ @ + -")
@@ -61,25 +61,25 @@ class WebUsers:
         return WebUsers(self.users, {**self.tokens, entry.name: entry})
 
     def without_user(self, name: str) -> WebUsers:
-        """The same without a user. Raises InvalidValue: there is none of this name."""
+        """Returns the rest without a user. Raises InvalidValue for an unknown name."""
         if name not in self.users:
             raise InvalidValue("name", name, "no user has this name")
         return WebUsers({one: user for one, user in self.users.items() if one != name}, self.tokens)
 
     def without_token(self, name: str) -> WebUsers:
-        """The same without a token. Raises InvalidValue: there is none of this name."""
+        """Returns the rest without a token. Raises InvalidValue for an unknown name."""
         if name not in self.tokens:
             raise InvalidValue("name", name, "no token has this name")
         return WebUsers(self.users, {one: token for one, token in self.tokens.items() if one != name})
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be a user's or a token's name."""
+    """Returns True if a user or a token may have this name."""
     return re.fullmatch(NAME_PATTERN, text) is not None
 
 
 def read_users(content: bytes) -> WebUsers:
-    """Users and tokens of a file's content. Raises ConfigurationError, which shows no hash."""
+    """Reads users and tokens of a file's content. Raises ConfigurationError, which shows no hash."""
     try:
         document = _Document.model_validate_json(content)
     except ValidationError as error:
@@ -106,7 +106,7 @@ def read_users(content: bytes) -> WebUsers:
 
 
 def written_users(users: WebUsers) -> bytes:
-    """The content of the file: JSON, an entry a name."""
+    """Writes the content of the file: JSON, one entry per name."""
     document = {
         "schema_version": 1,
         "users": {

@@ -1,4 +1,4 @@
-"""The file of users and tokens: read again when it changes, and replaced in one step."""
+"""The file of users and tokens: read again after a change, and replaced in one step."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from reconciler.web.access.users import WebUsers, read_users, written_users
 
 logger = logging.getLogger(__name__)
 
-#: What a change takes to be seen at most.
+#: Longest delay before a change is seen.
 LOOK_SECONDS = 1.0
 FILE_BYTES_MAX = 8 << 20
-#: A change waits for another one.
+#: How long a change waits for another one.
 LOCK_TRIES_MAX = 100
 LOCK_PAUSE_SECONDS = 0.1
 
 
 class UsersFile:
-    """The users as they are now. Shared by threads.
+    """The present users. Threads share it.
 
-    A file that cannot be read lets nobody in: a user whom somebody has just taken out must not stay because of a comma.
+    An unreadable file admits nobody, because a user who was just removed must not stay because of a wrong comma.
     """
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
-        """Raises ConfigurationError: the file cannot be read."""
+        """Raises ConfigurationError if the file cannot be read."""
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class UsersFile:
         warn_if_open(path)
 
     def current(self) -> WebUsers:
-        """Raises DependencyAway: the file cannot be read any more."""
+        """Returns the present users. Raises DependencyAway if the file cannot be read any more."""
         with self._lock:
             if self._clock.monotonic_seconds() - self._looked_at >= LOOK_SECONDS:
                 self._look()
@@ -68,15 +68,16 @@ class UsersFile:
 
 
 def load_users(path: Path) -> WebUsers:
-    """The users in a file. Raises ConfigurationError."""
+    """Loads the users of a file. Raises ConfigurationError."""
     return read_users(_content(path))
 
 
 def change_users(path: Path, change: Callable[[WebUsers], WebUsers]) -> WebUsers:
-    """Replaces the file by one with changed users, which only its owner reads; a missing one has no users.
+    """Replaces the file by one with changed users, which only its owner can read. A missing file counts as one without
+    users.
 
-    The owner stays the one of before, or is the folder's. A second change at the same time waits for the first one. A
-    crash leaves the former file, or the new one. Raises ConfigurationError, and what `change` raises.
+    The file's owner stays; a new file gets the folder's owner. A second change at the same time waits for the first
+    one. A crash leaves the former file or the new one. Raises ConfigurationError, and what `change` raises.
     """
     path = path.resolve()
     try:
@@ -112,7 +113,7 @@ def _replace(path: Path, content: bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # root's commands must not lock out the service, which has a login of its own.
+            # A command of root must not lock out the service, which has a login of its own.
             with suppress(PermissionError):
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             file.write(content)

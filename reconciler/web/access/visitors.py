@@ -1,4 +1,4 @@
-"""From a request to its visitor, by the credential that it carries."""
+"""Finds the visitor of a request by its credential."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyHeaders:
-    """What a trusted proxy says about the visitor."""
+    """Headers in which a trusted proxy names the visitor."""
 
     user: str
-    #: None: everybody has the same role.
+    #: None: every visitor has the same role.
     role: str | None
     same_role: WebRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitors:
-    """Finds the visitor of a request. The first credential of these counts: proxy, bearer token, session.
+    """Finds the visitor of a request. The first of these credentials counts: proxy, bearer token, session.
 
-    Without users and without a proxy's header whoever connects is a viewer: only this machine reaches the server then,
-    and nobody acts, because what is done has the name of who did it.
+    Without users and without a proxy's header, every client is a viewer. Then only this machine reaches the server, and
+    nobody acts, because acts are recorded with a name.
     """
 
     clock: Clock
@@ -48,7 +48,7 @@ class Visitors:
     headers: ProxyHeaders | None
 
     def visitor_of(self, request: WebRequest) -> Visitor:
-        """Raises WebRefusal for a credential that cannot be used, DependencyAway where users cannot be read."""
+        """Finds the visitor. Raises WebRefusal for an unusable credential, DependencyAway if users cannot be read."""
         if self.users is None and self.headers is None:
             return self._known("", WebRole.VIEWER, Credential.LOCAL)
         if self.headers is not None and request.headers.get(self.headers.user) and self.proxies.sent(request):
@@ -76,7 +76,7 @@ class Visitors:
                 f"the proxy's header {headers.user} holds no name of 1 to 100 of the characters A-Z a-z 0-9 . _ @ + -",
                 kind="no-name",
             )
-        # Users and tokens have names of their own: the same one is that of another person.
+        # Users and tokens have names of their own, so the same name belongs to another person.
         return self._known(f"{PROXY_USER_PREFIX if self.users else ''}{name}", role, Credential.PROXY)
 
     def _of_token(self, token: str, users: WebUsers) -> Visitor:
@@ -102,14 +102,14 @@ class Visitors:
 
 
 def require_role(request: WebRequest, role: WebRole) -> None:
-    """Raises WebRefusal: the visitor may not do this."""
+    """Raises WebRefusal if the visitor may not do this."""
     if request.visitor.role < role:
         needed = role.word
         raise WebRefusal(HTTPStatus.FORBIDDEN, f"this needs the role {needed}", kind="role-needed", role=needed)
 
 
 def _wrong_token(why: str) -> WebRefusal:
-    """RFC 6750 (3.1)."""
+    """Makes the refusal of a token (RFC 6750, 3.1)."""
     challenge = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
     return WebRefusal(HTTPStatus.UNAUTHORIZED, f"the bearer token {why}", kind="wrong-token", headers=challenge)
 

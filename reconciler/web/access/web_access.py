@@ -1,4 +1,4 @@
-"""Who may do what, as the application and the pages ask for it."""
+"""The rights of visitors, for the application and the pages."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from reconciler.web.roles import ROLES_BY_NAME, Credential, WebRole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebAccess:
-    """Shared by the threads of all requests."""
+    """The rights of visitors. The threads of all requests share it."""
 
     exposure: Exposure
     visitors: Visitors
     #: None: nobody can log in, because there is no file of users.
     logins: Logins | None
-    #: Nothing is changed, whoever asks.
+    #: True: nobody can change anything.
     is_read_only: bool
 
     def require_way(self, request: WebRequest) -> None:
-        """Raises WebRefusal: the request came under a foreign name, or past the proxy."""
+        """Raises WebRefusal if the request came under a foreign name, or did not come from the proxy."""
         self.exposure.require_own_name(request)
         if self.exposure.is_for_proxies_only and not self.visitors.proxies.sent(request):
             raise WebRefusal(
@@ -42,7 +42,7 @@ class WebAccess:
             )
 
     def require_admitted(self, request: WebRequest, role: WebRole) -> None:
-        """Raises WebRefusal: the visitor may not do this, or does not do it by a page of ours."""
+        """Raises WebRefusal if the visitor may not do this, or did not use one of our pages."""
         is_nobody = request.visitor.credential is Credential.NONE and role is not WebRole.ANYBODY
         if is_nobody and self.logins is not None:
             raise WebRefusal(
@@ -62,7 +62,7 @@ class WebAccess:
 
 
 def build_access(settings: Settings, listen: str, *, clock: Clock) -> WebAccess:
-    """`listen`: host:port where the server will listen. Raises ConfigurationError: this would be unsafe."""
+    """Builds the rights. `listen`: host:port of the server. Raises ConfigurationError if this would be unsafe."""
     web = settings.web
     exposure = exposure_of(web, listen)
     guard = ForgeryGuard(scheme=exposure.scheme)

@@ -1,1 +1,1 @@
-"""What visitors do. An act is one function, whoever asks: a program over the API, or a form of the console."""
+"""Acts of visitors. An act is one function for both: programs use the API, people a form of the console."""

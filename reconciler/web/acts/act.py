@@ -1,4 +1,4 @@
-"""An act: its name, what it takes, what it does, and what may happen to it when a process dies in it."""
+"""An act: its name, its fields, its function, and what may follow if a process dies in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.web.exchange import WebRefusal, WebRequest
 from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices
 
-#: Characters of a wrong value that are repeated to who sent it.
+#: Most characters of a wrong value in a refusal.
 _VALUE_CHARACTERS = 80
 
 
@@ -41,13 +41,14 @@ class Reasoned(ActFields):
 
 F = TypeVar("F", bound=ActFields)
 
-#: What statuses say: the act is done, or it is a job.
+#: Meanings of statuses: the act is done, or it is a job.
 DONE, PLACED = {200: "it is done"}, {202: "it is a job, whose address is in Location"}
 EXIT_CODE: Schema = {"type": "integer", "description": "That of the command."}
 
 
 def name_on_record(visitor: Visitor) -> str:
-    """Told from the logins of the command line. Raises WebRefusal: nobody said who they are."""
+    """Returns the visitor's name for the record, told apart from logins of the command line. Raises WebRefusal for a
+    visitor without a name."""
     if not visitor.name:
         raise WebRefusal(HTTPStatus.FORBIDDEN, "what is done has the name of who did it: log in", kind="name-needed")
     return f"{WEB_USER_PREFIX}{visitor.name}"
@@ -55,35 +56,35 @@ def name_on_record(visitor: Visitor) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActRequest:
-    """Who asks, and where."""
+    """The visitor of an act, and their request."""
 
     request: WebRequest
-    #: Of the job that this request places: the same request again places the same job.
+    #: Id of the job that this request places. The same request again places the same job.
     job_id: str
 
     @property
     def by(self) -> str:
-        """As it is written on record."""
+        """The visitor's name for the record."""
         return name_on_record(self.request.visitor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActResult:
-    """What came of it."""
+    """The result of an act."""
 
-    #: JSON-ready.
+    #: Ready for JSON.
     document: Mapping[str, object]
-    #: ACCEPTED: a job was placed, whose document is under `job`.
+    #: ACCEPTED: a job was placed. Its document is under `job`.
     status: HTTPStatus = HTTPStatus.OK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebAct(Generic[F]):
-    """One act. Its function raises WebRefusal and every ReconcilerError."""
+    """One act. Its function raises WebRefusal and any ReconcilerError."""
 
-    #: Also the scope of idempotency keys: the keys of two acts are not the same key.
+    #: Also the scope of idempotency keys: two acts never share a key.
     name: str
-    #: Below the prefix of the console, and below that of the API.
+    #: Path below the prefix of the console, and below that of the API.
     path: str
     role: WebRole
     #: One line for the API's description.
@@ -91,19 +92,19 @@ class WebAct(Generic[F]):
     fields: type[F]
     #: Schema of the result's document.
     answer: Schema = field(hash=False)
-    #: Of the API's description, beside those of every act.
+    #: Further statuses for the API's description, besides those of every act.
     statuses: Mapping[int, str] = field(default_factory=lambda: DONE, hash=False)
     do: Callable[[WebServices, ActRequest, F], ActResult]
-    #: False: a process died in it, and nobody knows how far it was: done again, it could undo what another person did
-    #: since.
+    #: False: the act must not run again after a process died in it, because it could undo another person's later act.
     is_harmless_again: bool = True
-    #: False: the result is for the visitor's eyes only, and is not kept; a repeated request does the act again.
+    #: False: the result is for the visitor's eyes only, and is not kept. A repeated request does the act again.
     keeps_result: bool = True
-    #: True: a page of the console tells the result; others are jobs, or are seen where they were asked for.
+    #: True: a page of the console shows the result. Other acts are jobs, or show their result where they were
+    #: requested.
     is_told: bool = False
 
     def read(self, document: Mapping[str, Any]) -> F:
-        """The fields of a document. Raises InvalidValue for the first wrong one."""
+        """Reads the fields of a document. Raises InvalidValue for the first wrong one."""
         try:
             return self.fields.model_validate(dict(document))
         except ValidationError as error:

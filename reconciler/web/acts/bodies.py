@@ -1,4 +1,4 @@
-"""The act of looking into a message: its body is shown nowhere else."""
+"""The act of opening a message. No other part shows its body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.web.exchange import WebRefusal
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: Of a longer body the beginning is shown.
+#: Most bytes of a body that are shown, from its beginning.
 SHOWN_BYTES_MAX = 64 * 1024
 
 

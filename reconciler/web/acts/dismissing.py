@@ -1,4 +1,4 @@
-"""The act on messages that a person has seen to: dismiss."""
+"""The act on messages that a person has handled: dismiss."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
 
 
 def _waiting(services: WebServices, fields: DismissalFields) -> list[str]:
-    """What waits for a person, and all takes now. Raises InvalidValue without a preview."""
+    """Returns the keys that wait for a person, which `all` takes now. Raises InvalidValue without a preview."""
     if not fields.seen:
         raise InvalidValue("seen", "{}", "look at them first: give seen and digest as a dry run of all told them")
     require_preview(fields.digest, fields.seen)
@@ -149,7 +149,7 @@ def _waiting(services: WebServices, fields: DismissalFields) -> list[str]:
 
 
 def _preview_of_all(services: WebServices, fields: DismissalFields) -> ActResult:
-    """Raises WebRefusal where nothing waits."""
+    """Previews a dismissal of all. Raises WebRefusal if nothing waits."""
     report = preview_of_all(
         services.connections,
         topic=fields.topic,

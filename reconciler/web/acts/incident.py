@@ -1,4 +1,4 @@
-"""The act of who takes care of what is lost: everybody sees who it is, and nothing else changes."""
+"""The act of taking care of losses. Everybody sees who does; it changes nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts that are jobs, and the end of one."""
+"""Acts that are jobs, and the act that ends one."""
 
 from __future__ import annotations
 

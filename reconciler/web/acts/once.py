@@ -1,4 +1,4 @@
-"""A request that is sent twice is done once: a double click, a reload, a client that got no answer."""
+"""Does a request once, even if it is sent twice: a double click, a reload, a client without an answer."""
 
 from __future__ import annotations
 
@@ -20,41 +20,40 @@ from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
-#: A form of the console has it as a field.
+#: Header of the idempotency key. A form of the console has a field for it.
 KEY_HEADER = "Idempotency-Key"
-#: RFC draft-ietf-httpapi-idempotency-key-header leaves the length to the server.
+#: The RFC draft draft-ietf-httpapi-idempotency-key-header leaves the length to the server.
 KEY_CHARACTERS_MAX = 255
-#: A request without an answer for so long counts as dead. The slowest act, repairs of some keys, ends before.
+#: A request without an answer for so long counts as dead. The slowest act (repairs of some keys) ends before.
 LEASE_SECONDS = 120.0
-#: When one that is under way is asked for again.
+#: Pause before a running request is asked for again.
 RETRY_AFTER_SECONDS = 2
-#: Status of a request of which nobody knows what came; no act answers with it.
+#: Status of a request whose outcome is unknown. No act answers with it.
 _UNKNOWN = HTTPStatus.CONFLICT
-#: Fields of acts that 0.2.0 lacks, and what they are where nobody gives them.
+#: Field that 0.2.0 lacks -> its value if it is not given.
 _SINCE_0_2_0: Mapping[str, object] = {"seen": {}, "by": "ladder", "cancel": False, "failed": False, "digest": None}
-#: Act -> those that another act of 0.2.0 has.
+#: Act -> such fields of this act only, because another act of 0.2.0 has them.
 _OF_ACT: Mapping[str, Mapping[str, object]] = {"dismiss": {"all": False, "verdict": None}}
-#: Kind of the refusal of a request whose first one is not answered yet.
+#: Kind of refusal if the first request with this key is not answered yet.
 UNDER_WAY = "under-way"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneAct:
-    """An act and its result."""
+    """An act with its result."""
 
     result: ActResult
-    #: True: it was done before, and this is what came of it then.
+    #: True: the act was done before, and this is its result.
     is_replayed: bool = False
 
 
 def done_once(
     services: WebServices, act: WebAct[Any], request: WebRequest, document: Mapping[str, object], *, key: str
 ) -> DoneAct:
-    """Does an act under an idempotency key, or gives what was kept of the first time, for a day.
+    """Does an act under an idempotency key, or returns the kept result of the first time. Results are kept for a day.
 
-    A refusal frees the key: nothing was done, or what was begun is harmless when it is done again. Raises what the act
-    raises, and WebRefusal for a key that is another request's, whose request is under way, or of which nobody knows
-    what came.
+    A refusal frees the key, because the act did nothing, or is harmless when it is done again. Raises what the act
+    raises. Raises WebRefusal if another request used the key, if its request still runs, or if its outcome is unknown.
     """
     require_key(key)
     fields = act.read(document)
@@ -82,7 +81,7 @@ def done_once(
 
 
 def outcome_unknown() -> WebRefusal:
-    """Of a request that broke off, and is not harmless when it is done again."""
+    """Makes the refusal for a request that broke off and is not harmless when it is done again."""
     return WebRefusal(
         _UNKNOWN,
         "this request broke off, and it may have been done: look at the actions of the last minutes, and ask again "
@@ -92,7 +91,7 @@ def outcome_unknown() -> WebRefusal:
 
 
 def require_key(key: str) -> None:
-    """Raises WebRefusal for a key that a client may not use."""
+    """Raises WebRefusal for an unusable key."""
     if not 1 <= len(key) <= KEY_CHARACTERS_MAX or not all("!" <= character <= "~" for character in key):
         characters = f"1 to {KEY_CHARACTERS_MAX} visible ASCII characters, such as a UUID"
         told = f"the header {KEY_HEADER} is needed: {characters}, new for each request"
@@ -100,9 +99,9 @@ def require_key(key: str) -> None:
 
 
 def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, key: str) -> KeyedRequest:
-    """What is kept of a request: the key of a visitor and an act, and a digest of what was asked."""
+    """Makes the kept form of a request: the key of a visitor and an act, and a digest of the request."""
     named = fields.model_dump(mode="json")
-    # What an earlier release does not know and nobody gave: a request that it began stays the same request.
+    # Unset fields that an earlier release lacks are left out, so that a request which it began stays the same request.
     for name, default in (*_SINCE_0_2_0.items(), *_OF_ACT.get(act.name, {}).items()):
         if name in named and named[name] == default:
             del named[name]
@@ -115,7 +114,7 @@ def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, k
 
 
 def kept_key(act: WebAct[Any], key: str) -> str:
-    """As the ledger has it: of one length, whatever the client made."""
+    """Returns the key for the ledger, with the same length for every client's key."""
     return f"{act.name}:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
@@ -126,9 +125,9 @@ def _first(
     try:
         result = act.do(services, asked, fields)
     except (WebRefusal, ReconcilerError) as error:
-        # A dependency that is away may have done what it was asked for: of a COMMIT the answer can be lost.
+        # The unreachable dependency may have done its work: the answer to a COMMIT can be lost.
         may_be_done = isinstance(error, TransientError) and not act.is_harmless_again
-        with suppress(DatabaseAway):  # it runs out
+        with suppress(DatabaseAway):  # the key expires
             if may_be_done:
                 keys.answer(environment, keyed, token=found.token, status=_UNKNOWN, answer="{}")
             else:
@@ -139,6 +138,6 @@ def _first(
     try:
         kept = text if act.keeps_result else ""
         keys.answer(environment, keyed, token=found.token, status=result.status.value, answer=kept)
-    except DatabaseAway as error:  # it is done, and its caller gets the result
+    except DatabaseAway as error:  # the act is done, and its caller gets the result
         logger.warning("act_result_not_kept", extra={"act": act.name, "by": asked.by, "error": str(error)})
     return DoneAct(result=ActResult(document=json.loads(text), status=result.status))

@@ -1,4 +1,4 @@
-"""What the acts on many messages share: they are shown first, and what was shown comes back with the act."""
+"""Shared parts of acts on many messages. A preview shows them first, and the act sends back what the preview showed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reconciler.web.acts.act import ActRequest
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: Messages of one preview; each is judged by asking brokers and databases.
+#: Most messages of one preview. Each is judged by asking brokers and databases.
 PREVIEWED_MAX = 100
-#: Lines of what has changed in the sentence of a refusal, which has all of them as data.
+#: Most changed lines in the sentence of a refusal. Its data has all of them.
 LINES_TOLD = 3
 
 SEEN: Any = Field(
@@ -35,23 +35,23 @@ VERDICT = f"^({'|'.join(Verdict)})$"
 
 
 def require_preview(digest: str | None, seen: Mapping[str, str]) -> None:
-    """Raises InvalidValue: what comes back is not what was shown."""
+    """Raises InvalidValue if the act sends back something else than the preview showed."""
     if digest is not None and digest != digest_of(seen):
         raise InvalidValue("digest", digest, "they are not those of the preview: look at it again")
 
 
 def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> None:
-    """Raises WebRefusal: so many messages at once need a higher role."""
+    """Raises WebRefusal if so many messages at once need a higher role."""
     if count > services.settings.web.bulk_admin_above:
         require_role(asked.request, WebRole.ADMIN)
 
 
 def few(lines: Sequence[str]) -> str:
-    """The first ones in a sentence."""
+    """Joins the first lines to one sentence."""
     more = [f"{len(lines) - LINES_TOLD} more"] if len(lines) > LINES_TOLD else []
     return "; ".join([*lines[:LINES_TOLD], *more])
 
 
 def verdict_of(named: str | None) -> Verdict | None:
-    """The verdict that narrows what `all` takes."""
+    """Returns the verdict that narrows `all`."""
     return Verdict(named) if named else None

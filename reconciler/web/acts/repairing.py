@@ -37,9 +37,9 @@ from reconciler.web.exchange import WebRefusal
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: More keys than these are a job: a browser waits for no broker that is slow a hundred times.
+#: More keys than these become a job, because a browser must not wait for a hundred answers of slow brokers.
 REPAIRED_AT_ONCE_MAX = 5
-#: What is handed over by hand, or taken back, is decided message by message.
+#: Schema of acts that are decided message by message: a hand-over by a person, and its cancellation.
 _NAMED: Any = {
     "all": {"const": False},
     "keys": {"minItems": 1, "maxItems": REPAIRED_AT_ONCE_MAX},
@@ -93,7 +93,7 @@ class RepairFields(Reasoned):
 
     @property
     def act(self) -> RepairAct:
-        """How they are repaired."""
+        """The way of the repair."""
         return RepairAct.CANCEL if self.cancel else RepairAct(self.by)
 
 
@@ -147,7 +147,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         act=fields.act,
     )
     changed = [line for line in report.keys if line.outcome == CHANGED]
-    if changed and len(changed) == len(report.keys):  # nothing was done, and the key of the request is free again
+    if changed and len(changed) == len(report.keys):  # nothing was done, so the key of the request is free again
         told = few([f"{line.unique_key} for {line.group} is {line.verdict}" for line in changed])
         raise ChangedMeanwhile("what was to be repaired", now=report.as_dict(), told=told)
     named = {"topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
@@ -159,7 +159,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
 
 
 def _matching(services: WebServices, fields: RepairFields, limit: int) -> list[str]:
-    """What `all` takes now; one that is lost for several groups stands there as often."""
+    """Returns the keys that `all` takes now. A key that is lost for several groups occurs once per group."""
     connections, topic, group = services.connections, fields.topic, fields.group
     if fields.failed:
         return failed_keys(connections, topic=topic, group=group, limit=limit)
@@ -167,11 +167,11 @@ def _matching(services: WebServices, fields: RepairFields, limit: int) -> list[s
 
 
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
-    """What is to be repaired: of all, what the preview has shown. Where no preview is given, none named: all open
-    losses, also those that come until the job begins.
+    """Returns the keys to repair; for `all`, those of the preview. Without a preview returns none, which means all open
+    losses, including later ones until the job begins.
 
-    Where they are so few that nobody needs a higher role, of a single verdict, or failed, they are named. Raises
-    WebRefusal.
+    Returns named keys even without a preview for a single verdict, for failed repairs, and for few losses that need no
+    higher role. Raises WebRefusal.
     """
     few, keys = services.settings.web.bulk_admin_above, fields.keys
     is_named = bool(fields.seen or fields.verdict or fields.failed)

@@ -1,1 +1,1 @@
-"""/api/v1: JSON documents over the functions of the commands."""
+"""/api/v1: JSON documents from the functions of the commands."""

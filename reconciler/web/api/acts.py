@@ -1,4 +1,4 @@
-"""POST /api/v1/...: acts of programs, each under an idempotency key that the program makes."""
+"""POST /api/v1/...: acts of programs, each under an idempotency key from the program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEY = Parameter(
     where="header",
     is_required=True,
 )
-#: What stands in the places of paths.
+#: Place of a path -> schema of its values.
 _PLACES: Mapping[str, Schema] = {
     "topic": {"type": "string", "pattern": "^[%|a-zA-Z0-9_-]{1,127}$"},
     "job_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
@@ -46,7 +46,7 @@ _REFUSED = {
 
 
 def description_of(act: WebAct[Any]) -> Description:
-    """Of the route of an act."""
+    """Describes the route of an act."""
     places = (
         Parameter(name=name, doc="Part of the path.", schema=_PLACES[name], where="path", is_required=True)
         for name in _PLACE.findall(act.path)
@@ -63,7 +63,7 @@ def description_of(act: WebAct[Any]) -> Description:
 
 
 def _plain(schema: Any) -> Any:
-    """pydantic's, without the titles that repeat names, and with `null` as a type like another."""
+    """Returns pydantic's schema without titles that repeat names, and with `null` as one of the types."""
     if isinstance(schema, list):
         return list(map(_plain, schema))
     if not isinstance(schema, dict):
@@ -78,7 +78,7 @@ def _plain(schema: Any) -> Any:
 
 
 def over_api(act: WebAct[Any]) -> Handler:
-    """The handler of an act: a JSON object in, its result out."""
+    """Makes the handler of an act: takes a JSON object, returns the result."""
 
     def handle(services: WebServices, request: WebRequest) -> WebResponse:
         key = request.headers.get(KEY_HEADER.lower(), "")
@@ -87,7 +87,7 @@ def over_api(act: WebAct[Any]) -> Handler:
         job = done.result.document.get("job")
         if done.result.status is HTTPStatus.ACCEPTED and isinstance(job, dict):
             headers["Location"] = f"{services.prefix}/api/v1/jobs/{job['job_id']}"
-        # What is not kept is a body, of which the act takes the beginning.
+        # A result that is not kept is a body, and the act has cut it already.
         is_whole = not act.keeps_result
         return json_response(done.result.document, status=done.result.status, headers=headers, is_whole=is_whole)
 

@@ -1,4 +1,4 @@
-"""GET /api/v1/audits and /api/v1/audits/NAME: what lies in the folder of audits, and whether it is as it was signed."""
+"""GET /api/v1/audits and /api/v1/audits/NAME: the audits of the folder, and whether they are as signed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _summary(entry: AuditEntry, check: AuditCheck) -> dict[str, Any]:
 
 
 def audit_document(entry: AuditEntry, check: AuditCheck) -> dict[str, Any]:
-    """All that is known of one."""
+    """Makes the whole document of one audit."""
     return _summary(entry, check) | {
         "statements": list(map(asdict, check.statements)),
         "more_statements": check.more_statements,

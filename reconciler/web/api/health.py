@@ -1,4 +1,4 @@
-"""/livez and /readyz for probes, /metrics for Prometheus: as metrics.listen serves them."""
+"""/livez and /readyz for probes, /metrics for Prometheus, as metrics.listen serves them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from reconciler.web.services import WebServices
 
 
 def _live(_services: WebServices, _request: WebRequest) -> WebResponse:
-    """Asks no dependency: a process is not killed for what another one lacks."""
+    """Asks no dependency, because a process is not killed for what another one lacks."""
     return json_response({"status": "alive"})
 
 
 def _ready(services: WebServices, request: WebRequest) -> WebResponse:
-    # Errors name hosts and databases, and a probe is answered under any name: a page of another site asks, too.
+    # Errors name hosts and databases, but a probe is answered under any name, also for a page of another site.
     is_told = bool(request.visitor.name) and request.visitor.role >= WebRole.VIEWER
     status, document, headers = readiness_answer(services.dependencies.get(), is_told=is_told)
     return json_response(document, status=status, headers=headers)

@@ -1,4 +1,4 @@
-"""GET of what `reconciler list` shows, page by page: rows of the ledger, the newest first."""
+"""GET of the rows that `reconciler list` shows: rows of the ledger, page by page, newest first."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ NOTES: Mapping[str, Schema] = {
     "facts": coded("notes"),
 }
 ANSWERS = {200: "a page", **BAD_PARAMETER, 503: "the ledger is away"}
-#: Values that are made for a listing.
+#: Kind of a value that is made for a listing -> its schema.
 _MADE: Mapping[str, Schema] = {"text": TEXT, "flag": FLAG, "fact": nullable(FACT)}
-#: Floors of one answer: queues of all subscriptions.
+#: Most floors in one answer: queues of all subscriptions.
 QUEUES_MAX = 10_000
 
 
@@ -82,7 +82,7 @@ def _row(listing: Listing) -> Schema:
 
 
 def _parameters(filters: Sequence[ListingFilter], *, time: str) -> Sequence[Parameter]:
-    """Without a time all rows are one page."""
+    """Makes the parameters of a listing. Without a time, all rows are one page."""
     own = [Parameter(name=one.name, doc=one.doc, schema=_values(one)) for one in filters]
     return [*own, *since_and_before(time), *PAGED] if time else own
 
@@ -92,7 +92,7 @@ def _values(of: ListingFilter) -> Schema:
 
 
 def filter_of(filters: Sequence[ListingFilter], values: Mapping[str, Any]) -> LedgerFilter:
-    """The filter that parameters of a listing mean; those of its pages are left out."""
+    """Makes the filter from a listing's parameters, without those of its pages."""
     given = {name: values[name] for name in ("since_ms", "before_ms") if name in values}
     for one in filters:
         if one.name in values:
@@ -104,7 +104,7 @@ def filter_of(filters: Sequence[ListingFilter], values: Mapping[str, Any]) -> Le
 
 
 def after_of(what: str, values: Mapping[str, Any]) -> Position | None:
-    """Where the page begins. Raises InvalidValue."""
+    """Returns where the page begins. Raises InvalidValue."""
     return position_of(what, values["cursor"]) if "cursor" in values else None
 
 

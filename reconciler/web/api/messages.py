@@ -1,4 +1,4 @@
-"""GET /api/v1/messages/NAME and /api/v1/doctor: what is asked of every witness and every dependency, now."""
+"""GET /api/v1/messages/NAME and /api/v1/doctor: answers of every witness and every dependency, asked now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/api/v1/openapi.json: the descriptions beside the routes as one OpenAPI 3.1 document."""
+"""/api/v1/openapi.json: one OpenAPI 3.1 document from the descriptions of the routes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.web.route import WebRoute
 from reconciler.web.services import WebServices
 
 OPENAPI_VERSION = "3.1.0"
-#: Of the API, not of the release: /api/v1 takes and answers what it did, and more.
+#: Version of the API, not of the release. /api/v1 only ever grows.
 API_VERSION = "1"
 PROBLEM: Mapping[str, Any] = {
     "type": "object",
@@ -42,12 +42,12 @@ _SECURITY = {
     "token": {"type": "http", "scheme": "bearer", "description": "`reconciler web token add`."},
     "session": {"type": "apiKey", "in": "cookie", "name": "session", "description": "Of a page of the console."},
 }
-#: A path of the table may have a place that takes slashes.
+#: A place in a route's path that may contain slashes.
 _PLACE = re.compile(r"\{(\w+):path\}")
 
 
 def openapi_document(routes: Iterable[WebRoute], *, prefix: str) -> dict[str, Any]:
-    """The document of all routes that have a description."""
+    """Makes the document of all routes with a description."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if route.about is not None:
@@ -115,7 +115,7 @@ def _responses(about: Description) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def openapi_endpoint(routes: Callable[[], Iterable[WebRoute]]) -> ApiEndpoint:
-    """Answers with the document of all routes, this one among them."""
+    """Makes the endpoint of the document of all routes, including itself."""
 
     def show(services: WebServices, request: WebRequest) -> WebResponse:
         values_of((), request)

@@ -35,7 +35,7 @@ _REMARKS = (
     "away", "late", "undecided", "rejected", "before_since", "lagging", "undecidable", "unswept", "standing", "doubled",
     "unproved", "damaged", "acknowledged",
 )  # fmt: skip
-#: What `reconciler status --output json` says.
+#: Schema of `reconciler status --output json`.
 STATUS = {
     "summary": {**TEXT, "description": "One sentence: until when commits are accounted for, or what needs a person."},
     "needs_a_person": FLAG,
@@ -131,7 +131,7 @@ STATUS = {
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """What `reconciler status --output json` says."""
+    """Returns what `reconciler status --output json` prints."""
     values_of((), request)
     report = services.newest_status()
     return json_response(report.as_dict() | {"exit_code": report.exit_code})

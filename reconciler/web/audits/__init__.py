@@ -1,1 +1,1 @@
-"""Audits: the outputs in a folder, each verified by a process of the audit, one at a time."""
+"""Audits: the outputs in a folder. A process of the audit verifies one at a time."""

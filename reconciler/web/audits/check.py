@@ -1,4 +1,4 @@
-"""What is known of one audit: what its statements say, and whether all of it still is as it was signed."""
+"""What is known of one audit: the contents of its statements, and whether all files are still as signed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-#: Statements of one audit that are kept; of all of them the sums are kept.
+#: Most kept statements of one audit. Sums are kept of all of them.
 STATEMENTS_MAX = 500
-#: Differences, and remarks, of one audit that are kept.
+#: Most kept differences, and remarks, of one audit.
 LINES_MAX = 100
-#: Characters of one text that are kept: a name in a hostile statement may be long.
+#: Most kept characters of one text, because a name in a hostile statement may be long.
 TEXT_CHARACTERS_MAX = 300
-#: What a statement may say of its audit, the worst first.
+#: Verdicts of a statement on its audit, worst first.
 VERDICTS = ("no answer", "violations", "clean")
 
 
 class AuditState(StrEnum):
-    """What `reconciler statement verify` says, or that it has not said it yet."""
+    """The answer of `reconciler statement verify`, or WAITING."""
 
     VERIFIED = "verified"
     DIFFERENCES = "differences"
@@ -28,7 +28,7 @@ class AuditState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditStatement:
-    """One statement as it reads. Counts are -1 where it says none."""
+    """One statement as written. Counts that it lacks are -1."""
 
     file: str
     environment: str
@@ -41,64 +41,65 @@ class AuditStatement:
     end_ms: int
     zone: str
     sequence: int
-    #: One of VERDICTS, or whatever a hostile one says.
+    #: One of VERDICTS, or any text of a hostile statement.
     verdict: str
     keys: int
     violations: int
     classes: Mapping[str, int]
-    #: Fingerprint of a key; None: it says that it is not signed.
+    #: Fingerprint of a key; None: the statement says that it is not signed.
     signed_by: str | None
-    #: The key of the settings has signed it.
+    #: True: the key of the settings has signed it.
     signature_holds: bool
     report_sha256: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCheck:
-    """One audit of the folder. Texts come from suspect files."""
+    """One audit of the folder. Its texts come from suspect files."""
 
     state: AuditState
-    #: Why there is no answer; empty where there is one.
+    #: Why there is no answer; empty if there is one.
     why: str = ""
     statements: Sequence[AuditStatement] = ()
     more_statements: int = 0
-    #: Of all statements; None: there is none.
+    #: Sum of all statements; None: there are none.
     keys: int | None = None
     violations: int | None = None
-    #: `file`, `row` and `message`.
+    #: Members `file`, `row` and `message`.
     differences: Sequence[Mapping[str, str]] = ()
     more_differences: int = 0
     not_checked: Sequence[str] = ()
     files_equal: int = 0
-    #: None: not yet.
+    #: None: not verified yet.
     checked_at_ms: int | None = None
-    #: The process had an answer, or a reason why the files have none: the same files have the same one later.
+    #: True: the process had an answer, or a reason in the files for having none. The same files give the same answer
+    #: later.
     is_lasting: bool = True
 
     @property
     def verdict(self) -> str | None:
-        """The worst that a statement says; None where none says one of VERDICTS."""
+        """The worst verdict of the statements; None if none has one of VERDICTS."""
         said = {one.verdict for one in self.statements}
         return next((verdict for verdict in VERDICTS if verdict in said), None)
 
     @property
     def start_ms(self) -> int | None:
-        """The first instant of its windows; None where no statement says it."""
+        """The first instant of its windows; None if no statement has it."""
         return min((one.start_ms for one in self.statements if one.start_ms >= 0), default=None)
 
     @property
     def end_ms(self) -> int | None:
-        """The last one, which is not included."""
+        """The end of its last window, not included; None if no statement has it."""
         return max((one.end_ms for one in self.statements if one.end_ms >= 0), default=None)
 
     @property
     def signed_by(self) -> str | None:
-        """Fingerprint of the key of the settings, where a signature of it holds."""
+        """Fingerprint of the settings' key, if one of its signatures holds."""
         return next((one.signed_by for one in self.statements if one.signature_holds), None)
 
     @property
     def report_sha256(self) -> str | None:
-        """Of the report that the statements vouch for; None where they do not, or not all is as it was signed."""
+        """Digest of the report that the statements sign; None if they sign none, or if a file is not as signed."""
         named = {one.report_sha256 for one in self.statements if one.signature_holds}
         return named.pop() if self.state is AuditState.VERIFIED and len(named) == 1 else None
 
@@ -108,12 +109,13 @@ _STATEMENT = tuple(field.name for field in fields(AuditStatement))
 
 
 def unanswered(why: str, *, at_ms: int, is_lasting: bool = False) -> AuditCheck:
-    """Of an audit that could not be verified."""
+    """Makes the check of an audit that could not be verified."""
     return AuditCheck(state=AuditState.NO_ANSWER, why=_bounded(why), checked_at_ms=at_ms, is_lasting=is_lasting)
 
 
 def check_of(report: Mapping[str, Any], *, at_ms: int) -> AuditCheck:
-    """Of the object that `statement verify --output json` prints. Raises KeyError, TypeError, ValueError."""
+    """Makes the check from the object that `statement verify --output json` prints. Raises KeyError, TypeError,
+    ValueError."""
     statements = report["statements"]
     differences, not_checked = report["differences"], report["not_checked"]
     return AuditCheck(

@@ -1,4 +1,5 @@
-"""Which days have a statement, and what became of each. Days are those of the clocks that an audit was asked for by."""
+"""Which days have a statement, and the outcome of each. Days are those of the time zone in which an audit was
+requested."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from zoneinfo import ZoneInfo
 
 from reconciler.web.audits.check import AuditCheck, AuditState, AuditStatement
 
-#: Days of one window that are marked; an audit is of a day, or of a month.
+#: Most marked days of one window. An audit is of a day or of a month.
 WINDOW_DAYS_MAX = 62
-#: Days without a statement that are counted, back from the last one.
+#: Most counted days without a statement, back from the last one.
 MISSING_DAYS_MAX = 1_000
-#: A day is audited on the day after it; until that is over it is not missed.
+#: A day is audited on the next day, and counts as missing only after that.
 _AUDITED_WITHIN = timedelta(days=2)
 _DAY_SECONDS = 86_400
 _LAST_MS = 253_402_300_799_000
@@ -25,44 +26,44 @@ Subscription = tuple[str, str]
 
 
 class DayState(StrEnum):
-    """What became of a day, the worst first."""
+    """The outcome of a day, worst first."""
 
-    #: Something is not as it was signed.
+    #: A file is not as signed.
     DIFFERENCES = "differences"
     VIOLATIONS = "violations"
-    #: Nothing vouches for it: not signed, damaged, or not verified to its end.
+    #: Nothing proves it: unsigned, damaged, or not verified to the end.
     UNVERIFIED = "unverified"
     #: The statement says that the audit had no answer.
     NO_ANSWER = "no_answer"
-    #: Hours of it, or some of the subscriptions, have no statement.
+    #: Some hours of it, or some subscriptions, have no statement.
     PART = "part"
     CLEAN = "clean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedDay:
-    """One day that an audit speaks of."""
+    """One day that an audit covers."""
 
     state: DayState
-    #: Audits that speak of it, the one that counts first.
+    #: Audits that cover it; the one that decides its state comes first.
     names: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCalendar:
-    """What all audits of the folder say together."""
+    """The sum of all audits of the folder."""
 
     days: Mapping[date, AuditedDay]
-    #: Days after the first one, and up to the day before yesterday, that no audit speaks of.
+    #: Days after the first one, up to the day before yesterday, that no audit covers.
     missing: Sequence[date]
-    #: The last day that is covered whole by statements that hold; None: none is.
+    #: The last day that valid statements cover completely; None: there is none.
     last_verified: date | None
     #: Names of audits.
     waiting: Sequence[str]
     altered: Sequence[str]
     unverified: Sequence[str]
     violating: Sequence[str]
-    #: In statements that hold.
+    #: Number in valid statements.
     violations: int
 
     @property
@@ -77,16 +78,16 @@ class AuditCalendar:
 
 @dataclass(slots=True)
 class _Marks:
-    """What is gathered, audit by audit."""
+    """Marks collected from the audits."""
 
     names: dict[date, dict[DayState, list[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    #: Subscription -> day -> seconds from and to, of statements that hold.
+    #: Subscription -> day -> seconds from and to, of valid statements.
     covered: dict[Subscription, dict[date, list[tuple[int, int]]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
     def mark(self, days: Iterable[date], state: DayState, name: str) -> None:
-        """Once an audit."""
+        """Adds the audit to these days, once each."""
         for day in days:
             found = self.names[day][state]
             if name not in found:
@@ -100,8 +101,8 @@ def calendar_of(
     configured: Collection[Subscription],
     today: date,
 ) -> AuditCalendar:
-    """`audits`: name and what is known. A subscription counts from its first statement on: to its last one, or for ever
-    where it is configured."""
+    """Makes the calendar. `audits`: name and check of each. A subscription counts from its first statement on: to its
+    last one, or for ever if it is configured."""
     marks = _Marks()
     named: dict[str, list[str]] = {name: [] for name in ("waiting", "altered", "unverified", "violating")}
     violations = 0
@@ -163,7 +164,7 @@ def _names(found: Mapping[DayState, Sequence[str]]) -> Sequence[str]:
 
 
 def _whole_days(marks: _Marks, configured: Collection[Subscription]) -> Iterator[date]:
-    """Days that each subscription of that time has statements for, from the first second to the last."""
+    """Yields days for which each subscription of that time has statements, from the first second to the last."""
     ends = {
         subscription: (min(covered), date.max if subscription in configured else max(covered))
         for subscription, covered in marks.covered.items()
@@ -200,7 +201,8 @@ def _days_of(statements: Iterable[AuditStatement]) -> Iterator[date]:
 
 @lru_cache(maxsize=2_000)
 def _spans(start_ms: int, end_ms: int, zone: str) -> Sequence[tuple[date, int, int]]:
-    """The days of a window by its own clocks, and the seconds of each, from and to; nothing where it is no window."""
+    """Returns the days of a window in its zone, with the seconds of each, from and to. Empty for an impossible window.
+    """
     if not 0 <= start_ms < end_ms <= _LAST_MS:
         return ()
     start, end = (_local(ms, zone) for ms in (start_ms, end_ms))
@@ -216,7 +218,7 @@ def _spans(start_ms: int, end_ms: int, zone: str) -> Sequence[tuple[date, int, i
 
 
 def _local(at_ms: int, zone: str) -> datetime:
-    """As the clocks of the zone show it; of UTC where there is no such zone."""
+    """Converts to the local time of the zone; to UTC if the zone is unknown."""
     try:
         known = ZoneInfo(zone)
     except (ValueError, OSError, LookupError):

@@ -1,6 +1,7 @@
-"""The folder of audits as it lies on the disk: which outputs are in it, whether they changed, and the report of one.
+"""The folder of audits on the disk: its outputs, whether they have changed, and the report of one.
 
-Nothing of a request becomes a path: what is asked for is found among the names that were read. No link is followed.
+No part of a request becomes a path: a requested name is searched among the names that were read. Links are not
+followed.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-#: Names of the folder that are read.
+#: Most names of the folder that are read.
 NAMES_MAX = 10_000
-#: Audits that are looked at, the last ones by name: a year of days.
+#: Most audits that are considered, the last ones by name: a year of days.
 AUDITS_MAX = 400
-#: Files of one audit, and as many of its statements, by which a change is noticed.
+#: Most files of one audit, and of its statements, that show a change.
 FILES_MAX = 2_000
 REPORT = "report.html"
 REPORT_BYTES_MAX = 16 * 1024**2
-#: What is told of a link.
+#: The problem of a link.
 LINK = "is a symbolic link: not followed"
-#: Where an output has its statements.
+#: Folder of an output's statements.
 STATEMENTS = "statement"
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,26 +35,26 @@ class AuditEntry:
     """One name in the folder."""
 
     name: str
-    #: Another one where a file of it was altered, put there or taken away, or the key is another one.
+    #: Changes when a file of it was altered, added or removed, and with another key.
     identity: str = ""
-    #: Why nobody looks into it; empty: it is a folder.
+    #: Why it is not examined; empty: it is a folder.
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderLook:
-    """What lies in the folder."""
+    """Contents of the folder."""
 
-    #: The last names first: they are days, mostly.
+    #: In descending order of names, because most of them are days.
     entries: Sequence[AuditEntry] = ()
-    #: Names beyond AUDITS_MAX.
+    #: Number of names beyond AUDITS_MAX.
     left_out: int = 0
-    #: Why the folder, or the key, cannot be used; empty: it can.
+    #: Why the folder or the key is unusable; empty: they are usable.
     problem: str = ""
 
 
 def look_at(folder: str, public_key: str) -> FolderLook:
-    """Names that begin with a dot, and files beside the outputs, are none of ours."""
+    """Reads the folder. Names that begin with a dot, and files beside the outputs, do not count."""
     try:
         key = _identity(os.stat(public_key))
     except (OSError, ValueError) as error:
@@ -70,7 +71,7 @@ def look_at(folder: str, public_key: str) -> FolderLook:
 
 
 def read_report(folder: str, name: str, sha256: str) -> bytes | None:
-    """The report of an audit, if it is the one that was signed. Raises OSError."""
+    """Reads the report of an audit if it is the signed one. Raises OSError."""
     with _opened(folder, follow=True) as above, _opened(name, within=above) as opened:
         file = os.open(REPORT, _FILE_FLAGS, dir_fd=opened)
         with os.fdopen(file, "rb") as report:
@@ -102,7 +103,8 @@ def _entry(folder: int, name: str, key: str) -> AuditEntry:
 
 
 def _files(opened: int) -> Iterator[bytes]:
-    """What tells of a change in an output, and in its statements. Evidence is left out: it may be a million files."""
+    """Yields lines that change with the files of an output or of its statements. Evidence is left out, because it may
+    be a million files."""
     for place in (".", STATEMENTS):
         try:
             with _opened(place, within=opened) as folder, os.scandir(folder) as found:
@@ -120,7 +122,7 @@ def _identity(about: os.stat_result) -> str:
 
 @contextmanager
 def _opened(path: str, *, within: int | None = None, follow: bool = False) -> Iterator[int]:
-    """A descriptor of a folder. Raises OSError."""
+    """Opens a folder and yields its descriptor. Raises OSError."""
     descriptor = os.open(path, _FOLDER_FLAGS & ~os.O_NOFOLLOW if follow else _FOLDER_FLAGS, dir_fd=within)
     try:
         yield descriptor

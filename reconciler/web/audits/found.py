@@ -1,4 +1,4 @@
-"""The folder as it is now, and one audit of it, for whoever asks by a name."""
+"""The present folder, and one audit of it by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.web.exchange import WebRefusal
 
 
 def shelf_and_look(shelf: AuditShelf | None) -> tuple[AuditShelf, FolderLook]:
-    """What there is now. Raises WebRefusal: no folder is set; DependencyAway: it cannot be read."""
+    """Returns the present contents. Raises WebRefusal if no folder is set, DependencyAway if it is unreadable."""
     if shelf is None:
         detail = "no folder of audits is set: set web.audits_folder and web.audits_public_key"
         raise WebRefusal(HTTPStatus.NOT_FOUND, detail, kind="no-audits")
@@ -23,7 +23,7 @@ def shelf_and_look(shelf: AuditShelf | None) -> tuple[AuditShelf, FolderLook]:
 
 
 def find_audit(of: AuditShelf | None, name: str) -> tuple[AuditShelf, AuditEntry, AuditCheck]:
-    """By its name, with what is known of it. Raises WebRefusal: there is none; and as shelf_and_look."""
+    """Finds an audit and its check by name. Raises WebRefusal for an unknown name, and what shelf_and_look raises."""
     shelf, look = shelf_and_look(of)
     for entry in look.entries:
         if entry.name == name:

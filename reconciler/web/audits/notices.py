@@ -1,4 +1,4 @@
-"""What the audits of the folder have found, as trouble that people are told of."""
+"""Findings of the folder's audits, as trouble for notices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from reconciler.web.audits.days import AuditCalendar, DayState, calendar_of
 from reconciler.web.audits.folder import LINK
 from reconciler.web.audits.shelf import AuditShelf
 
-#: A day in one of these states is told.
+#: States of days that people are told of.
 _TOLD = frozenset({DayState.VIOLATIONS, DayState.DIFFERENCES})
 
 
 def audits_watch(shelf: AuditShelf, settings: Settings) -> Watch:
-    """Says nothing before every audit of the folder was verified: the days that it counts would grow by themselves."""
+    """Makes a watch. It reports nothing before every audit of the folder is verified, because its count of days would
+    grow by itself."""
     configured = {(one.topic, one.group) for one in settings.subscriptions}
 
     def watch(_: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
@@ -39,7 +40,7 @@ def audits_watch(shelf: AuditShelf, settings: Settings) -> Watch:
 
 
 def violated_days(found: AuditCalendar, *, now_ms: int) -> Sequence[StandingTrouble]:
-    """One trouble: how many days, and the newest of them. An altered audit that tells no day counts as one."""
+    """Returns one trouble: the number of days, and the newest of them. An altered audit without a day counts as one."""
     days = sorted(day for day, audited in found.days.items() if audited.state in _TOLD)
     undated = sorted(set(found.altered).difference(*(audited.names for audited in found.days.values())))
     if not days and not undated:

@@ -1,4 +1,5 @@
-"""The audits of the folder, and what is known of each: kept while its files are the same, verified one by one."""
+"""The audits of the folder and their checks. A check is kept while the files stay the same; audits are verified one by
+one."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from reconciler.web.audits.verify_process import VerifyProcess
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
-#: Evidence may be altered without a trace in what identifies an audit: then a day passes at most.
+#: Altered evidence may leave an audit's identity unchanged. So every check is repeated after a day.
 LASTING_SECONDS = 24 * 3600.0
-#: What did not come to an end is tried again.
+#: Pause before an interrupted verification is tried again.
 PASSING_SECONDS = 300.0
 
 
@@ -32,7 +33,8 @@ class _Kept:
 
 
 class AuditShelf:
-    """Shared by the threads of all requests, which wait for no verification. One thread works while it is needed."""
+    """Checks of audits. The threads of all requests share it, and wait for no verification. One thread works when
+    needed."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class AuditShelf:
         stop: Callable[[], None],
         clock: Clock,
     ) -> None:
-        """`verify` takes the path of an output, and raises nothing; `stop` ends it early."""
+        """`verify` takes the path of an output and raises nothing. `stop` ends it early."""
         self.folder = folder
         self._look = LatestReading(look, clock=clock, interval_seconds=LOOK_SECONDS)
         self._verify = verify
@@ -51,19 +53,20 @@ class AuditShelf:
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
-        #: In the order in which they are verified.
+        #: Audits to verify, in this order.
         self._wanted: dict[str, AuditEntry] = {}
         self._is_working = False
 
     def look(self) -> FolderLook:
-        """What lies in the folder, as it was within the last seconds."""
+        """Returns the contents of the folder, as read within the last seconds."""
         found = self._look.get()
         return found or FolderLook(problem=f"web.audits_folder = {self.folder}: it gives no answer in time")
 
     def checks(self, entries: Sequence[AuditEntry]) -> Sequence[AuditCheck]:
-        """What is known of them, in their order; what is too old is told until it is verified anew.
+        """Returns the checks of these audits, in their order. An outdated check is returned until the next verification
+        has ended.
 
-        What is not known is verified from now on, before what was asked earlier.
+        Unverified audits are verified from now on, before those of earlier requests.
         """
         now_seconds = self._clock.monotonic_seconds()
         with self._lock:
@@ -84,12 +87,12 @@ class AuditShelf:
         return found
 
     def report(self, name: str, check: AuditCheck) -> bytes | None:
-        """The report of an audit that was verified, unaltered; None: there is none. Raises OSError."""
+        """Returns the unaltered report of a verified audit. None: there is none. Raises OSError."""
         sha256 = check.report_sha256
         return None if sha256 is None else read_report(self.folder, name, sha256)
 
     def close(self) -> None:
-        """Nothing is verified any more."""
+        """Ends all verification."""
         with self._lock:
             self._wanted = {}
         self._stop()
@@ -103,7 +106,7 @@ class AuditShelf:
                 entry = self._wanted[next(iter(self._wanted))]
             try:
                 check = self._verify(os.path.join(self.folder, entry.name))
-            except Exception:  # the thread goes on with the next one
+            except Exception:  # the thread continues with the next one
                 logger.exception("audit_unverified")
                 check = unanswered("this is a bug; the log has it", at_ms=self._clock.now_ms())
             self._keep(entry, check)
@@ -120,7 +123,7 @@ class AuditShelf:
 
 
 def build_shelf(web: WebSettings, *, clock: Clock) -> AuditShelf | None:
-    """None: no folder is set."""
+    """Builds the shelf. None: no folder is set."""
     if web.audits_folder is None or web.audits_public_key is None:
         return None
     folder, public_key = os.path.abspath(web.audits_folder), os.path.abspath(web.audits_public_key)

@@ -1,6 +1,6 @@
-"""One verification: `reconciler statement verify` in a process, which loads no Spark, bounded in time and in output.
+"""One verification: `reconciler statement verify` in a process without Spark, limited in time and output.
 
-Nothing of the reconciler imports the audit, which judges what the reconciler has done.
+No part of the reconciler imports the audit, because the audit judges what the reconciler has done.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from reconciler.clock import Clock
 from reconciler.commands.audit_program import audit_program
 from reconciler.web.audits.check import AuditCheck, check_of, unanswered
 
-#: An output with its evidence is read whole.
+#: Long enough to read an output with all its evidence.
 SECONDS_MAX = 600.0
-#: A thousand differences of 4 000 characters.
+#: Large enough for a thousand differences of 4 000 characters.
 OUTPUT_BYTES_MAX = 32 * 1024**2
-#: Reasons of the audit that say nothing about the files: asked again soon.
+#: The audit's reasons that are not about the files. They are asked for again soon.
 _PASSING = frozenset({"engine", "configuration"})
 
 
 class VerifyProcess:
-    """At most one process at a time: used by one thread, stopped by another."""
+    """At most one process at a time. One thread uses it, another one may stop it."""
 
     def __init__(self, public_key: str, *, clock: Clock, seconds_max: float = SECONDS_MAX) -> None:
         self._public_key = public_key
@@ -52,20 +52,21 @@ class VerifyProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process runs."""
+        """True while a process runs."""
         return self._process is not None
 
     def stop(self) -> None:
-        """Kills the process that runs, and starts no other one."""
+        """Kills the running process, and prevents another one."""
         with self._lock:
             self._is_stopped = True
             if self._process is not None:
                 self._process.kill()
 
     def _ended(self, folder: str) -> tuple[bytes, int, bool]:
-        """What it printed, its exit code, and whether it was killed since it took too long. Raises OSError."""
+        """Returns the process' output, its exit code, and True if it was killed because it took too long. Raises
+        OSError."""
         program = audit_program("statement", "verify", folder, "--public-key", self._public_key, "--output", "json")
-        # Secrets of the reconciler are none of its business.
+        # The process gets no secrets of the reconciler.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
         with self._lock:
             if self._is_stopped:
@@ -99,7 +100,7 @@ class VerifyProcess:
 
 
 def _read(document: dict[str, Any], at_ms: int) -> AuditCheck:
-    """Raises KeyError, TypeError, ValueError."""
+    """Reads the document. Raises KeyError, TypeError, ValueError."""
     if "reason" in document:
         is_lasting = document["reason"] not in _PASSING
         return unanswered(f"{document['message']}", at_ms=at_ms, is_lasting=is_lasting)

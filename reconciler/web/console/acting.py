@@ -1,6 +1,6 @@
-"""Forms of the console: a POST does an act once, and leads to the page that tells what came of it (303).
+"""Forms of the console: a POST does an act once, and leads to the page of its result (303).
 
-A form carries its idempotency key, made when its page was: a double click, a reload and "back" do nothing twice.
+A form has an idempotency key from the making of its page. So a double click, a reload and "back" do nothing twice.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse, last_of
 from reconciler.web.services import Handler, WebServices
 
 KEY_FIELD = "act_key"
-#: What a person types who means it.
+#: Field in which a person types the confirmation.
 CONFIRMATION_FIELD = "confirmation"
 REBUILD_WORD = "rebuild"
 _NUMBER = re.compile("[0-9]{1,16}")
 
 Form = Mapping[str, Sequence[str]]
-#: Adds to a document what a form says in a way of its own; raises WebRefusal, InvalidValue.
+#: Adds to a document what only a form says. Raises WebRefusal, InvalidValue.
 Completion = Callable[[Form, dict[str, Any]], None]
 
 
 def by_form(act: WebAct[Any]) -> Handler:
-    """The handler of an act: a form in, its result on a page."""
+    """Makes the handler of an act: takes a form, shows the result on a page."""
     complete = _COMPLETED.get(act.name)
 
     def handle(services: WebServices, request: WebRequest) -> WebResponse:
@@ -54,7 +54,7 @@ def by_form(act: WebAct[Any]) -> Handler:
         except WebRefusal as refusal:
             if refusal.kind != UNDER_WAY:
                 raise
-            return see_other(services.prefix + _outcome_path(act, key))  # it tells when it is done
+            return see_other(services.prefix + _outcome_path(act, key))  # that page shows the result later
         if not act.keeps_result:
             return page(services, request, "opened_body.html", opened=done.result.document)
         return see_other(services.prefix + _place_of(act, key, done.result))
@@ -63,7 +63,7 @@ def by_form(act: WebAct[Any]) -> Handler:
 
 
 def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
-    """The act's fields of a form, as a program would send them. What was left empty is left out."""
+    """Reads the act's fields from a form, as a program would send them. Empty fields are left out."""
     found: dict[str, Any] = {}
     for name, field in act.fields.model_fields.items():
         values = [value for value in form.get(name, ()) if value.strip()]
@@ -83,7 +83,7 @@ def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
 
 
 def require_typed_number(form: Form, document: dict[str, Any]) -> None:
-    """Many messages are repaired by who knows how many they are. Raises WebRefusal."""
+    """Requires the typed number for a repair of many messages. Raises WebRefusal."""
     if document.get("dry_run"):
         return
     named = document.get("seen" if document.get("all") else "keys", ())
@@ -95,13 +95,13 @@ def require_typed_number(form: Form, document: dict[str, Any]) -> None:
 
 
 def require_number_of_all(form: Form, document: dict[str, Any]) -> None:
-    """Everything that waits is dismissed by who knows how many they are. Raises WebRefusal."""
+    """Requires the typed number for a dismissal of everything that waits. Raises WebRefusal."""
     if document.get("all"):
         require_typed_number(form, document)
 
 
 def since_and_word(form: Form, document: dict[str, Any]) -> None:
-    """A rebuild's time as people write it, UTC, and the word. Raises WebRefusal, InvalidValue."""
+    """Reads the time of a rebuild (UTC) and requires the typed word. Raises WebRefusal, InvalidValue."""
     if last_of(form, CONFIRMATION_FIELD).strip().lower() != REBUILD_WORD:
         raise _not_confirmed(f"type {REBUILD_WORD} to confirm")
     since = last_of(form, "since").strip()
@@ -113,7 +113,7 @@ def since_and_word(form: Form, document: dict[str, Any]) -> None:
         document["since_ms"] = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-#: Act -> what its form says in a way of its own.
+#: Act -> function for what only its form says.
 _COMPLETED: Mapping[str, Completion] = {
     REPAIR.name: require_typed_number,
     DISMISS.name: require_number_of_all,
@@ -122,7 +122,8 @@ _COMPLETED: Mapping[str, Completion] = {
 
 
 def _key_of_choice(key: str, document: Mapping[str, Any]) -> str:
-    """Who goes back from a preview and chooses otherwise sends the same form again, and it is another request."""
+    """Makes a key of the choices, because a visitor who returns from a preview and chooses otherwise sends the same
+    form as another request."""
     chosen = hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
     return f"{key}-{chosen[:16]}" if key else ""
 
@@ -138,5 +139,5 @@ def _place_of(act: WebAct[Any], key: str, result: ActResult) -> str:
 
 def _outcome_path(act: WebAct[Any], key: str) -> str:
     if act is ACKNOWLEDGE:
-        return "/"  # what it says is there
+        return "/"  # the overview shows it
     return f"/acts/{act.name}/{quote(key, safe='')}"

@@ -1,6 +1,8 @@
-"""Files of the pages: style, scripts, icon. Each has its digest in its address, so that browsers may keep it for ever.
+"""Files of the pages: style, scripts, icon. Each address has a digest of its file, so browsers may keep the file for
+ever.
 
-What is served is a table that is filled once from these names: no part of a request ever becomes a path of a file.
+They are served from a table that is filled once from these names. So no part of a request ever becomes a path of a
+file.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from importlib.resources import files
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Name -> type. `vendor/README.md` says what is not ours.
+#: Name -> type. `vendor/README.md` lists the files of others.
 _TYPES = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
@@ -24,7 +26,7 @@ _TYPES = {
     "vendor/uPlot.iife.min.js": "text/javascript; charset=utf-8",
     "vendor/uPlot.min.css": "text/css; charset=utf-8",
 }
-#: Characters of SHA-256 that an address has.
+#: Characters of SHA-256 in an address.
 DIGEST_CHARACTERS = 16
 _KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 
@@ -40,7 +42,7 @@ class Asset:
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """All of them, by name."""
+    """Returns all files by name."""
     folder = files("reconciler.web.console") / "static"
     found = {}
     for name, content_type in _TYPES.items():
@@ -51,12 +53,12 @@ def assets() -> Mapping[str, Asset]:
 
 
 def asset_path(name: str) -> str:
-    """Where a file is served, below the prefix. Raises KeyError for a name that there is not."""
+    """Returns the address of a file below the prefix. Raises KeyError for an unknown name."""
     return f"/static/{assets()[name].digest}/{name}"
 
 
 def serve(_services: WebServices, request: WebRequest) -> WebResponse:
-    """One file. Raises WebRefusal for a name, or a digest, that there is not."""
+    """Serves one file. Raises WebRefusal for an unknown name or digest."""
     found = assets().get(request.parts["name"])
     if found is None or found.digest != request.parts["digest"]:
         raise WebRefusal(HTTPStatus.NOT_FOUND, "no such file; load the page again")

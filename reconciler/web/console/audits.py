@@ -1,4 +1,4 @@
-"""Pages of audits: which days have a statement, what each says, whether it holds, and its report."""
+"""Pages of audits: which days have a statement, what each statement says, whether it holds, and its report."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from reconciler.web.few_at_once import few_at_once
 from reconciler.web.services import WebServices
 
 ROWS_A_PAGE = 50
-#: Statements, differences and remarks of one audit that its page shows; the API has more.
+#: Most statements, differences and remarks of one audit on its page. The API has more.
 STATEMENTS_SHOWN_MAX = 100
 LINES_SHOWN_MAX = 40
-#: Of calendars that neighbours of their months have, too.
+#: Months whose neighbours a calendar has, too.
 _MONTH = re.compile(r"(?:19[7-9][0-9]|2[0-9]{3})-(?:0[1-9]|1[0-2])")
 _PAGE = re.compile(r"[0-9]{1,4}")
-#: A report is a file of somebody else: it runs no script, sends no form, asks for nothing, and belongs to no site.
+#: A report is a foreign file: it runs no script, sends no form, loads nothing, and belongs to no site.
 REPORT_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -34,7 +34,7 @@ REPORT_HEADERS = {
 
 
 def show_all(services: WebServices, request: WebRequest) -> WebResponse:
-    """One sentence, the days of a month, and a row an audit; `part=now`: what changes while audits are verified."""
+    """Shows one sentence, the days of a month, and one row per audit. `part=now`: what changes during verification."""
     template = "audits_now.html" if request.asked("part") == "now" else "audits.html"
     if services.audits is None:
         return page(services, request, template, is_set=False, problem="", is_waiting=False)
@@ -45,7 +45,7 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
     audits = list(zip(look.entries, checks, strict=True))
     today = datetime.fromtimestamp(services.clock.now_ms() / 1000, tz=UTC).date()
     found = calendar_of(
-        # A link to the newest one is no audit that nobody vouches for.
+        # A link to the newest audit does not count as an unverified one.
         ((entry.name, check) for entry, check in audits if entry.problem != LINK),
         environment=services.settings.environment,
         configured={(one.topic, one.group) for one in services.settings.subscriptions},
@@ -76,10 +76,10 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def show_one(services: WebServices, request: WebRequest) -> WebResponse:
-    """What its statements say, who signed them, and what is not as it was signed."""
+    """Shows the contents of an audit's statements, who signed them, and what is not as signed."""
     shelf, entry, check = find_audit(services.audits, request.parts["name"])
     is_part = request.asked("part") == "now"
-    # Those that a person must look at come first.
+    # Statements that a person must read come first.
     statements = sorted(check.statements, key=lambda one: (-one.violations, one.topic, one.group))
     return page(
         services,
@@ -98,7 +98,7 @@ def show_one(services: WebServices, request: WebRequest) -> WebResponse:
 
 @few_at_once(4)
 def show_report(services: WebServices, request: WebRequest) -> WebResponse:
-    """The report as the audit wrote it, which a signature vouches for. Raises WebRefusal: there is none."""
+    """Shows the signed report as the audit wrote it. Raises WebRefusal if there is none."""
     shelf, entry, check = find_audit(services.audits, request.parts["name"])
     try:
         body = shelf.report(entry.name, check)
@@ -111,14 +111,14 @@ def show_report(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def _command(services: WebServices, folder: str) -> str:
-    """What a person may paste into a shell; empty where the shell could not be shown the name."""
+    """Returns a command to paste into a shell; empty if the shell could not show the name."""
     key = services.settings.web.audits_public_key or ""
     command = shlex.join(["reconciler", "statement", "verify", folder, "--public-key", key])
     return command if command.isprintable() else ""
 
 
 def is_addressable(name: str) -> bool:
-    """Whether the name can stand in an address."""
+    """Returns True if an address can contain the name."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -127,7 +127,7 @@ def is_addressable(name: str) -> bool:
 
 
 def _month(request: WebRequest, found: AuditCalendar, today: date) -> date:
-    """The first day of the month that is asked for; else of the last day that an audit speaks of, or of today."""
+    """Returns the first day of the requested month; otherwise of the last day that an audit covers, or of today."""
     asked = request.asked("month")
     if asked:
         if not _MONTH.fullmatch(asked):
@@ -137,7 +137,7 @@ def _month(request: WebRequest, found: AuditCalendar, today: date) -> date:
 
 
 def _neighbours(month: date) -> Mapping[str, str]:
-    """The months before and after, as an address names them."""
+    """Returns the months before and after, as written in addresses."""
     after = (month + timedelta(days=31)).replace(day=1)
     before = (month - timedelta(days=1)).replace(day=1)
     return {"before": f"{before:%Y-%m}", "after": f"{after:%Y-%m}"}

@@ -1,4 +1,4 @@
-"""The page of what stops or slows repairs: holds, the circuit breaker with the figures that opened it, the rate."""
+"""The page of all brakes: holds, the circuit breaker with the figures that opened it, the rate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reconciler.web.services import WebServices
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Every brake of every topic, as it is now: who has just pressed a button sees what came of it."""
+    """Shows every brake of every topic, read now, so that a visitor sees the effect of a button just pressed."""
     settings = services.settings
     topics = sorted({subscription.topic for subscription in settings.subscriptions})
     return page(

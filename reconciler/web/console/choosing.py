@@ -1,4 +1,4 @@
-"""The page on which a visitor chooses how pages look, and what keeps the choice."""
+"""The page on which a visitor chooses the look of pages, and the route that keeps the choice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reconciler.words import LANGUAGES
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """The choices; `back`: where to go afterwards."""
+    """Shows the choices. `back`: the page to return to."""
     back = own_path(request.asked("back"))
     return page(services, request, "view.html", back=back, languages=LANGUAGES, themes=tuple(Theme), zones=zones())
 
 
 def choose(services: WebServices, request: WebRequest) -> WebResponse:
-    """Keeps a choice in a cookie and goes back. It changes nothing but what this visitor sees, so it may be a GET."""
+    """Keeps a choice in a cookie and goes back. It may be a GET, because it changes only what this visitor sees."""
     chosen = {name: request.asked(name) for name in ("language", "theme", "zone", "paused") if name in request.query}
     try:
         view = changed(view_of(request), chosen)

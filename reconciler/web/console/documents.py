@@ -1,8 +1,8 @@
-"""Pages of docs in the console: Markdown of this release becomes HTML, and links lead from page to page of the console.
+"""Pages of docs in the console: Markdown of this release becomes HTML, with links to pages of the console.
 
-A page is text of ours; HTML in it is off all the same. What a runbook shows between `<!-- live: ... -->` and
-`<!-- /live -->` is text for who reads it elsewhere; here the words of the remark name what is shown in its place
-(live.py), which templates escape as everywhere.
+Although a page is our text, HTML in it is off. The text between `<!-- live: ... -->` and `<!-- /live -->` in a runbook
+is for readers elsewhere. Here the words of the remark name live values (live.py), which replace it and which templates
+escape as always.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reconciler.web.console.view import view_of
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Pages whose HTML is kept, in two languages.
+#: Most pages whose HTML is kept, in two languages.
 KEPT_MAX = 64
 _SVG = "image/svg+xml"
 _LIVE = re.compile(r"^<!-- live: ([\w -]+) -->\n(?:.*\n)*?<!-- /live -->\n", re.MULTILINE)
@@ -36,7 +36,7 @@ _LIVE = re.compile(r"^<!-- live: ([\w -]+) -->\n(?:.*\n)*?<!-- /live -->\n", re.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A stretch of a page: its HTML, or what is shown live in its place."""
+    """A stretch of a page: its HTML, or the live values in its place."""
 
     html: Markup
     live: Sequence[str] = ()
@@ -49,12 +49,13 @@ class Document:
     title: str
     language: str
     parts: Sequence[Part]
-    #: Anchor and text of each heading of the second level.
+    #: (Anchor, text) of each heading of the second level.
     contents: Sequence[tuple[str, str]]
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """A page in the visitor's language, or in English where there is no other. Raises WebRefusal: there is none."""
+    """Shows a page in the visitor's language, or in English if there is no other. Raises WebRefusal for an unknown
+    page."""
     name = normpath(f"/{request.parts.get('page', '')}").lstrip("/")
     if name.endswith(docs.DRAWING):
         return _drawing(name)
@@ -71,7 +72,7 @@ def _drawing(name: str) -> WebResponse:
 
 
 def document_of(name: str, language: str, prefix: str) -> Document:
-    """The page that an address names, with or without zh/ and .md. Raises WebRefusal: there is none."""
+    """Finds the page of an address, with or without zh/ and .md. Raises WebRefusal for an unknown page."""
     name = name.removeprefix(docs.CHINESE) or docs.INDEX
     named = (name, f"{name}.md", f"{name}/{docs.INDEX}")
     found = next((one for one in named if docs.in_language(one, "zh") in docs.page_names()), None)
@@ -106,7 +107,7 @@ def _markdown() -> MarkdownIt:
 
 
 class _Writer:
-    """The HTML of one page, stretch by stretch."""
+    """Writes the HTML of one page, stretch by stretch."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self._name = name
@@ -116,7 +117,7 @@ class _Writer:
         self.contents: list[tuple[str, str]] = []
 
     def html(self, text: str) -> Markup:
-        """HTML of Markdown without remarks."""
+        """Makes HTML of Markdown without remarks."""
         markdown = _markdown()
         tokens = markdown.parse(docs.without_remarks(text))
         for token, following in zip(tokens, [*tokens[1:], None], strict=True):
@@ -140,7 +141,7 @@ class _Writer:
             self.contents.append((self._last_anchor, plain))
 
     def _lead(self, token: Token) -> None:
-        """A link to a page leads to it in the console; a file that is not served is named, and no link."""
+        """Leads a link to a page within the console. A file that is not served is named without a link."""
         if token.type == "image":
             place = self._place(str(token.attrs["src"]))
             if place.startswith("docs/") and place.removeprefix("docs/") in docs.drawing_names():
@@ -169,11 +170,11 @@ class _Writer:
             token.attrSet("href", self._prefix + address)
 
     def _place(self, path: str) -> str:
-        """Of a file that this page links, in the repository."""
+        """Returns the path of a linked file in the repository."""
         return normpath(f"{dirname(f'docs/{self._name}')}/{path}")
 
     def _boxed(self, tokens: Sequence[Token]) -> Iterator[Token]:
-        """Tables scroll within their box, which has the name of the heading above it; code within its own."""
+        """Puts tables into boxes that scroll, labelled by the heading above, and code into boxes of its own."""
         label = self._last_anchor
         for token in tokens:
             if token.type == "heading_open":

@@ -1,4 +1,4 @@
-"""The page of every dependency and setting: what `reconciler doctor` finds, asked again and again while it is open."""
+"""The page of every dependency and setting: the findings of `reconciler doctor`, read repeatedly while it is open."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _WORST_FIRST = ("fail", "note", "ok")
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """What is away or wrong first; `part=findings`: what changes."""
-    # Nothing of it needs the ledger: that it is away is one of the findings.
+    """Shows failures first. `part=findings`: what changes."""
+    # Nothing here needs the ledger, because its absence is one of the findings.
     found = services.health.get()
     findings = None if found is None else sorted(found, key=lambda one: _WORST_FIRST.index(one.level))
     is_part = request.asked("part") == "findings"

@@ -1,4 +1,4 @@
-"""Jobs: what was asked for, how far it is, and what came of it."""
+"""Jobs: the request, the progress and the result of each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
-#: The fields that the ledger has an index for, and the user.
+#: The fields with an index in the ledger, and the user.
 JOB_PAGE = ListingPage(what="jobs", path="/jobs", filters=JOB_FILTERS, columns=())
 _LINE = tuple(field.name for field in fields(RepairLine))
 
 
 def show_all(services: WebServices, request: WebRequest) -> WebResponse:
-    """The newest first, page by page."""
+    """Shows jobs page by page, newest first."""
     chosen, cursor = JOB_PAGE.chosen(request), request.asked("cursor")
     found = list_jobs(
         services.connections,
@@ -48,7 +48,7 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """One job; `part=progress`: what changes while it is done, which the page asks for again and again."""
+    """Shows one job. `part=progress`: what changes during the job, which the page reads repeatedly."""
     with job_of_the_path():
         job = find_job(services.connections, request.parts["job_id"])
     template = "job_progress.html" if request.asked("part") == "progress" else "job.html"
@@ -60,7 +60,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def again(job: Job) -> RepairRequest | RebuildRequest | None:
-    """What is asked for once more of a job that has ended: all of it, or what did not end well.
+    """Returns the request to repeat after an ended job: all of it, or what did not end well.
 
     None: nothing is left, or more than one preview takes.
     """

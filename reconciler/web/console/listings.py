@@ -1,4 +1,4 @@
-"""Pages of what `reconciler list` shows: a search, a table, and the way to the next page."""
+"""Pages of the rows that `reconciler list` shows: a search, a table, and the way to the next page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.web.services import Handler, WebServices
 
 ROWS_A_PAGE = 50
 _HOUR_MS = 3_600_000
-#: Choice -> hours: younger than these, or older.
+#: Choice -> hours; rows are younger or older than these.
 _YOUNGER = {"younger-1": 1, "younger-24": 24, "younger-72": 72}
 _OLDER = {"older-1": 1, "older-24": 24, "older-72": 72}
 AGES = (*_YOUNGER, *_OLDER)
-#: Fields of every search, in the order in which people look for them.
+#: Fields of every search, in the order of their use.
 _FIELDS = ("name", "topic", "group", "verdict", "state", "by", "loss", "age")
-#: Choice -> only rows with a loss_verdict. The first is that of a page that nothing was chosen on.
+#: Choice -> only rows with a loss_verdict. The first is the default.
 LOSSES = {"yes": True, "no": False, "all": None}
 
 _WORDS, _TEXTS = ("state", "verdict", "loss_verdict"), ("detail", "answer", "result", "left_out")
@@ -35,39 +35,39 @@ _KINDS = {"unique_key": "key", "void": "void"} | dict.fromkeys(_WORDS, "word") |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingPage:
-    """One page over a listing of reconciler/commands/listings.py, or over jobs."""
+    """One page of a listing of reconciler/commands/listings.py, or of jobs."""
 
-    #: The listing, or jobs.
+    #: Name of the listing, or jobs.
     what: str
     path: str
     filters: Sequence[ListingFilter]
-    #: Columns in the order in which people look for them; others of the listing are left out.
+    #: Shown columns in the order of their use. Others of the listing are left out.
     columns: Sequence[str]
     runbook: str = ""
-    #: What is included above the search; empty: nothing.
+    #: Template included above the search; empty: none.
     above: str = ""
-    #: Rows can be chosen, and repaired together.
+    #: True: rows can be chosen, and repaired together.
     is_choosable: bool = False
 
     @property
     def fields(self) -> Sequence[str]:
-        """Of the search, in its order."""
+        """Fields of the search in their order."""
         own = {one.field for one in self.filters} | {"age"}
         return [field for field in _FIELDS if field in own]
 
     def choices(self, field: str) -> Sequence[str]:
-        """Values of a field with a closed list; none: it is a text."""
+        """Returns the values of a field with a closed list. Empty: the field is a text."""
         closed = {one.field: one.words for one in self.filters} | {"loss": tuple(LOSSES), "age": AGES}
         return closed.get(field, ())
 
     def heading(self, chosen: Mapping[str, str]) -> str:
-        """The last word of the keys of its title and its lead: not all that is judged was lost."""
+        """Returns the last word of the keys of title and lead, because not every judged row was lost."""
         if not self.is_choosable or chosen["loss"] == "yes":
             return self.what
         return "waiting" if chosen["state"] == CandidateState.QUARANTINED else "judged"
 
     def chosen(self, request: WebRequest) -> dict[str, str]:
-        """What a request searches for, by field; empty: everything."""
+        """Returns what a request searches for, by field. Empty: everything."""
         chosen = {name: request.asked(name).strip() for name in self.fields}
         if "loss" in chosen:
             chosen["loss"] = chosen["loss"] or next(iter(LOSSES))
@@ -92,7 +92,7 @@ LISTING_PAGES = (
 
 
 def kind_of(column: str, value: object) -> str:
-    """How a cell looks: none, time, key, word, void, number, long or name."""
+    """Returns the look of a cell: none, time, key, word, void, number, long or name."""
     if value is None or value == "":
         return "none"
     if column.endswith("_ms"):
@@ -104,7 +104,7 @@ def kind_of(column: str, value: object) -> str:
 
 
 def listing(of: ListingPage) -> Handler:
-    """The handler of one page."""
+    """Makes the handler of one page."""
 
     def show(services: WebServices, request: WebRequest) -> WebResponse:
         chosen = of.chosen(request)
@@ -119,7 +119,7 @@ def listing(of: ListingPage) -> Handler:
         )
         rows = found.named()
         takes = choosable(rows, services.settings.subscriptions) if of.is_choosable else ()
-        # What the gates are, and what proves that an empty list is calm; None: nobody says so yet.
+        # Shows the gates, or proves that an empty list is calm. None: there is no reading yet.
         is_told = of.above == "gates.html" or not found.rows
         report = services.status.get() if is_told else None
         return page(
@@ -149,12 +149,12 @@ def listing(of: ListingPage) -> Handler:
 
 
 def groups_of(services: WebServices, topic: str | None) -> Sequence[str]:
-    """Groups of a topic, or of all; the settings name them."""
+    """Returns the groups of a topic, or all groups, from the settings."""
     return sorted({one.group for one in services.settings.subscriptions if topic in (None, "", one.topic)})
 
 
 def filter_of(of: ListingPage, chosen: dict[str, str], *, now_ms: int) -> LedgerFilter:
-    """What the fields of a search mean. Raises InvalidValue."""
+    """Makes the filter from the fields of a search. Raises InvalidValue."""
     age, loss = chosen.get("age", ""), chosen.get("loss", "all")
     if age and age not in AGES:
         raise InvalidValue("age", age[:20], f"one of {', '.join(AGES)}")

@@ -1,6 +1,6 @@
-"""What runbooks show live: the words that pages name in `<!-- live: ... -->`, and the values behind them.
+"""Live values of runbooks: the words that pages name in `<!-- live: ... -->`, and the values for them.
 
-The page is shown whatever is away: without a reading it says that nothing is known now.
+The page is always shown. Without a reading it says that nothing is known now.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reconciler.web.services import WebServices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A column of keys, each number a link to the listing that has them."""
+    """A column of numbers of keys. Each number links to the listing with these keys."""
 
     query: Mapping[str, str]
     of: Callable[[VerdictCount], bool]
 
 
-#: Word -> the keys that it counts, a number a subscription.
+#: Word -> the keys that it counts, one number per subscription.
 COUNTED: Mapping[str, Counted] = {
     "lost": Counted(query={"state": "OPEN"}, of=lambda v: v.is_open_loss),
     "quarantined": Counted(
@@ -41,7 +41,7 @@ COUNTED: Mapping[str, Counted] = {
 COLUMNS = ("accounted", "round", "watermark", "pending")
 #: Lines of the status, by their names there.
 LINES = ("away", "late", "undecided", "undecidable", "doubled", "damaged", "unproved", "lagging-groups", "unswept")
-#: What is shown below them: lists and forms, each a macro of templates/live_values.html.
+#: Lists and forms below them, each a macro of templates/live_values.html.
 BLOCKS = ("holds", "hold", "failed", "outages", "rebuild", "repair-all", "health")
 WORDS = frozenset((*COUNTED, *COLUMNS, *LINES, *BLOCKS))
 
@@ -51,12 +51,12 @@ class LiveRow:
     """One subscription."""
 
     status: SubscriptionStatus
-    #: Word -> keys.
+    #: Word -> number of keys.
     counts: Mapping[str, int]
 
 
 def values(services: WebServices, words: Set[str]) -> Mapping[str, object]:
-    """What templates/live_values.html takes, for the words of one page."""
+    """Returns the values that templates/live_values.html needs for the words of one page."""
     report = services.status.get()
     return {
         "report": report,

@@ -16,14 +16,14 @@ LOGIN_PATH = "/login"
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """The form."""
+    """Shows the form."""
     _logins(services)
     values = {"next_path": own_path(request.asked("next")), "undone": request.asked("undone") == "1", "refusal": None}
     return page(services, request, "login.html", **values)
 
 
 def log_in(services: WebServices, request: WebRequest) -> WebResponse:
-    """To the page that was asked for before, with a session; or the form again, with what is wrong."""
+    """Logs in and leads to the page requested before; if that fails, shows the form with the reason."""
     form = request.form()
     name, password, wanted = (last_of(form, field) for field in ("name", "password", "next"))
     next_path = own_path(wanted)
@@ -36,15 +36,15 @@ def log_in(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def log_out(services: WebServices, request: WebRequest) -> WebResponse:
-    """To the form."""
+    """Logs out and leads to the form."""
     return see_other(services.prefix + LOGIN_PATH, cookies=[_logins(services).log_out(request)])
 
 
 def to_login(services: WebServices, request: WebRequest) -> WebResponse:
-    """The answer to somebody who has not logged in: to the form, and back here after it.
+    """Leads a visitor without login to the form, and back here afterwards.
 
-    Who pressed a button is told that nothing was done. A live part of a page gets no form in its place: htmx loads the
-    whole page again, which leads to the form.
+    A visitor who pressed a button is told that nothing was done. A live part of a page does not get the form: htmx
+    loads the whole page again, which leads to the form.
     """
     if request.headers.get("hx-request") == "true":
         return WebResponse(status=HTTPStatus.UNAUTHORIZED, content_type="text/plain", headers={"HX-Refresh": "true"})

@@ -20,9 +20,9 @@ from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 from reconciler.words import told
 
-#: Outlooks of keys that are open.
+#: Codes of the outlooks of open keys.
 WAITS = frozenset({GOES_ON, NOT_REPAIRED})
-#: Verdict of such a key -> its runbook.
+#: Verdict of an open key -> its runbook.
 _OF_VERDICT: Mapping[str, str] = {
     **dict.fromkeys(LOSSES, "LostMessages"),
     Verdict.ROLLED_BACK_WRONGLY: "WronglyRolledBack",
@@ -33,10 +33,10 @@ _OF_VERDICT: Mapping[str, str] = {
 
 @asks_everything
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """By unique key or business id, in the path or in the query; the form alone where nothing is named.
+    """Shows messages by unique key or business id, from the path or the query. Without a name, shows only the form.
 
-    Every witness is asked when the page is asked for, as by `reconciler explain`. `part=now`: what changes as long as
-    something comes next, which the page asks for again and again; `shown`: the newest key that the page has.
+    Each request asks every witness, like `reconciler explain`. `part=now`: what changes while something comes next,
+    which the page reads repeatedly. `shown`: the newest key that the page has.
     """
     name = request.parts.get("name") or request.asked("name").strip()
     if not name:
@@ -62,19 +62,19 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def weight(story: LifeStory) -> str:
-    """How bad it looks, as a class of the style."""
+    """Returns how bad the message looks, as a class of the style."""
     if story.needs_a_person:
         return "warn"
     return "good" if story.is_at_rest else "notice"
 
 
 def can_change(story: LifeStory) -> bool:
-    """False: an act changes nothing any more, but for a dismissal that is taken back."""
+    """Returns False if no act changes the message any more, except taking a dismissal back."""
     return weight(story) != "good"
 
 
 def runbooks(story: LifeStory) -> Sequence[str]:
-    """Pages of docs on what the outlook says, each once; none where nothing is to be done."""
+    """Returns pages of docs about the outlook, each once. Empty if nothing is to be done."""
     return tuple(dict.fromkeys(page for line in story.outlook if (page := _runbook(line))))
 
 
@@ -88,7 +88,7 @@ def _runbook(line: Fact) -> str:
 def evidence(
     values: Mapping[str, object], moment: Moment, said: Callable[[Fact], Markup], language: str
 ) -> Iterator[tuple[str, Markup]]:
-    """Names and values behind an event; facts and times as such, what lies deeper as JSON."""
+    """Yields names and values behind an event. Facts and times are shown as such, deeper values as JSON."""
     for name, value in told(values, language).items():
         if value is None:
             continue

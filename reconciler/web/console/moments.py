@@ -1,4 +1,4 @@
-"""Times and durations as people read them."""
+"""Times and durations for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60}
 
 
 def moment(at_ms: object, zone: ZoneInfo, timespec: Literal["seconds", "milliseconds"] = "seconds") -> Markup:
-    """A time element in a zone; a time that no calendar has stays the number that it is."""
+    """Makes a time element in a zone. A time outside every calendar is shown as its number."""
     if type(at_ms) is not int:
         return Markup("—")
     told = utc_text(at_ms, timespec=timespec)
@@ -28,7 +28,7 @@ def moment(at_ms: object, zone: ZoneInfo, timespec: Literal["seconds", "millisec
 
 
 def duration(milliseconds: object, words: Catalogue) -> Markup:
-    """How long, in its largest unit, rounded down."""
+    """Says a duration in its largest unit, rounded down."""
     if type(milliseconds) is not int:
         return Markup("—")
     seconds = max(0, milliseconds // 1000)

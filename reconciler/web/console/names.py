@@ -1,4 +1,4 @@
-"""Business ids of the messages of a list, which its page asks for once it is there: it waits for no outbox."""
+"""Business ids for a list of messages. The page asks for them after it is shown, so that it waits for no outbox."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 
-#: Of one page; a preview has a hundred messages.
+#: Most keys of one page. A preview has a hundred messages.
 KEYS_MAX = 100
 
 
 def keys_to_name(rows: Collection[Mapping[str, object]]) -> Sequence[str]:
-    """Unique keys of rows, each once; what is none has no row in an outbox."""
+    """Returns the unique keys of rows, each once. Other values are left out, because they have no row in an outbox."""
     keys = (row.get("unique_key") for row in rows)
     return list(dict.fromkeys(key for key in keys if isinstance(key, str) and is_unique_key(key)))[:KEYS_MAX]
 
 
 @asks_everything
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """`keys`: with commas between. A part of a page: each name goes to the places of its key."""
+    """Shows the names of `keys` (separated by commas), as a part of a page: each name goes to the places of its key."""
     keys = keys_to_name([{"unique_key": key} for key in request.asked("keys").split(",")])
     return page(services, request, "names.html", names=business_ids_of(services.connections, keys))

@@ -1,10 +1,10 @@
-"""The pages that every page leads to, in their order: from what is wrong now to what was done about it."""
+"""The links on every page, in order: from what is wrong now to what people did about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Path below the prefix -> the last word of its name's key in the catalogues.
+#: Path below the prefix -> last word of its name's key in the catalogues.
 NAVIGATION: Sequence[tuple[str, str]] = (
     ("/", "overview"),
     ("/losses", "losses"),

@@ -1,4 +1,4 @@
-"""What to press next: from what is wrong now to the page that shows or ends it, and the runbook that tells the rest."""
+"""What to press next: links from what is wrong now to the page that shows or ends it, and to the runbook."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from reconciler.contract.tables import HoldKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """One link, the most urgent first."""
+    """One link. The most urgent comes first."""
 
-    #: The last word of its key in the catalogues.
+    #: Last word of its key in the catalogues.
     name: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     #: A page of docs/runbooks; empty: none.
     runbook: str = ""
-    #: What the text counts.
+    #: Number in its text.
     count: int = 0
     topic: str = ""
 
@@ -33,7 +33,7 @@ _OF_NEED = {
 
 
 def next_steps(report: StatusReport) -> Iterator[NextStep]:
-    """Nothing where nothing is wrong."""
+    """Yields the links; none if nothing is wrong."""
     if report.away:
         yield NextStep(name="away", path="/health")
     if any(outage.closed_at_ms is None for outage in report.outages):
@@ -61,7 +61,7 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
 
 
 def _why_late(report: StatusReport) -> NextStep:
-    """To what the sentence tells of: health of the parts says nothing of rounds."""
+    """Leads to the page of what is late: to the rounds if they are late, because health does not show rounds."""
     said, runbook = report.summed_up, "AccountedUntilStale"
     for status in report.subscriptions:
         of, account = status.subscription, status.accounted

@@ -1,4 +1,4 @@
-"""The page that tells what came of an act: for who did it, and for a day; then the list of actions has it."""
+"""The page of an act's result, for its visitor and for a day. Later only the list of actions has it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.web.services import WebServices
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """What is kept under the visitor's idempotency key. Raises WebRefusal: nothing is."""
+    """Shows what is kept under the visitor's idempotency key. Raises WebRefusal if nothing is."""
     act, key = TOLD.get(request.parts["act"]), request.parts["key"]
     if act is None:
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such act")

@@ -1,4 +1,4 @@
-"""The first page: one sentence, what to press next, a card a subscription, and the last hours."""
+"""The first page: one sentence, what to press next, one card per subscription, and the last hours."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 HOURS_DEFAULT = 4
-#: More calm subscriptions than these are one line.
+#: Above this number, calm subscriptions are one line.
 CALM_CARDS_MAX = 6
-#: Causes, holds and subscriptions of the card of what is lost; its link leads to all.
+#: Most causes, holds and subscriptions on the card of losses. Its link leads to all.
 INCIDENT_LINES_MAX = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionCard:
-    """What one card shows."""
+    """The contents of one card."""
 
     status: SubscriptionStatus
-    #: Lost and not arrived yet, and the earliest first sight of one.
+    #: Lost messages that have not arrived yet, and the first sight of the earliest.
     lost: int
     lost_since_ms: int | None
-    #: Lost, and arrived after all.
+    #: Lost messages that have arrived after all.
     repaired: int
     quarantined: int
-    #: Nothing is sent for its topic: a hold, an open breaker, or shadow mode.
+    #: True: nothing is sent for its topic because of a hold, an open breaker, or shadow mode.
     is_stopped: bool
 
     @property
@@ -57,22 +57,22 @@ class Calm:
     """Subscriptions that need nobody, in one line."""
 
     number: int
-    #: Of the one that is furthest behind.
+    #: Time of the one that is furthest behind.
     accounted_until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of all subscriptions, in large type: what a person looks for first."""
+    """Sums of all subscriptions in large type, which people look for first."""
 
     lost: int
     #: None: nothing is lost.
     lost_since_ms: int | None
     quarantined: int
     failed: int
-    #: Topics that nothing is sent for.
+    #: Topics for which nothing is sent.
     stopped: Sequence[str]
-    #: The subscription that is furthest behind. None: it is not known.
+    #: Time of the subscription that is furthest behind. None: unknown.
     accounted_until_ms: int | None
 
 
@@ -88,17 +88,17 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """What is lost now, for who is called to it."""
+    """The present losses, for the person who is called."""
 
-    #: The most first, INCIDENT_LINES_MAX at most, as the others.
+    #: The largest first. This list and the following ones have at most INCIDENT_LINES_MAX entries.
     causes: Sequence[Cause]
-    #: Messages of causes that are left out.
+    #: Number of messages of causes that are left out.
     left_out: int
-    #: Of topics that have losses.
+    #: Holds of topics with losses.
     holds: Sequence[HeldTopic]
-    #: Whose rounds stand still: nothing of them is repaired by itself.
+    #: Subscriptions whose rounds are late, so that nothing of them is repaired automatically.
     still: Sequence[Subscription]
-    #: Topics in shadow mode, of those that have losses.
+    #: Topics in shadow mode with losses.
     shadow: Sequence[str]
 
     @property
@@ -108,9 +108,9 @@ class Incident:
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Whether money is missing, since when, why, and what to press."""
+    """Shows whether money is missing, since when, why, and what to press."""
     hours = _hours(request)
-    services.activities[hours].begin()  # beside the status
+    services.activities[hours].begin()  # while the status is read
     return page(
         services,
         request,
@@ -124,25 +124,25 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def show_now(services: WebServices, request: WebRequest) -> WebResponse:
-    """The part that is asked for again and again."""
+    """Shows the part that the page reads repeatedly."""
     return page(services, request, "overview_now.html", **_now(services, request))
 
 
 def show_table(services: WebServices, request: WebRequest) -> WebResponse:
-    """The figures of the charts as a table."""
+    """Shows the figures of the charts as a table."""
     hours = _hours(request)
     return page(services, request, "activity_table.html", hours=hours, activity=services.newest_activity(hours))
 
 
 def draw(services: WebServices, request: WebRequest) -> WebResponse:
-    """The figures of the charts as JSON."""
+    """Returns the figures of the charts as JSON."""
     return json_response(activity_document(services.newest_activity(_hours(request))))
 
 
 def activity_document(activity: Activity) -> dict[str, Any]:
-    """One list a series, all of one length, times in seconds: what charts take.
+    """Makes the data of charts: one list per series, all of one length, times in seconds.
 
-    Without the bucket that is under way: a line that falls at its end would look like an accident.
+    The unfinished bucket is left out, because a line that falls at its end would look like an accident.
     """
     rows = [asdict(bucket) for bucket in activity.buckets[:-1]]
     series = {name: [row[name] for row in rows] for name in ("announced", "matched", "losses", "repairs")}
@@ -153,7 +153,7 @@ def activity_document(activity: Activity) -> dict[str, Any]:
 
 
 def severity(report: StatusReport) -> str:
-    """A class of the style, and the last word of its name's key."""
+    """Returns a class of the style, which is also the last word of its name's key."""
     if report.exit_code == 3:
         return "bad"
     if report.needs_a_person:
@@ -168,10 +168,10 @@ def _now(services: WebServices, request: WebRequest) -> dict[str, Any]:
     is_enabled_for = services.settings.repairs.is_enabled_for
     shadow = {one.subscription.topic for one in report.subscriptions if not is_enabled_for(one.subscription.topic)}
     stopped |= shadow
-    # One line that the sentence tells is not told twice.
+    # A line that the sentence says already is not shown again.
     said = report.summed_up
     told = {"late"} if len(report.late_lines) == len(report.remarks["late"]) == 1 and not report.late else set()
-    told.add("acknowledged")  # the card of what is lost has it
+    told.add("acknowledged")  # the card of losses has it
     told |= {said.kind.value} if said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
     cards = _cards(report, stopped)
     calm = [card for card in cards if card.severity == "good"]
@@ -191,7 +191,7 @@ def _now(services: WebServices, request: WebRequest) -> dict[str, Any]:
 
 
 def incident_of(report: StatusReport, *, shadow: Set[str]) -> Incident | None:
-    """None: nothing is lost."""
+    """Returns the present losses. None: nothing is lost."""
     found: dict[tuple[Subscription, Verdict], list[VerdictCount]] = {}
     for one in report.verdicts:
         if one.is_open_loss:
@@ -244,7 +244,7 @@ def _calm(cards: Sequence[SubscriptionCard]) -> Calm:
 
 
 def _cards(report: StatusReport, stopped: Set[str]) -> Sequence[SubscriptionCard]:
-    """Who needs somebody comes first, then as in the settings."""
+    """Makes the cards. Those that need somebody come first, then the order of the settings."""
     cards, verdicts = [], defaultdict[Subscription, list[VerdictCount]](list)
     for one in report.verdicts:
         verdicts[one.subscription].append(one)

@@ -1,6 +1,6 @@
-"""Templates into pages: everything is escaped, a long text is cut, and what cannot be seen is shown as its number.
+"""Templates into pages: every value is escaped, a long text is cut, and an invisible character is shown as its number.
 
-What each template may use besides its own values is said in `_about`.
+`_about` lists what each template may use besides its own values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reconciler.web.exchange import HTML, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 from reconciler.words import LANGUAGES, counted
 
-#: A name that is a part of a path as it is; browsers take dots, slashes and their numbers for steps of the path.
+#: A name that can be part of a path. Browsers take dots, slashes and their numbers for steps of the path.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
 
@@ -45,7 +45,7 @@ def _environment() -> jinja2.Environment:
 
 
 def page(services: WebServices, request: WebRequest, template: str, **values: object) -> WebResponse:
-    """A page, or a part of one; `values` are the names that the template uses."""
+    """Renders a page, or a part of one. `values` are the names that the template uses."""
     text = _environment().get_template(template).render(_about(services, request) | values)
     return WebResponse(content_type=HTML, body=text.encode("utf-8", "backslashreplace"), headers={"Vary": "Cookie"})
 
@@ -61,54 +61,54 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "environment": services.settings.environment,
         "request_id": request.request_id,
         "visitor": request.visitor,
-        # The value of the field `csrf_token` in every form that is sent by POST.
+        # value of the field `csrf_token` in every form with POST
         "csrf_token": request.visitor.csrf_token,
-        # What this visitor may do; templates/acts.html makes forms of it.
+        # what this visitor may do; templates/acts.html makes forms of it
         "offer": offer_to(services, request),
         "view": view,
         "languages": LANGUAGES,
-        # t: a text of the catalogue, by its key; word: the word for a value, by its family.
+        # t: a text of the catalogue by its key; word: the word for a value by its family
         "t": words.text,
         "word": words.word,
-        # link("/losses", topic="ORDERS"): an address below the prefix.
+        # link("/losses", topic="ORDERS"): an address below the prefix
         "link": link,
         "message_link": partial(_message_link, link),
         "asset": lambda name: services.prefix + asset_path(name),
-        # document("runbooks/BreakerOpen.md"): a link to a page of docs.
+        # document("runbooks/BreakerOpen.md"): a link to a page of docs
         "document": partial(_document, document_address, view.language),
-        # moment(at_ms): a time element; duration(milliseconds): how long.
+        # moment(at_ms): a time element; duration(milliseconds): a duration
         "moment": in_zone,
         "duration": partial(duration, words=words),
-        # minute_of(at_ms): as fields of forms take it, UTC.
+        # minute_of(at_ms): a time for fields of forms, UTC
         "minute_of": lambda at_ms: utc_text(at_ms)[:16],
-        # said(fact): its sentence; a line of a command that is no fact is shown as it is.
+        # said(fact): its sentence; a command's line without a fact is shown as it is
         "said": lambda fact: _with_pages(on_page(fact, words, in_zone), document_address, view.language),
-        # told_by(line): what a line of a kept answer tells.
+        # told_by(line): the text of a line of a kept answer
         "told_by": partial(kept_on_page, words=words, moment=in_zone),
-        # counted(number): a number of ledger rows, which are counted up to a limit.
+        # counted(number): a number of ledger rows, which are counted up to a limit
         "counted": partial(counted, language=words.language),
         "now_ms": services.clock.now_ms(),
         "path": request.path,
-        # Where a choice of language comes back to.
+        # where a choice of language returns to
         "here": back,
-        # whole(text): a text that is bounded already, and not cut.
+        # whole(text): a text that is limited already, and not cut here
         "whole": lambda text: escape(visible(text)),
         "navigation": NAVIGATION,
     }
 
 
 def _document(address: Callable[[str], str], language: str, path: str) -> Markup:
-    """A link to the page of docs in the language of the visitor."""
+    """Makes a link to a page of docs in the visitor's language."""
     return Markup('<a href="{}">{}</a>').format(address(path), docs.page_title(docs.in_language(path, language)))
 
 
 def _document_address(prefix: str, docs_url: str | None, language: str, path: str) -> str:
-    """Of a page of docs: here, or in the copy that the settings name."""
+    """Returns the address of a page of docs: here, or in the copy that the settings name."""
     return f"{prefix}/docs/{path}" if docs_url is None else f"{docs_url}/{docs.in_language(path, language)}"
 
 
 def _with_pages(text: Markup, address: Callable[[str], str], language: str) -> Markup:
-    """A sentence in which each page of docs that it names is a link to it. Sections have their English names."""
+    """Links each page of docs that a sentence names. Sections have their English names."""
 
     def linked(found: re.Match[str]) -> str:
         path = found[1].removeprefix(docs.CHINESE)
@@ -121,7 +121,7 @@ def _with_pages(text: Markup, address: Callable[[str], str], language: str) -> M
 
 
 def _link(prefix: str, path: str, /, **query: object) -> Markup:
-    """An address, which is never cut. Values that are None or empty are left out."""
+    """Makes an address, which is never cut. Values that are None or empty are left out."""
     return escape(_address(prefix, path, **query))
 
 
@@ -131,7 +131,7 @@ def _address(prefix: str, path: str, /, **query: object) -> str:
 
 
 def _message_link(link: Callable[..., Markup], name: str) -> Markup:
-    """The page of a message, by its unique key or business id."""
+    """Makes the link to a message's page, by unique key or business id."""
     if _PLAIN_NAME.fullmatch(name):
         return link(f"/messages/{name}")
     return link("/messages", name=name)

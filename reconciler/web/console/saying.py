@@ -1,4 +1,4 @@
-"""Facts on pages: the sentence in the page's language, its times as time elements, its values visible and isolated."""
+"""Facts on pages: the sentence in the page's language, times as time elements, values visible and isolated."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from reconciler.web.console.catalogue import Catalogue, with_commands
 from reconciler.web.excerpts import isolated, shown
 from reconciler.words import ENGLISH, TIMES, Piece, pieces
 
-#: A time element of a time in milliseconds; `timespec`: how exactly it is shown.
+#: Makes a time element of milliseconds. `timespec`: its precision.
 Moment = Callable[..., Markup]
-#: What kept answers tell.
+#: Codes in kept answers.
 _KEPT = {**CODES, **codes_of(business_ids, verdicts)}
 
 
 def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
-    """A fact, or a text that has no code: somebody else's, or an error's."""
+    """Shows a fact, or a text without a code: a person's text, or an error."""
     if isinstance(said, str):
         return _foreign(said, words.language)
     return Markup("").join(_marked(said, words.language, moment))
 
 
 def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment, *, text: str = "told") -> Markup:
-    """What a line of a kept answer tells: its fact; of another release its text, which stands under `text`."""
+    """Shows a line of a kept answer: its fact; without a known fact, the text of another release under `text`."""
     return on_page(fact_of(line.get("fact"), _KEPT) or str(line[text]), words, moment)
 
 
 def _marked(said: Fact, language: str, moment: Moment) -> Iterator[Markup]:
-    """Piece by piece. A command of the shell has values within it, and ends in another piece than it begins in."""
+    """Yields piece by piece. A shell command contains values, so it may end in another piece than it begins in."""
     within = False
     for piece in pieces(said, language):
         if piece.field is not None:

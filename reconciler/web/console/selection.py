@@ -1,4 +1,4 @@
-"""What of the page of losses can be repaired together: the rows that are chosen, or everything that a search finds."""
+"""What the page of losses can repair together: chosen rows, or everything that a search finds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.settings.schema import SubscriptionSettings
 
-#: A repair of settled keys has nothing to do.
+#: States without settled keys, because a repair of these has nothing to do.
 _CHOSEN_STATES = {str(CandidateState.OPEN), str(CandidateState.QUARANTINED)}
-#: Of a search; a repair of everything is narrowed by topic, group and verdict only.
+#: Fields of a search that narrow more than a repair of everything can: topic, group and verdict.
 _NARROWER = ("name", "age")
 
 
 def choosable(rows: Sequence[Mapping[str, object]], subscriptions: Collection[SubscriptionSettings]) -> Collection[int]:
-    """Places of the rows of candidates that a repair takes by their key."""
+    """Returns the places of candidates' rows that a repair takes by their key."""
     known = {(one.topic, one.group) for one in subscriptions}
     return {
         place
@@ -26,19 +26,20 @@ def choosable(rows: Sequence[Mapping[str, object]], subscriptions: Collection[Su
 
 
 def verdicts_of(rows: Sequence[Mapping[str, object]], places: Collection[int]) -> Mapping[str, int]:
-    """Verdict -> how many rows at these places have it; none where all have the same: one box takes them all."""
+    """Counts the rows at these places by verdict. Empty if all have the same verdict, because one box takes them all.
+    """
     found = Counter(str(rows[place]["verdict"]) for place in sorted(places))
     return found if len(found) > 1 else {}
 
 
 def finds_every_open_loss(chosen: Mapping[str, str]) -> bool:
-    """True: no open loss of the topic, group and verdict is left out by this search, so that a repair of them is one of
-    what it finds."""
+    """Returns True if this search leaves out no open loss of its topic, group and verdict. Then a repair of all repairs
+    what the search finds."""
     is_narrower = any(chosen[name] for name in _NARROWER)
     return not is_narrower and chosen["loss"] == "yes" and chosen["state"] in ("", CandidateState.OPEN)
 
 
 def finds_everything_that_waits(chosen: Mapping[str, str]) -> bool:
-    """True: nothing that waits for a person, of the topic, group and verdict, is left out by this search."""
+    """Returns True if this search leaves out nothing that waits for a person, of its topic, group and verdict."""
     is_narrower = any(chosen[name] for name in _NARROWER)
     return not is_narrower and chosen["loss"] == "all" and chosen["state"] == CandidateState.QUARANTINED

@@ -1,4 +1,4 @@
-"""The page of a request that is not served: what is wrong, and what to do."""
+"""The page of a refused request: what is wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from reconciler.web.console.view import view_of
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Messages that a refusal leads to.
+#: Most messages to which a refusal links.
 MESSAGES_MAX = 20
 
 
 def trouble_page(services: WebServices, request: WebRequest, refusal: WebRefusal) -> WebResponse:
-    """With the status and headers of the refusal."""
+    """Makes the page, with the status and headers of the refusal."""
     known = catalogue_of(view_of(request).language).texts
     kind = refusal.kind if f"trouble.title.{refusal.kind}" in known else refusal.status.value
     messages = list(dict.fromkeys(_keys_of(refusal)))[:MESSAGES_MAX]
@@ -25,7 +25,7 @@ def trouble_page(services: WebServices, request: WebRequest, refusal: WebRefusal
 
 
 def _keys_of(refusal: WebRefusal) -> Iterator[str]:
-    """Messages of an act that has found something else than its visitor saw."""
+    """Yields the messages of an act that found another state than its visitor saw."""
     now = refusal.more.get("now")
     lines = now.get("keys") if isinstance(now, Mapping) else None
     for line in lines if isinstance(lines, list) else ():

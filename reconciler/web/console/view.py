@@ -1,4 +1,4 @@
-"""How pages look to one visitor: language, colours, time zone. A cookie keeps what was chosen."""
+"""The look of pages for one visitor: language, colours, time zone. A cookie keeps the choice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reconciler.words import LANGUAGES
 
 COOKIE = "reconciler_view"
 COOKIE_SECONDS = 365 * 86_400
-#: Choices of Accept-Language that are looked at.
+#: Most languages of Accept-Language that are considered.
 _WISHES_MAX = 20
 
 
 class Theme(StrEnum):
     """Colours."""
 
-    #: As the browser's system has it.
+    #: The colours of the browser's system.
     SYSTEM = "system"
     LIGHT = "light"
     DARK = "dark"
@@ -29,23 +29,23 @@ class Theme(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Everything that a visitor chooses."""
+    """All choices of a visitor."""
 
     #: One of LANGUAGES.
     language: str = "en"
     theme: Theme = Theme.SYSTEM
     #: One of `zones()`.
     zone: str = "UTC"
-    #: Live parts stand still.
+    #: True: live parts do not change.
     paused: bool = False
 
     @property
     def zone_info(self) -> ZoneInfo:
-        """The zone's rules."""
+        """Rules of the zone."""
         return ZoneInfo(self.zone)
 
     def cookie(self, *, prefix: str) -> str:
-        """The header that keeps it; scripts cannot read it, other sites do not send it."""
+        """Makes the header that keeps the choices. Scripts cannot read the cookie, and other sites do not send it."""
         chosen = {"language": self.language, "theme": self.theme, "zone": self.zone, "paused": int(self.paused)}
         about = f"Path={prefix}/; Max-Age={COOKIE_SECONDS}; SameSite=Lax; HttpOnly"
         return f"{COOKIE}={urlencode(chosen)}; {about}"
@@ -53,12 +53,13 @@ class View:
 
 @cache
 def zones() -> Sequence[str]:
-    """Time zones that this machine knows; UTC always."""
+    """Returns the time zones that this machine knows, always with UTC."""
     return ("UTC", *sorted(available_timezones() - {"UTC", "localtime"}))
 
 
 def view_of(request: WebRequest) -> View:
-    """What was chosen; else the browser's language, the system's colours and UTC. What is no choice counts as none."""
+    """Reads the choices; the defaults are the browser's language, the system's colours and UTC. An impossible choice
+    does not count."""
     view = View(language=_wished(request.headers.get("accept-language", "")))
     chosen = dict(parse_qsl(request.cookies.get(COOKIE, "")[:500]))
     try:
@@ -68,7 +69,7 @@ def view_of(request: WebRequest) -> View:
 
 
 def changed(view: View, chosen: dict[str, str]) -> View:
-    """With other choices; names that are none are left out. Raises ValueError for a value that is none."""
+    """Changes the choices. Unknown names are left out. Raises ValueError for an impossible value."""
     if (language := chosen.get("language", view.language)) not in LANGUAGES:
         raise ValueError("language")
     if (theme := chosen.get("theme", view.theme)) not in tuple(Theme):
@@ -80,7 +81,8 @@ def changed(view: View, chosen: dict[str, str]) -> View:
 
 
 def _wished(accepted: str) -> str:
-    """By RFC 9110: the language with the highest weight, the first of several; English where none is ours."""
+    """Picks the language with the highest weight, the first of several (RFC 9110); English if none of ours is wanted.
+    """
     best, best_weight = "en", 0.0
     for wish in accepted.split(",")[:_WISHES_MAX]:
         tag, _, parameters = wish.partition(";")
