@@ -259,8 +259,8 @@ class AwaitedSession(SqlSession, AwaitedConnection):
         )
 
     def run_handler(self, handled: Awaitable[object]) -> object:
-        """Waits for the handler's coroutine. Raises what it raises, and UsageError if the guard ended the connection.
-        """
+        """Waits for the handler's coroutine. Raises what it raises, and UsageError if the guard ended the
+        connection."""
         if self._package != "asyncpg":
             return wait_for(handled)
         has_struck = False

@@ -173,8 +173,8 @@ class TransactionalHandler:
         self._batches = _Batches.of(inbox, recorder) if is_batched else None
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
-        """Runs the message. After an exception it returns RECONSUME_LATER, and the broker delivers the message again.
-        """
+        """Runs the message. After an exception it returns RECONSUME_LATER, and the broker delivers the message
+        again."""
         try:
             self.apply(message)
         except Collision as error:

@@ -136,8 +136,8 @@ class Faults:
         return bool(self._dead_producers) and group in self._dead_producers
 
     def fate_of_end(self, keys: Callable[[], set[str]]) -> tuple[EndFate, float]:
-        """Decides the fate of an END, and the delay in seconds. ``keys`` finds the message's keys, only if they matter.
-        """
+        """Decides the fate of an END, and the delay in seconds. ``keys`` finds the message's keys, only if they
+        matter."""
         with self._lock:
             self._ends_seen += 1
             self.counts["end"] += 1

@@ -60,8 +60,8 @@ class LongPolling:
             self._release(key, lambda pull, new=new: any(map(pull.subscription.matches, new)))  # type: ignore[misc]  # mypy cannot infer a default of a lambda
 
     def scan(self) -> None:
-        """Answers pulls whose time is over, or whose queue has new messages, also with other tags (checkHoldRequest).
-        """
+        """Answers pulls whose time is over, or whose queue has new messages, also with other tags
+        (checkHoldRequest)."""
         now = self._clock.monotonic_seconds()
         for topic, queue_id in list(self._held):
             queue = self._store.queues.find(topic, queue_id)

@@ -123,8 +123,8 @@ class BrokerSettings:
         return sorted([*plain, *_TEXTS, *_SECONDS, *_MILLISECONDS, *_INTEGERS, *_BOOLEANS])
 
     def configure(self, name: str, value: str) -> bool:
-        """Does what ``update`` does before the broker starts. Also takes names of brokers, and fractions of a second.
-        """
+        """Does what ``update`` does before the broker starts. Also takes names of brokers, and fractions of a
+        second."""
         if name in _TEXTS:
             setattr(self, _TEXTS[name], value)
         elif name in _SECONDS:

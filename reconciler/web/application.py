@@ -105,8 +105,8 @@ def _by_path(routes: Iterable[WebRoute]) -> dict[str, dict[str, WebRoute]]:
 
 
 class _Endpoint:
-    """The routes of one path, by method. Without the method, Starlette tries a later path that fits, then answers 405.
-    """
+    """The routes of one path, by method. Without the method, Starlette tries a later path that fits, then answers
+    405."""
 
     def __init__(self, services: WebServices, by_method: Mapping[str, WebRoute]) -> None:
         self._services = services

@@ -54,7 +54,7 @@ class BoundedListener(socket.socket):
         # because headers and body are two writes, and the kernel holds the second one until the first is acknowledged.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES_MAX)
-        if sys.platform == "linux":  # elsewhere a client that reads nothing keeps its place
+        if sys.platform == "linux":  # other systems lack it: there a client that reads nothing keeps its place
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS_MAX * 1_000))
 
     def accept(self) -> tuple[AcceptedConnection, Any]:

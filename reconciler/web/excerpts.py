@@ -21,8 +21,8 @@ def shown(text: str) -> str:
 
 
 def isolated(text: str) -> str:
-    """Isolates a text within our sentence, so that letters that run to the left turn nothing around them, not even
-    figures."""
+    """Isolates a text within our sentence. Otherwise letters that run to the left would change the order of words and
+    figures around them."""
     runs_left = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
     return f"\u2068{text}\u2069" if runs_left else text
 

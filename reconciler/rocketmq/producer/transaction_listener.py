@@ -29,8 +29,8 @@ class LocalTransactionState(StrEnum):
 
 
 class TransactionListener(ABC):
-    """Implemented by the sending service. None or an exception counts as UNKNOWN, because only a clear answer decides.
-    """
+    """Implemented by the sending service. None or an exception counts as UNKNOWN, because only a clear answer
+    decides."""
 
     @abstractmethod
     def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState | None:

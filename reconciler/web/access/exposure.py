@@ -42,7 +42,8 @@ class Exposure:
 
 
 def exposure_of(web: WebSettings, listen: str) -> Exposure:
-    """Makes the exposure. `listen`: host:port. Raises ConfigurationError if strangers could read or wiretap."""
+    """Makes the exposure. `listen`: host:port. Raises ConfigurationError if strangers could see the pages or read the
+    traffic."""
     host = host_and_port(listen)[0].lower()
     if web.users_file is None and web.proxy_user_header is None and (web.behind_proxy or not _is_loopback(host)):
         raise ConfigurationError(

@@ -28,8 +28,8 @@ class TooManyComparisons(Exception):
 
 
 def hashed_password(password: str) -> str:
-    """Hashes a password; the result has salt and parameters. Raises UsageError for an unusable one, without showing it.
-    """
+    """Hashes a password; the result has salt and parameters. Raises UsageError for an unusable one, without showing
+    it."""
     if not PASSWORD_CHARACTERS_MIN <= len(password) <= PASSWORD_CHARACTERS_MAX:
         raise UsageError(f"a password has {PASSWORD_CHARACTERS_MIN} to {PASSWORD_CHARACTERS_MAX} characters")
     return _HASHER.hash(_normal(password))

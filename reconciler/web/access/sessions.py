@@ -44,8 +44,8 @@ class Sessions:
         return session_id
 
     def user_of(self, session_id: str) -> WebUser | None:
-        """Returns the user as of the login, and counts the session as used. None: the session is unknown or has ended.
-        """
+        """Returns the user as of the login, and counts the session as used. None: the session is unknown or has
+        ended."""
         digest = digest_of(session_id)
         now = self._clock.monotonic_seconds()
         with self._lock:

@@ -201,8 +201,8 @@ def _days_of(statements: Iterable[AuditStatement]) -> Iterator[date]:
 
 @lru_cache(maxsize=2_000)
 def _spans(start_ms: int, end_ms: int, zone: str) -> Sequence[tuple[date, int, int]]:
-    """Returns the days of a window in its zone, with the seconds of each, from and to. Empty for an impossible window.
-    """
+    """Returns the days of a window in its zone, with the seconds of each, from and to. Empty for an impossible
+    window."""
     if not 0 <= start_ms < end_ms <= _LAST_MS:
         return ()
     start, end = (_local(ms, zone) for ms in (start_ms, end_ms))

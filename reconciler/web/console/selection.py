@@ -9,7 +9,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.settings.schema import SubscriptionSettings
 
-#: States without settled keys, because a repair of these has nothing to do.
+#: States of keys that a repair may help. For settled keys it has nothing to do.
 _CHOSEN_STATES = {str(CandidateState.OPEN), str(CandidateState.QUARANTINED)}
 #: Fields of a search that narrow more than a repair of everything can: topic, group and verdict.
 _NARROWER = ("name", "age")
@@ -26,8 +26,8 @@ def choosable(rows: Sequence[Mapping[str, object]], subscriptions: Collection[Su
 
 
 def verdicts_of(rows: Sequence[Mapping[str, object]], places: Collection[int]) -> Mapping[str, int]:
-    """Counts the rows at these places by verdict. Empty if all have the same verdict, because one box takes them all.
-    """
+    """Counts the rows at these places by verdict. Empty if all have the same verdict, because one box takes them
+    all."""
     found = Counter(str(rows[place]["verdict"]) for place in sorted(places))
     return found if len(found) > 1 else {}
 

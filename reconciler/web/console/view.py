@@ -81,8 +81,8 @@ def changed(view: View, chosen: dict[str, str]) -> View:
 
 
 def _wished(accepted: str) -> str:
-    """Picks the language with the highest weight, the first of several (RFC 9110); English if none of ours is wanted.
-    """
+    """Picks the language with the highest weight, the first of several (RFC 9110); English if none of ours is
+    wanted."""
     best, best_weight = "en", 0.0
     for wish in accepted.split(",")[:_WISHES_MAX]:
         tag, _, parameters = wish.partition(";")
