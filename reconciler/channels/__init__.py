@@ -1,1 +1,2 @@
-"""How notices reach people: one adapter a kind of receiver (ports.NoticeChannel). What is told when: the policy."""
+"""Channels of notices to people: one adapter per kind of receiver (ports.NoticeChannel). The policy decides what is
+sent when."""

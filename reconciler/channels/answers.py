@@ -1,4 +1,4 @@
-"""Answers of platforms that tell success and failure as a number in a JSON body: a 200 alone says nothing."""
+"""Answers of platforms that report success and failure as a number in a JSON body, where a 200 alone proves nothing."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from reconciler.contract.urls import BLOTTED_CHARACTERS_MIN
 from reconciler.contract.visible_text import excerpt, visible
 from reconciler.errors import ChannelAway, ChannelRefused
 
-#: How much of a platform's own words an error repeats.
+#: Most characters of a platform's own words in an error.
 WORDS_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRule:
-    """What one number means for this sender."""
+    """The meaning of one number for this sender."""
 
     code: int
-    #: Only if the platform's words hold one of these, in lower case; empty: whatever they are.
+    #: The rule fits only if the platform's words contain one of these, in lower case. Empty: it fits any words.
     words: tuple[str, ...] = ()
-    #: What a person mends; {name} is the notifier's.
+    #: What a person must fix; {name} is the notifier's.
     remedy: str = ""
-    #: It passes by itself, after so many seconds; None: it does not pass.
+    #: The problem passes by itself after so many seconds. None: it does not pass.
     pause_seconds: float | None = None
 
 
@@ -36,16 +36,17 @@ class CodedAnswers:
     """How one platform answers."""
 
     platform: str
-    #: Names of the members that may hold the number, the first one that is there counts, and of that with the words.
+    #: Names of the members that may have the number; the first existing one counts. Then the name of the member with
+    #: the words.
     code_names: Sequence[str]
     words_name: str
-    #: The first one that fits counts.
+    #: The first rule that fits counts.
     rules: Sequence[AnswerRule]
-    #: For numbers without a rule.
+    #: Remedy for numbers without a rule.
     remedy: str
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """As Answers.require_taken."""
+        """Does what Answers.require_taken does."""
         code, words = self._read(answer.body)
         if code == 0 and 200 <= answer.status < 300:
             return
@@ -83,7 +84,7 @@ class CodedAnswers:
 
 
 def shown_words(words: str, hidden: Sequence[Secret]) -> str:
-    """A platform's own words as an error may repeat them: one line, bounded, without the sender's secrets."""
+    """Prepares a platform's own words for an error: one line, limited, without the sender's secrets."""
     for secret in hidden:
         for part in secret_parts(revealed(secret)):
             words = words.replace(part, "***")
@@ -91,13 +92,13 @@ def shown_words(words: str, hidden: Sequence[Secret]) -> str:
 
 
 def secret_parts(secret: str) -> Sequence[str]:
-    """A secret, and of a URL each part of path and query that could be a token; the longest first."""
+    """Returns a secret, and each part of a URL's path and query that could be a token. The longest comes first."""
     parts = {secret}
     if "://" in secret:
         url = urlsplit(secret)
         raw = [*url.path.split("/"), *(value for _, value in parse_qsl(url.query)), url.username, url.password]
         parts |= {part for one in raw if one for part in (one, unquote(one))}
         parts.add((basic_login(url.username, url.password) or "").removeprefix("Basic "))
-    # Words of the address itself are no secrets, and would blot out words of the answer.
+    # Words of the address itself are no secrets, and would erase words of the answer.
     plain = {"robot", "send", "hook", "services", "webhook", "cgi-bin", "open-apis"}
     return sorted((p for p in parts if len(p) >= BLOTTED_CHARACTERS_MIN and p not in plain), key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""User and password of a URL as HTTP takes them (RFC 7617)."""
+"""User and password of a URL for HTTP (RFC 7617)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from urllib.parse import unquote
 
 
 def basic_login(user: str | None, password: str | None) -> str | None:
-    """The value of Authorization or Proxy-Authorization, in UTF-8. Both percent-encoded; None: there is no login."""
+    """Makes the value of Authorization or Proxy-Authorization, in UTF-8. `user` and `password` are percent-encoded.
+    None: there is no login."""
     if not user and not password:
         return None
     login = f"{unquote(user or '')}:{unquote(password or '')}"

@@ -1,4 +1,4 @@
-"""Connections to receivers, opened and encrypted under the deadline of a delivery."""
+"""Connections to receivers. They are opened and encrypted under the deadline of a delivery."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from reconciler.channels.deadline import Deadline
 
 _DEMANDED = "which Python 3.13 and newer demand; have its authority issue one that has it"
-#: OpenSSL's X509_V_ERR_*, by number. Its own words for 62 to 64 repeat the host's name, which may be a token.
+#: X509_V_ERR_* of OpenSSL -> its meaning. OpenSSL's own words for 62 to 64 contain the host's name, which may be a
+#: token.
 _CERTIFICATE_PROBLEMS: Mapping[int, str] = {
     7: "its signature is not that of its authority",
     9: "it is not valid yet",
@@ -28,10 +29,10 @@ _CERTIFICATE_PROBLEMS: Mapping[int, str] = {
 
 
 def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A TCP connection to the first address of the host that takes one.
+    """Opens a TCP connection to the first address of the host that accepts one.
 
-    An address that does not answer uses up its share of the time, and leaves theirs to the others. Raises OSError,
-    TimeoutError among them, and UnicodeError for a name that cannot be asked for. The resolver keeps its own time.
+    An address that does not answer uses only its share of the time. Raises OSError, also as TimeoutError, and
+    UnicodeError for a name that cannot be resolved. The resolver has its own time limit.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure = OSError("the name has no address")
@@ -39,7 +40,7 @@ def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
         seconds = deadline.next_wait_seconds(shares=len(found) - number)
         try:
             connection = socket.socket(family, kind, protocol)
-        except OSError as error:  # a family that this machine does not speak
+        except OSError as error:  # a family that this machine lacks
             failure = error
             continue
         try:
@@ -55,14 +56,14 @@ def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadline: Deadline) -> ssl.SSLSocket:
-    """The connection over TLS, which has taken its place. Raises OSError, SSLCertVerificationError among them.
+    """Encrypts the connection, and returns the one that replaces it. Raises OSError, also as SSLCertVerificationError.
 
-    `host`: whose certificate it has to be.
+    `host`: the name that the certificate must have.
     """
-    connection.settimeout(deadline.next_wait_seconds())  # of the whole handshake
+    connection.settimeout(deadline.next_wait_seconds())  # for the whole handshake
     return context.wrap_socket(connection, server_hostname=host)
 
 
 def certificate_problem(error: ssl.SSLCertVerificationError) -> str:
-    """Why a certificate is not trusted, without the name that was asked for."""
+    """Says why a certificate is not trusted, without the requested name."""
     return _CERTIFICATE_PROBLEMS.get(error.verify_code, f"{error.verify_message} (OpenSSL's {error.verify_code})")

@@ -1,5 +1,5 @@
-"""The end of one delivery. A time-out of a socket begins again with each byte, so that a receiver that sends one now
-and then would hold the thread for ever."""
+"""The end of one delivery. It is needed because a socket's time-out begins again with each byte: a receiver that sends
+one byte now and then would hold the thread for ever."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from reconciler.clock import Clock
 
 
 class Deadline:
-    """Begins when it is made."""
+    """The end of one delivery. It counts from its making."""
 
     def __init__(self, clock: Clock, seconds: float, *, step_seconds: float = float("inf")) -> None:
-        """`seconds`: for all of it. `step_seconds`: for each wait."""
+        """`seconds`: limit for the whole delivery. `step_seconds`: limit for each wait."""
         self._clock = clock
         self._end_seconds = clock.monotonic_seconds() + seconds
         self._step_seconds = step_seconds
 
     def next_wait_seconds(self, *, shares: int = 1) -> float:
-        """How long the next wait may take, if so many share what is left. Raises TimeoutError at the end."""
+        """Returns how long the next wait may take if `shares` waits share the rest. Raises TimeoutError at the end."""
         remaining = self._end_seconds - self._clock.monotonic_seconds()
         if remaining <= 0:
             raise TimeoutError("the delivery took too long")
@@ -29,7 +29,8 @@ class Deadline:
 
 
 class ReceivedBytes(io.RawIOBase):
-    """What a socket receives until the deadline, to be read through a buffer; more than `bytes_max` is an OSError."""
+    """Bytes that a socket receives until the deadline, to be read through a buffer. More than `bytes_max` raises
+    OSError."""
 
     def __init__(self, connection: socket.socket, deadline: Deadline, *, bytes_max: float = float("inf")) -> None:
         self._connection = connection
@@ -38,11 +39,11 @@ class ReceivedBytes(io.RawIOBase):
         self._bytes = 0
 
     def readable(self) -> bool:
-        """As io.BufferedReader wants it."""
+        """Required by io.BufferedReader."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Bytes that came, 0 at the end. Raises OSError, TimeoutError among them."""
+        """Returns the number of received bytes; 0: the end. Raises OSError, also as TimeoutError."""
         if self._bytes >= self._bytes_max:
             raise OSError(errno.EMSGSIZE, f"the answers are longer than {self._bytes_max} bytes")
         self._connection.settimeout(self._deadline.next_wait_seconds())

@@ -1,19 +1,19 @@
 """DingTalk (钉钉): a custom robot of a group.
 
-Sources: open.dingtalk.com, "Custom robot access" (document/robots/custom-robot-access) and "Security settings of
-custom robots" (document/robots/customize-robot-security-settings): POST of JSON in UTF-8 to
+Sources: open.dingtalk.com, "Custom robot access" (document/robots/custom-robot-access) and "Security settings of custom
+robots" (document/robots/customize-robot-security-settings): POST of JSON in UTF-8 to
 https://oapi.dingtalk.com/robot/send?access_token=...; with a secret, `timestamp` (milliseconds, at most an hour off)
-and `sign` = urlencode(base64(HMAC-SHA256(secret, timestamp + "\\n" + secret))) follow in the query. The answer is a
-200 with `errcode` and `errmsg`. 20 messages a minute; after more of them the robot takes none for ten minutes.
+and `sign` = urlencode(base64(HMAC-SHA256(secret, timestamp + "\\n" + secret))) follow in the query. The answer is a 200
+with `errcode` and `errmsg`. 20 messages per minute; after more of them the robot accepts none for ten minutes.
 
-Numbers: 310000 is each of the security settings, and its words say which, in English or Chinese (keywords not in
-content, sign not match, invalid timestamp, ip not in whitelist); 300001 and 300005 "token is not exist"
+Numbers: 310000 stands for each of the security settings, and its words say which one, in English or Chinese (keywords
+not in content, sign not match, invalid timestamp, ip not in whitelist); 300001 and 300005 "token is not exist"
 (timonwong/prometheus-webhook-dingtalk, issues 91 and 226); 130101 "send too fast, exceed 20 times per minute"
-(ccfos/nightingale, issue 369); 400013, 400101, 400102, 400106 and 410100 (too fast) are in the list of the first page;
--1 is the "system busy" of the global codes.
+(ccfos/nightingale, issue 369); the first page lists 400013, 400101, 400102, 400106 and 410100 (too fast); -1 is the
+"system busy" of the global codes.
 
-Markdown: the documented part is headings, quotes, bold, italic, links, images and lists. Clients take backslashes
-before punctuation and HTML's entities: the template of timonwong/prometheus-webhook-dingtalk escapes so. A mention
+Markdown: headings, quotes, bold, italic, links, images and lists are documented. Clients take backslashes before
+punctuation and HTML's entities: the template of timonwong/prometheus-webhook-dingtalk escapes with them. A mention
 needs the member `at`, which is sent empty.
 """
 
@@ -30,7 +30,7 @@ from reconciler.channels.answers import AnswerRule, CodedAnswers
 from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
 from reconciler.channels.texts import NoticeText
 
-#: After more than 20 messages a minute the robot takes none for so long.
+#: After more than 20 messages per minute the robot accepts none for so long.
 SILENCE_SECONDS = 600.0
 _SPECIAL = re.compile(r"[\\`*_\[\]]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "@": "&#64;", "~": "&#126;"}
@@ -85,23 +85,23 @@ class DingTalkChannel(PlatformChannel):
 
 
 def dingtalk_sign(secret: str, at_ms: int) -> str:
-    """The value of `sign`, as it stands in a URL."""
+    """Computes the value of `sign`, encoded for a URL."""
     digest = hmac.digest(secret.encode(), f"{at_ms}\n{secret}".encode(), hashlib.sha256)
     return quote_plus(base64.b64encode(digest))
 
 
 def dingtalk_body(text: NoticeText) -> bytes:
-    """The message; an empty line between lines, since clients join lines that merely follow each other."""
+    """Makes the message. Empty lines separate its lines, because clients join lines that merely follow each other."""
     lines = [f"### {escape_dingtalk(text.title)}", *map(escape_dingtalk, text.lines)]
     lines += [f"[{escape_dingtalk(label)}]({link})" for label, link in text.links]
-    # The title is shown in the list of conversations, as it is.
+    # clients show the title in the list of conversations, unformatted
     markdown = {"title": text.title, "text": "\n\n".join(lines)}
     at = {"atMobiles": [], "atUserIds": [], "isAtAll": False}
     return json.dumps({"msgtype": "markdown", "markdown": markdown, "at": at}, ensure_ascii=False).encode()
 
 
 def escape_dingtalk(line: str) -> str:
-    """One line in which nothing is markup."""
+    """Escapes one line, so that nothing in it is markup."""
     return "".join(
         _ENTITIES.get(character) or (f"\\{character}" if _SPECIAL.match(character) else character) for character in line
     )

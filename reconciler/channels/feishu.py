@@ -2,7 +2,7 @@
 
 Source: open.feishu.cn, "Custom bot usage guide" (document/client-docs/bot-v3/add-custom-bot): POST of JSON to
 https://open.feishu.cn/open-apis/bot/v2/hook/..., of Lark to https://open.larksuite.com/...; at most 20 KB, 100 messages
-a minute and 5 a second. With a secret the body holds `timestamp`, in seconds and at most an hour off, and `sign` =
+per minute and 5 per second. With a secret the body has `timestamp`, in seconds and at most an hour off, and `sign` =
 base64(HMAC-SHA256) of an EMPTY message, whose key is timestamp + "\\n" + secret. The answer has `code` and `msg`; bots
 of the first generation answered with `StatusCode`.
 
@@ -11,7 +11,7 @@ limit of messages, 99991400 limit of calls, each from the same guide and "Server
 (document/server-docs/api-call-guide/generic-error-code). "too many request" comes as 9499 with status 400
 (ccfos/nightingale, issue 1437); other 9499 are bad requests.
 
-The message is a card (JSON 1.0) whose texts are all `plain_text`: no text in it is markup, and no mention.
+The message is a card (JSON 1.0) whose texts are all `plain_text`, so no text in it is markup or a mention.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class FeishuChannel(PlatformChannel):
 
 
 def feishu_sign(secret: str, at_seconds: int) -> str:
-    """The value of `sign`."""
+    """Computes the value of `sign`."""
     return base64.b64encode(hmac.digest(f"{at_seconds}\n{secret}".encode(), b"", hashlib.sha256)).decode()
 
 
 def feishu_card(text: NoticeText, colour: str) -> dict[str, Any]:
-    """The message. `colour`: of the card's head."""
+    """Makes the message. `colour`: of the card's head."""
     elements: list[dict[str, Any]] = [{"tag": "div", "text": _plain("\n".join(text.lines))}]
     buttons = [{"tag": "button", "text": _plain(label), "url": link, "type": "default"} for label, link in text.links]
     elements += [{"tag": "action", "actions": buttons}] if buttons else []

@@ -1,6 +1,7 @@
-"""One POST to a receiver of notices: bounded in time and size, redirects refused, the address shown nowhere.
+"""One POST to a receiver of notices: limited in time and size, without redirects, and with an address that errors never
+show.
 
-Standard library only. HTTPS_PROXY, HTTP_PROXY and NO_PROXY are honoured, and SSL_CERT_FILE for private authorities.
+Standard library only. It uses HTTPS_PROXY, HTTP_PROXY and NO_PROXY, and SSL_CERT_FILE for private authorities.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from reconciler.clock import SystemClock
 from reconciler.contract.urls import address_of
 from reconciler.errors import ChannelAway, ChannelRefused
 
-#: For the connection to one address, the handshake of TLS, and each wait for bytes.
+#: Limit for the connection to one address, the handshake of TLS, and each wait for bytes.
 STEP_SECONDS = 5.0
-#: For all of it. Only the resolver of names keeps its own time.
+#: Limit for the whole POST. Only the resolver of names has its own limit.
 TOTAL_SECONDS = 10.0
-#: More of an answer is not read.
+#: Bytes of an answer that are read.
 ANSWER_BYTES_MAX = 64 * 1024
-#: Of one response, its head included: a head of many lines is no answer.
+#: Limit of one response with its head, because a head of endless lines is no answer.
 _RECEIVED_BYTES_MAX = 2 * ANSWER_BYTES_MAX
-#: RFC 9110, 15.5.8: it comes from a proxy, and never from the receiver.
+#: Only a proxy answers with it, never the receiver (RFC 9110, 15.5.8).
 PROXY_LOGIN_WANTED = 407
 _PORTS = {"http": 80, "https": 443}
-#: A receiver that asks to wait for longer is asked again after this.
+#: Longest pause before a receiver is asked again, even if it asks for a longer one.
 RETRY_AFTER_SECONDS_MAX = 3_600.0
-#: Answers that another try may cure.
+#: Statuses that may pass with another try.
 _PASSING = frozenset({408, 425, 429})
 _REMEDIES = {
     401: "correct its secret or token",
@@ -51,21 +52,21 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """What a receiver answered, whatever its status."""
+    """A receiver's answer, with any status."""
 
     status: int
     body: bytes
-    #: How long it asks to wait; None: it does not say.
+    #: How long the receiver asks to wait; None: it does not say.
     retry_after_seconds: float | None = None
 
     @property
     def may_pass(self) -> bool:
-        """Another try may cure it."""
+        """True: another try may succeed."""
         return self.status >= 500 or self.status in _PASSING
 
 
 class HttpPost:
-    """Posts to one receiver. Shared by threads; each POST has a connection of its own."""
+    """Posts to one receiver. Threads share it; each POST opens a connection of its own."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class HttpPost:
         step_seconds: float = STEP_SECONDS,
         total_seconds: float = TOTAL_SECONDS,
     ) -> None:
-        """`name`: what errors call the receiver. Proxies are read from the environment here, once."""
+        """`name`: the receiver's name in errors. Reads proxies from the environment, once."""
         self._name = name
         self._proxies = getproxies_environment()
         self._step_seconds = step_seconds
@@ -82,20 +83,20 @@ class HttpPost:
         self._clock = SystemClock()
 
     def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
-        """The answer of a receiver that has taken it (2xx). Raises ChannelAway and ChannelRefused."""
+        """Posts, and returns the answer of a receiver that accepted it (2xx). Raises ChannelAway and ChannelRefused."""
         answer = self.exchange(url, body, headers)
         self.require_taken(answer)
         return answer
 
     def ping(self, url: str) -> None:
-        """One GET, which every dead man's switch takes. Raises ChannelAway and ChannelRefused."""
+        """Sends one GET, which every dead man's switch accepts. Raises ChannelAway and ChannelRefused."""
         self.require_taken(self.exchange(url, None, {"Cache-Control": "no-store"}, method="GET"))
 
     def exchange(self, url: str, body: bytes | None, headers: Mapping[str, str], *, method: str = "POST") -> HttpAnswer:
-        """The answer, whatever its status, unless it is a redirect.
+        """Returns the answer with any status, except for a redirect.
 
-        User and password of the URL are sent as Authorization. Raises ChannelAway without an answer, and ChannelRefused
-        for a redirect, a certificate that is not trusted, an address that is no http(s) URL, and a proxy that refuses.
+        Sends user and password of the URL as Authorization. Raises ChannelAway without an answer. Raises ChannelRefused
+        for a redirect, an untrusted certificate, an address that is no http(s) URL, and a proxy that refuses.
         """
         parts = self._parts(url)
         deadline = Deadline(self._clock, self._total_seconds, step_seconds=self._step_seconds)
@@ -103,7 +104,7 @@ class HttpPost:
             return self._answer(parts, _request(parts, method, body, headers), deadline)
         except ssl.SSLCertVerificationError as error:
             found = f"{self._name}: its certificate is not trusted: {certificate_problem(error)}"
-            # Without the cause, whose words name the host.
+            # without the cause, because its words name the host
             raise ChannelRefused(found, remedy="give its authority in SSL_CERT_FILE, or correct its url") from None
         except TimeoutError as error:
             raise ChannelAway(f"{self._name}: no answer in time") from error
@@ -159,10 +160,10 @@ class HttpPost:
             opened.close()
 
     def _tunnel(self, opened: socket.socket, proxy: Proxy, receiver: tuple[str, int], deadline: Deadline) -> None:
-        """Lets the proxy pass on what is sent from now on (RFC 9110, 9.3.6)."""
+        """Makes the proxy pass on later bytes (RFC 9110, 9.3.6)."""
         host, port = receiver
         authority = address_of(host, port)
-        client = _client(opened, "http", receiver, deadline)  # reads ahead, and nothing comes before we begin TLS
+        client = _client(opened, "http", receiver, deadline)  # reads ahead, but nothing comes before we begin TLS
         client.request("CONNECT", authority, headers={"Host": authority, **proxy.headers})
         response = client.getresponse()
         if not 200 <= response.status < 300:
@@ -177,7 +178,7 @@ class _Request:
     headers: Mapping[str, str]
 
     def by(self, proxy: Proxy, parts: SplitResult) -> _Request:
-        """As a proxy takes it for a receiver without TLS."""
+        """Makes the request that a proxy needs for a receiver without TLS."""
         target = f"http://{parts.netloc.rpartition('@')[2]}{self.target}"
         return replace(self, target=target, headers={**self.headers, **proxy.headers})
 
@@ -200,7 +201,7 @@ def _request(parts: SplitResult, method: str, body: bytes | None, headers: Mappi
 def _client(
     opened: socket.socket, scheme: str, receiver: tuple[str, int], deadline: Deadline
 ) -> http.client.HTTPConnection:
-    """Speaks HTTP over a connection that it did not open and does not close. `receiver`: named in Host."""
+    """Makes a client that speaks HTTP over an open connection, and does not close it. `receiver`: named in Host."""
     client = http.client.HTTPConnection(*receiver)
     client.default_port = _PORTS[scheme]
     client.sock = cast("socket.socket", _TimedSocket(opened, deadline))
@@ -208,14 +209,14 @@ def _client(
 
 
 def _retry_after_seconds(headers: http.client.HTTPMessage) -> float | None:
-    """RFC 9110, 10.2.3: seconds, or a date, which is compared with the receiver's own."""
+    """Reads seconds, or a date, which is compared with the receiver's own (RFC 9110, 10.2.3)."""
     text = (headers.get("Retry-After") or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), RETRY_AFTER_SECONDS_MAX)
     asked, now = _moment(text), _moment(headers.get("Date") or "")
     if asked is None or now is None:
         return None
-    with suppress(TypeError):  # one of them names no zone
+    with suppress(TypeError):  # one of them has no zone
         return min(max(0.0, (asked - now).total_seconds()), RETRY_AFTER_SECONDS_MAX)
     return None
 
@@ -227,20 +228,20 @@ def _moment(text: str) -> datetime | None:
 
 
 class _TimedSocket:
-    """What http.client asks of a socket, under the deadline of the POST."""
+    """The part of a socket that http.client uses, under the deadline of the POST."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._opened = opened
         self._deadline = deadline
 
     def sendall(self, data: Any) -> None:
-        """Raises TimeoutError."""
+        """Sends under the deadline. Raises TimeoutError."""
         self._opened.settimeout(self._deadline.next_wait_seconds())
         self._opened.sendall(data)
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        """What one response is read from."""
+        """Makes the buffer from which one response is read."""
         return io.BufferedReader(ReceivedBytes(self._opened, self._deadline, bytes_max=_RECEIVED_BYTES_MAX))
 
     def close(self) -> None:
-        """Its owner closes the socket: the response reads on after http.client has let go of it."""
+        """Leaves the socket to its owner, because the response is read after http.client has closed it."""

@@ -1,4 +1,4 @@
-"""Pages of the console: the one that shows what a notice tells of, and its runbook."""
+"""Links to pages of the console: the page about a notice, and its runbook."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from reconciler.telling.ports.notices import Notice
 
 
 def console_link(console_url: str, notice: Notice) -> str:
-    """Address of the page that shows it, every part percent-encoded."""
+    """Returns the address of the page about the notice, with every part percent-encoded."""
     path, asked = _page_of(notice)
     query = urlencode({name: value for name, value in asked.items() if value}, quote_via=quote, errors="replace")
     return f"{console_url.rstrip('/')}{path}{'?' if query else ''}{query}"
 
 
 def runbook_link(console_url: str, page: str) -> str:
-    """Where the console has a page of docs, in the language of who opens it."""
+    """Returns the console's address of a page of docs. The console shows it in the reader's language."""
     return f"{console_url.rstrip('/')}/{page}"
 
 

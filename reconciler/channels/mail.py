@@ -1,8 +1,8 @@
 """E-mail over SMTP, never without TLS: STARTTLS (RFC 3207), or TLS from the first byte (RFC 8314).
 
-The message has a plain part and one of HTML (RFC 2046), headers of RFC 5322 made by the standard library, which refuses
-line ends in them, and `Auto-Submitted` (RFC 3834), so that absent people's programs do not answer. Its Message-ID comes
-from the notice: each try of one notice has the same, and mail programs show it once.
+The message has a plain part and an HTML part (RFC 2046). The standard library makes its headers (RFC 5322), and refuses
+line ends in them. `Auto-Submitted` (RFC 3834) keeps the programs of absent people from answering. The Message-ID comes
+from the notice: each try of one notice has the same, so mail programs show it once.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from reconciler.telling.ports.notices import Notice
 
 logger = logging.getLogger(__name__)
 
-#: All of one delivery, from the connection to the server's receipt.
+#: Limit of one delivery, from the connection to the server's receipt.
 DELIVERY_SECONDS_MAX = 30.0
-#: Of all answers of the server in one delivery.
+#: Limit of all the server's answers in one delivery.
 ANSWER_BYTES_MAX = 65_536
 _PORTS = {"smtp": 587, "smtps": 465}
 _TOKEN = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
 class MailChannel:
-    """One mail server, and those whom it delivers to."""
+    """One mail server, and the recipients of its messages."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MailChannel:
         clock: Clock,
         delivery_seconds: float = DELIVERY_SECONDS_MAX,
     ) -> None:
-        """`url`: as `read_mail_url` takes it. `sender` and `recipients`: single addresses, without names."""
+        """`url`: in the form of `read_mail_url`. `sender` and `recipients`: plain addresses, without names."""
         self._name = name
         self._url = url
         self._sender = sender
@@ -67,16 +67,17 @@ class MailChannel:
         self._texts = texts
         self._clock = clock
         self._delivery_seconds = delivery_seconds
-        #: Recipient -> a line about it.
+        #: Refused recipient -> a line about it.
         self._refused: Mapping[str, str] = {}
 
     @property
     def refusals(self) -> Sequence[str]:
-        """As NoticeChannel.refusals."""
+        """Lines about refused recipients; see NoticeChannel.refusals."""
         return tuple(self._refused.values())
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """As NoticeChannel.send. One recipient that is accepted is enough: another try would write to it again."""
+        """Sends the notice; see NoticeChannel.send. One accepted recipient is enough, because another try would write
+        to that recipient again."""
         message = mail_message(
             self._texts, notice, sender=self._sender, recipients=self._recipients, at_ms=at_ms
         ).as_bytes()
@@ -98,7 +99,7 @@ class MailChannel:
             raise ChannelAway(self._told(f"{url} gave no answer: {error}")) from error
 
     def _deliver(self, url: Url, message: bytes) -> Mapping[str, tuple[int, bytes]]:
-        """Recipients that the server refused, with its answers; it has the message for the others.
+        """Delivers the message. Returns the refused recipients with the server's answers; the others get the message.
 
         Raises what smtplib raises, and ChannelRefused if the server offers too little.
         """
@@ -117,7 +118,7 @@ class MailChannel:
                 remedy = "it has to offer STARTTLS, unless url begins with smtps://, and a login if url has a user"
                 raise ChannelRefused(self._told(f"{url} offers too little: {error}"), remedy=remedy) from error
             refused = client.sendmail(self._sender, self._recipients, message)
-            # The message is handed in: how the server takes its leave changes nothing.
+            # The server has accepted the message, so a failure of QUIT changes nothing.
             with suppress(smtplib.SMTPException, OSError):
                 client.quit()
             return refused
@@ -125,7 +126,7 @@ class MailChannel:
             client.close()
 
     def _remember(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
-        """Logs each refusal once, and not at each message."""
+        """Logs each refusal once, not with each message."""
         lines = {one: self._refusal(one, code, words) for one, (code, words) in refused.items()}
         for one in lines.keys() - self._refused.keys():
             about = {"notifier": self._name, "recipient": visible(one), "error": lines[one]}
@@ -133,7 +134,7 @@ class MailChannel:
         self._refused = lines
 
     def _refusal(self, recipient: str, code: int, words: bytes) -> str:
-        # The recipient is no secret, though it may be the user of the url, which is taken out of the server's words.
+        # The recipient is no secret. But it may be the user of the url, which is removed from the server's words.
         return f"{visible(recipient)}: {shown_words(f'{code} {_decoded(words)}', [self._url])}"
 
     def _answered(self, error: smtplib.SMTPResponseException) -> ChannelAway | ChannelRefused:
@@ -161,7 +162,7 @@ class MailChannel:
 def mail_message(
     texts: NoticeTexts, notice: Notice, *, sender: str, recipients: Sequence[str], at_ms: int
 ) -> EmailMessage:
-    """The message, the same for the same arguments."""
+    """Makes the message. The same arguments give the same message."""
     text = texts.of(notice)
     token = notice.notice_id
     if not _TOKEN.fullmatch(token):
@@ -206,7 +207,7 @@ class _BoundedSmtp(smtplib.SMTP):
     """smtplib's client under a deadline."""
 
     def __init__(self, deadline: Deadline, *, tls_at_once: ssl.SSLContext | None, **arguments: Any) -> None:
-        """`tls_at_once`: None: the connection begins unencrypted."""
+        """`tls_at_once` None: the connection begins unencrypted."""
         self._deadline = deadline
         self._tls_at_once = tls_at_once
         super().__init__(**arguments)
@@ -224,7 +225,7 @@ class _BoundedSmtp(smtplib.SMTP):
 
     def docmd(self, cmd: str, args: str = "") -> tuple[int, bytes]:
         answer = super().docmd(cmd, args)
-        if self.sock is not None:  # after STARTTLS smtplib goes on with the handshake
+        if self.sock is not None:  # after STARTTLS, smtplib does the handshake next
             self.sock.settimeout(self._deadline.next_wait_seconds())
         return answer
 
@@ -242,6 +243,6 @@ def _connection(url: Url, context: ssl.SSLContext, deadline: Deadline) -> smtpli
         tls_at_once=context if url.scheme == "smtps" else None,
         host=host.strip("[]"),
         port=port or _PORTS[url.scheme],
-        # smtplib would ask the name service for it.
+        # smtplib would ask the name service for this host's name.
         local_hostname=own if "." in own else "[127.0.0.1]",
     )

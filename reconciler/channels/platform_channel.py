@@ -1,4 +1,5 @@
-"""What the platforms have in common: a POST of JSON to a secret address, and an answer that says whether it counts."""
+"""The shared part of the platforms: a POST of JSON to a secret address, and an answer that reports success or
+failure."""
 
 from __future__ import annotations
 
@@ -20,27 +21,27 @@ class Answers(Protocol):
     """How one platform answers."""
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """Returns if the platform has taken the notice. Raises ChannelAway or ChannelRefused.
+        """Returns if the platform has accepted the notice. Raises ChannelAway or ChannelRefused.
 
-        `name`: the notifier's. `hidden`: its secrets, which the platform's words may repeat; URLs whole.
+        `name`: the notifier's. `hidden`: its secrets, which the platform's words may repeat; URLs are whole.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformMessage:
-    """What one POST is made of."""
+    """The parts of one POST."""
 
     notice: Notice
     text: NoticeText
-    #: What signs; None: nothing is signed.
+    #: Key of the signature; None: the message is not signed.
     secret: str | None
     #: Time of this try.
     at_ms: int
 
 
 class PlatformChannel(ABC):
-    """One receiver on a platform. ports.NoticeChannel."""
+    """One receiver on a platform (ports.NoticeChannel)."""
 
     answers: ClassVar[Answers]
     refusals: Sequence[str] = ()
@@ -48,7 +49,7 @@ class PlatformChannel(ABC):
     def __init__(
         self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost, secret: SecretText | None = None
     ) -> None:
-        """`secret`: None if the receiver asks for no signature, as where the platform has none."""
+        """`secret` None: the receiver or its platform has no signatures."""
         self._name = name
         self._url = url
         self._texts = texts
@@ -56,7 +57,7 @@ class PlatformChannel(ABC):
         self._secret = secret
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """As NoticeChannel.send."""
+        """Sends the notice; see NoticeChannel.send."""
         secret = None if self._secret is None else signature_secrets(self._secret)[0]
         message = PlatformMessage(notice=notice, text=self._texts.of(notice), secret=secret, at_ms=at_ms)
         url, body = self._request(self._url.reveal(), message)
@@ -66,4 +67,4 @@ class PlatformChannel(ABC):
 
     @abstractmethod
     def _request(self, url: str, message: PlatformMessage) -> tuple[str, bytes]:
-        """The address of one POST, and its body."""
+        """Makes address and body of one POST."""

@@ -1,4 +1,4 @@
-"""HTTPS_PROXY, HTTP_PROXY and NO_PROXY: over which proxy a receiver is reached. No error repeats a part of them."""
+"""The proxy for a receiver, from HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Errors never contain parts of their values."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _FORM = "http://user:password@host:3128, with user and password percent-encoded"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Proxy:
-    """An HTTP proxy, which is spoken to without TLS."""
+    """An HTTP proxy. The connection to it is without TLS."""
 
     host: str
     port: int
-    #: The value of Proxy-Authorization; None: it wants none.
+    #: The value of Proxy-Authorization; None: the proxy needs none.
     login: str | None
-    #: Where it comes from: HTTPS_PROXY or HTTP_PROXY.
+    #: Its origin: HTTPS_PROXY or HTTP_PROXY.
     variable: str
 
     @property
     def headers(self) -> dict[str, str]:
-        """What it wants beside a request."""
+        """Headers for the proxy in each request."""
         return {} if self.login is None else {"Proxy-Authorization": self.login}
 
     def refusal(self, status: int, *, name: str) -> ChannelAway | ChannelRefused:
-        """What an answer of its own means that is not 2xx. `name`: the receiver's."""
+        """Makes the error for the proxy's own answer that is not 2xx. `name`: the receiver's."""
         found = f"{name}: the proxy of {self.variable} answers {status}"
         if status >= 500 or status in (408, 429):
             return ChannelAway(found)
@@ -46,9 +46,10 @@ class Proxy:
 
 
 def proxy_of(receiver: SplitResult, proxies: Mapping[str, str], *, name: str) -> Proxy | None:
-    """The proxy of a receiver's URL; None: it is asked directly. `proxies`: as urllib reads them of the environment.
+    """Finds the proxy for a receiver's URL. None: the receiver is asked directly. `proxies`: as urllib reads them from
+    the environment.
 
-    Raises ChannelRefused for a variable that cannot be followed.
+    Raises ChannelRefused for an unusable variable.
     """
     text = proxies.get(receiver.scheme)
     if not text or proxy_bypass_environment(str(receiver.hostname), proxies):

@@ -3,9 +3,9 @@
 Sources: docs.slack.dev, "Sending messages using incoming webhooks", "Formatting message text", "Text object" and "Rate
 limits"; api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks: POST of JSON to
 https://hooks.slack.com/services/...; a 200 whose body is `ok` is success; refusals are 400, 403, 404 and 410 with one
-word in the body; 429 with Retry-After is the limit, about one message a second. `&`, `<` and `>` are the control
-characters of each text, and are written as entities. A text object of the type `plain_text` has no other markup, with
-`emoji: false` no emoji either; it has at most 3000 characters, a header 150. `verbatim` keeps a mrkdwn text from making
+word in the body; 429 with Retry-After is the limit, about one message per second. `&`, `<` and `>` are the control
+characters of each text, and are written as entities. A text object of the type `plain_text` has no other markup, and
+with `emoji: false` no emoji. It has at most 3000 characters, a header 150. `verbatim` keeps a mrkdwn text from making
 links by itself.
 """
 
@@ -28,7 +28,7 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _WEBHOOK = (
     "create the webhook again on the app's page (Incoming Webhooks), and write its address as url of notifier {name}"
 )
-#: The word in the body -> what a person mends.
+#: Word in the body -> what a person must fix.
 _REMEDIES = {
     "no_service": _WEBHOOK,
     "no_service_id": _WEBHOOK,
@@ -44,10 +44,10 @@ _REMEDIES = {
 
 
 class SlackAnswers:
-    """`ok`, or one word."""
+    """Answers of Slack: `ok`, or one word."""
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """As Answers.require_taken."""
+        """Does what Answers.require_taken does."""
         word = answer.body[:TEXT_CHARACTERS_MAX].decode("utf-8", "replace").strip()
         if answer.status == 200 and word == "ok":
             return
@@ -72,7 +72,7 @@ class SlackChannel(PlatformChannel):
 
 
 def slack_body(text: NoticeText) -> bytes:
-    """The message: blocks, and the text that notifications of the desktop show in their place."""
+    """Makes the message: blocks, and the text that desktop notifications show instead."""
     title = _plain(text.title)
     has_header = len(title["text"]) <= HEADER_CHARACTERS_MAX
     blocks: list[dict[str, Any]] = [{"type": "header" if has_header else "section", "text": title}]
@@ -101,5 +101,5 @@ def _plain(line: str) -> dict[str, Any]:
 
 
 def escape_slack(line: str) -> str:
-    """Text in which nothing is markup of a `plain_text`."""
+    """Escapes text, so that nothing in it is markup of a `plain_text`."""
     return line.translate(_ENTITIES)

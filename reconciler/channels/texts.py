@@ -1,7 +1,7 @@
-"""What a notice says, in each language: plain lines, which each channel escapes for its own format.
+"""The text of a notice in each language: plain lines, which each channel escapes for its own format.
 
-Topic, group and detail come from outside. Here they become single lines of bounded length in which everything can be
-seen and no client finds an address to make a link of; a channel escapes what its format takes for markup.
+Topic, group and detail come from outside. Here they become single lines of limited length. Every character in them is
+visible, and clients find no address to link. A channel escapes what its format takes for markup.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from reconciler.telling.conversations import COUNTED_TROUBLES_MAX, STANDING_TROU
 from reconciler.telling.ports.notices import Notice
 from reconciler.words import said, sentences
 
-#: RocketMQ's own bounds, TopicValidator and Validators; nothing longer is a name.
+#: RocketMQ's own limits (TopicValidator and Validators). No name is longer.
 TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
-#: So that the longest notice fits into 4096 bytes, WeCom's bound, however its characters are escaped.
+#: With it, the longest notice fits into 4096 bytes, WeCom's limit, however its characters are escaped.
 DETAIL_CHARACTERS_MAX = 200
-#: Of the links together.
+#: Most characters of all links together.
 LINK_CHARACTERS_MAX = 500
-#: The page that says what to do first.
+#: Kind of notice -> the page that says what to do first.
 RUNBOOKS: Mapping[NoticeKind, str] = {
     NoticeKind.LOSS_PROVED: "docs/runbooks/LostMessages.md",
     NoticeKind.QUARANTINED: "docs/runbooks/Quarantined.md",
@@ -49,7 +49,7 @@ _WEB = re.compile(r"\b(www)\.", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeText:
-    """A notice as plain single lines, without markup of any kind. Lines that do not apply are empty."""
+    """A notice as plain single lines, without any markup. Lines that do not apply are empty."""
 
     #: One of LANGUAGES.
     language: str
@@ -60,13 +60,13 @@ class NoticeText:
     next_step: str
     #: "Runbook: docs/runbooks/LostMessages.md", "Notice: 01JDHQZX8M4T6W2C9V3B5N7K1R"
     references: tuple[str, ...]
-    #: Label and http(s) URL, in which no character ends a link of any format: the page of the console that shows it,
-    #: and the runbook there. Empty: there is no console.
+    #: (Label, http(s) URL): the page of the console about the notice, and its runbook there. No character of a URL ends
+    #: a link in any format. Empty: there is no console.
     links: Sequence[tuple[str, str]]
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Everything below the title, but the link."""
+        """All lines below the title, without links."""
         return tuple(line for line in (self.what, *self.facts, self.next_step, *self.references) if line)
 
 
@@ -74,18 +74,18 @@ class NoticeTexts:
     """Makes the texts of notices. Immutable."""
 
     def __init__(self, language: str, *, zone: str = "UTC", console_url: str | None = None) -> None:
-        """`language`: one of LANGUAGES. `zone`: the IANA name of the zone in which times are told."""
+        """`language`: one of LANGUAGES. `zone`: the IANA name of the time zone in notices."""
         self._language = language
         self._texts = sentences(language)
         self._zone = ZoneInfo(zone)
         self._console_url = console_url
 
     def text(self, key: str, /, **values: object) -> str:
-        """One text of the catalogue, its places filled. Raises KeyError for a key that is not there."""
+        """Fills the places of one text of the catalogue. Raises KeyError for an unknown key."""
         return self._texts[key].format(**values)
 
     def of(self, notice: Notice) -> NoticeText:
-        """What people read."""
+        """Makes the text of a notice."""
         family = _family(notice)
         title = self.text(f"{family}.title", count=self._count(notice))
         next_step = self._texts.get(f"{family}.next", "")
@@ -107,7 +107,8 @@ class NoticeTexts:
         return str(notice.count) if notice.count <= counted else self.text("words.more-than", number=counted)
 
     def _links(self, notice: Notice) -> Sequence[tuple[str, str]]:
-        """Those that are short enough together: the console's first page stands in the place of a longer address."""
+        """Returns links that are short enough together. The console's first page replaces an address that is too
+        long."""
         if self._console_url is None:
             return ()
         page, runbook = console_link(self._console_url, notice), runbook_link(self._console_url, RUNBOOKS[notice.kind])
@@ -152,7 +153,7 @@ class NoticeTexts:
         return seen.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
 
     def _shown(self, text: str, characters_max: int) -> str:
-        """Text from outside as one line: visible, without addresses that clients make links of, and bounded."""
+        """Makes a text from outside one limited, visible line, without addresses that clients would link."""
         line = " ".join(visible(text[: 2 * characters_max]).split())
         line = _WEB.sub(r"\1[.]", _SCHEME.sub("[:]", line))
         if len(text) <= characters_max and len(line) <= characters_max:
@@ -161,7 +162,7 @@ class NoticeTexts:
 
 
 def _family(notice: Notice) -> str:
-    """Where the texts of a notice stand."""
+    """Returns the beginning of the keys of a notice's texts."""
     if notice.is_test:
         return "notice.test"
     if notice.kind is NoticeKind.LOSS_PROVED and notice.is_over and notice.count:
@@ -172,5 +173,5 @@ def _family(notice: Notice) -> str:
 
 
 def safe_link(url: str) -> str:
-    """A URL that goes to the same place, and in which no character ends a link of Markdown, mrkdwn or HTML."""
+    """Quotes a URL. It leads to the same place, but no character of it ends a link of Markdown, mrkdwn or HTML."""
     return quote(url, safe=":/?#[]@&=+;,%-._~")

@@ -51,14 +51,14 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 
 
 class WebhookChannel:
-    """ports.NoticeChannel over one POST. Used by one thread at a time."""
+    """Sends notices by POST (ports.NoticeChannel). Used by one thread at a time."""
 
     refusals: Sequence[str] = ()
 
     def __init__(
         self, *, name: str, url: SecretText, secrets: Sequence[SecretText], console_url: str | None, post: HttpPost
     ) -> None:
-        """`secrets`: each signs; none: messages have no signature."""
+        """`secrets`: each makes a signature; without them messages have none."""
         self._name = name
         self._url = url
         self._secrets = secrets
@@ -66,7 +66,7 @@ class WebhookChannel:
         self._post = post
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """One POST. Raises ChannelAway and ChannelRefused."""
+        """Sends one POST. Raises ChannelAway and ChannelRefused."""
         body = encode_notice(notice, console_url=self._console_url)
         keys = [self._key_of(text) for secret in self._secrets for text in signature_secrets(secret)]
         headers = {"Content-Type": "application/json"}
@@ -80,7 +80,7 @@ class WebhookChannel:
 
 
 def signing_key(text: str) -> bytes:
-    """The bytes of a secret. Raises ValueError with a remedy, which repeats nothing of it."""
+    """Decodes a secret. Raises ValueError with a remedy, which repeats nothing of it."""
     try:
         key = b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -92,7 +92,7 @@ def signing_key(text: str) -> bytes:
 
 
 def _signed(notice_id: str, body: bytes, keys: Sequence[bytes], at_ms: int) -> dict[str, str]:
-    """The headers of the specification."""
+    """Makes the headers of the specification."""
     headers = {"webhook-id": notice_id, "webhook-timestamp": str(at_ms // 1000)}
     if keys:
         signed = f"{notice_id}.{at_ms // 1000}.".encode() + body
@@ -105,7 +105,7 @@ def _signature(key: bytes, signed: bytes) -> str:
 
 
 def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
-    """The body. ASCII: what one cannot see is escaped."""
+    """Encodes the body in ASCII; invisible characters are escaped."""
     document = {
         "version": VERSION,
         "type": f"reconciler.{notice.kind.value.lower()}",
@@ -131,7 +131,7 @@ def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
 
 
 def example_lines() -> list[str]:
-    """Headers and body of one message, for the reference and for receivers' own tests."""
+    """Makes headers and body of one message, for the reference and for receivers' own tests."""
     at_ms = 1_764_000_000_000
     notice = Notice(
         notice_id="01KATN3N00EXAMPLEEXAMPLE00",

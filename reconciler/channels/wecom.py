@@ -2,13 +2,13 @@
 
 Sources: developer.work.weixin.qq.com, "Message push configuration" (document/path/91770 and 99110): POST of JSON to
 https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=...; `markdown.content` has at most 4096 bytes of UTF-8; 20
-messages a minute; `<@userid>` in it mentions a member. Numbers: "Global error codes" (document/path/90313): 0 is
+messages per minute; `<@userid>` in it mentions a member. Numbers: "Global error codes" (document/path/90313): 0 is
 success, -1 and 6000 are to be tried again, 45009 is the limit of calls, 45033 that of calls at once, 93000 an unknown
-key. A program is to go by the number, and not by the words.
+key. A program must use the number, not the words.
 
-Markdown: headings, bold, links, code, quotes and colours of a font; the pages document no escape. So what could begin
-markup is replaced by the same character of full width, which is markup for no client. An underscore within a word
-stays, so that names of topics can be copied.
+Markdown: headings, bold, links, code, quotes and colours of a font; no escape is documented. So a character that could
+begin markup is replaced by its form of full width, which is markup for no client. An underscore within a word stays, so
+that names of topics can be copied.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from reconciler.channels.platform_channel import PlatformChannel, PlatformMessag
 from reconciler.channels.texts import NoticeText
 
 CONTENT_BYTES_MAX = 4_096
-#: A minute's limit has passed after a minute.
+#: A limit per minute has passed after a minute.
 _MINUTE_SECONDS = 60.0
 _SPECIAL = re.compile(r"[<>\[\]`*@&\\~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-#: From ASCII to the character of full width.
+#: Distance from an ASCII character to its form of full width.
 _FULL_WIDTH_OFFSET = 0xFEE0
 
 ANSWERS = CodedAnswers(
@@ -52,12 +52,12 @@ class WeComChannel(PlatformChannel):
 
 
 def wecom_body(text: NoticeText) -> bytes:
-    """The message."""
+    """Makes the message."""
     lines = [f"**{escape_wecom(text.title)}**", *map(escape_wecom, text.lines)]
     lines += [f"[{escape_wecom(label)}]({link})" for label, link in text.links]
     return json.dumps({"msgtype": "markdown", "markdown": {"content": "\n".join(lines)}}, ensure_ascii=False).encode()
 
 
 def escape_wecom(line: str) -> str:
-    """One line in which nothing is markup."""
+    """Escapes one line, so that nothing in it is markup."""
     return _SPECIAL.sub(lambda found: chr(ord(found[0]) + _FULL_WIDTH_OFFSET), line)

@@ -1,1 +1,1 @@
-"""The command line. Data goes to standard output, people's text and logs to standard error."""
+"""The command line. Data goes to standard output; texts for people and logs go to standard error."""

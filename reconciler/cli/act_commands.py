@@ -1,4 +1,4 @@
-"""Commands that change something. Mass actions show what they would do first."""
+"""Commands that change something. Acts on many messages first show what they would do."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 Table = tuple[Sequence[str], Sequence[tuple[object, ...]]]
 
-#: Exit code where the operator declined: nothing was repaired.
+#: Exit code if the operator declined: nothing was repaired.
 DECLINED = 4
-#: What a person looks for in a table of repairs.
+#: The most wanted columns of a table of repairs.
 _FIRST = ("unique key", "verdict", "outcome")
-#: Told with each dismissal.
+#: Printed with each dismissal.
 WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
-#: Year of a time of day, as it is parsed.
+#: Year of a parsed time of day without a date.
 _YEAR_OF_NO_DATE = 1900
-#: Messages of a `dismiss --all` of which it is shown before what would come of them.
+#: Most messages of a `dismiss --all` whose outcome is previewed.
 PREVIEWED_MAX = 100
-#: Sentences on the lines of one dismissal.
+#: Most sentences about the lines of one dismissal.
 _SENTENCES_MAX = 20
 
 
@@ -113,7 +113,7 @@ def repair(
 
 
 def _named_rows(connections: Connections, report: ManualRepairReport | DismissalReport) -> Table:
-    """Columns and rows, with the business ids that outboxes tell."""
+    """Returns columns and rows with the business ids that outboxes have."""
     from reconciler.commands.asking.business_ids import business_ids_of
 
     names = business_ids_of(connections, list(dict.fromkeys(line.unique_key for line in report.keys)))
@@ -123,7 +123,7 @@ def _named_rows(connections: Connections, report: ManualRepairReport | Dismissal
 def _ask_first(
     preview: ManualRepairReport, every: str, named: Callable[[ManualRepairReport], Table]
 ) -> Mapping[str, str]:
-    """What the person has seen who said yes."""
+    """Asks the person, and returns what they saw before their yes."""
     if not preview.keys:
         return preview.seen
     print_table("Would be repaired", *named(preview), first=_FIRST, to_people=True)
@@ -132,7 +132,7 @@ def _ask_first(
 
 
 def _counted(preview: ManualRepairReport) -> str:
-    """Messages, and subscriptions where they are more: a message may be lost for several groups."""
+    """Counts messages, and subscriptions if they are more, because a message may be lost for several groups."""
     messages = len({(key.topic, key.unique_key) for key in preview.keys})
     lines = len(preview.keys)
     text = _messages(messages)
@@ -210,7 +210,7 @@ def dismiss(
 def _require_one_errand(
     keys: Sequence[str] | None, *, all_waiting: bool, is_with_half: bool, take_back: bool, dry_run: bool
 ) -> None:
-    """Raises InvalidValue for options that do not go together."""
+    """Raises InvalidValue for options that exclude each other."""
     if bool(keys) is all_waiting:
         raise InvalidValue("KEYS", keys or [], "name keys, or give --all, not both")
     if take_back and (dry_run or is_with_half):
@@ -240,7 +240,7 @@ def _all_dismissed(
     dry_run: bool,
     yes: bool,
 ) -> DismissalReport:
-    """What waits for a person, after a look at it; raises Exit where the person declines."""
+    """Dismisses what waits for a person, after a preview. Raises Exit if the person declines."""
     from reconciler.commands.acts.dismiss import preview_of_all
 
     shown_max = 0 if yes and not dry_run else PREVIEWED_MAX
@@ -255,7 +255,7 @@ def _all_dismissed(
 
 
 def _require_yes(question: str, every: str) -> None:
-    """Returns if the person says yes; raises Exit for a no, InvalidValue where nobody answers."""
+    """Returns if the person says yes. Raises Exit for a no, InvalidValue if nobody answers."""
     answer = ask(f"{question} [y/N]: ")
     if answer is None:
         raise InvalidValue(every, True, "the question got no answer: give --yes, or name keys")
@@ -310,7 +310,7 @@ def hold(
 
 
 def _next_ms(until: datetime, *, now_ms: int) -> int:
-    """A time of day is the next one."""
+    """Converts to milliseconds. A time of day without a date is the next one."""
     if until.year == _YEAR_OF_NO_DATE:
         now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
         until = datetime.combine(now.date(), until.time())

@@ -1,7 +1,7 @@
-"""The command `reconciler`: registration of the commands and the one place that turns errors into exit codes.
+"""The command `reconciler`: registers the commands, and alone turns errors into exit codes.
 
-0 done and clean · 1 differences, violations or failed checks · 2 usage, configuration, missing evidence ·
-3 a dependency is away · 4 partly done · 5 changed meanwhile · 70 a bug, with its traceback · 130 SIGINT or a second
+0 done and clean · 1 differences, violations or failed checks · 2 usage, configuration, missing evidence · 3 a
+dependency is unreachable · 4 partly done · 5 changed meanwhile · 70 a bug, with its traceback · 130 SIGINT or a second
 SIGTERM.
 """
 
@@ -80,7 +80,7 @@ web_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command and returns its exit code; raises SystemExit only."""
+    """Runs one command and returns its exit code. Raises only SystemExit."""
     try:
         code = get_command(_only(arguments)).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
@@ -94,14 +94,15 @@ def run(arguments: Sequence[str]) -> int:
             remark(traceback.format_exc())
         remark(f"reconciler: {error}", *ways_to([str(error)]))
         return error.exit_code
-    except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
+    except Exception:  # noqa: BLE001 - a bug keeps its traceback and gets its own code
         remark(traceback.format_exc(), "reconciler: this is a bug; please report it with the lines above")
         return 70
     return code if isinstance(code, int) else 0
 
 
 def _only(arguments: Sequence[str]) -> typer.Typer:
-    """The command that is named first, without the others: typer reads the options of all that it has."""
+    """Returns an app with only the first named command, because typer reads the options of every command that it
+    has."""
     name = arguments[0] if arguments else ""
     only = copy(app)
     only.registered_commands = [one for one in app.registered_commands if _name_of(one) == name]
@@ -114,7 +115,7 @@ def _name_of(command: CommandInfo) -> str:
 
 
 def _lines_of(error: TyperException) -> list[str]:
-    """What typer would print; usage errors come with the command's usage."""
+    """Returns what typer would print. Usage errors come with the command's usage."""
     show = getattr(error, "show", None)
     if show is None:
         return [f"reconciler: {error}"]

@@ -1,4 +1,5 @@
-"""The commands audit and statement: this process becomes the audit's, which judges without the service's code."""
+"""The commands audit and statement: this process is replaced by the audit's, which judges without the service's
+code."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from typer.core import TyperCommand
 
 from reconciler.commands.audit_program import audit_program
 
-#: The audit reads its own arguments, --help too.
+#: The audit reads its own arguments, including --help.
 _ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
-#: What completes: the words of a command, and the values of an option that has a list of them. The audit reads its
-#: arguments with code of its own, which no other part imports; a test holds the two together.
+#: Words for completion: those of a command, and the values of an option with a list of them. The audit has its own code
+#: for its arguments, which no other part imports; a test compares the two.
 WORDS = {
     "audit": (
         "--window", "--timezone", "--subscriptions", "--only", "--history", "--no-history", "--outbox", "--inbox",
@@ -37,10 +38,11 @@ VALUES = {
 
 
 class AuditCommand(TyperCommand):
-    """A command whose options this process does not read, and completes."""
+    """A command whose options this process completes, but does not read."""
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[override]  # the context is typer's
-        """Words that begin so; none where a file or a text is expected, which the shell completes by itself."""
+        """Returns words that begin with this text. Returns none for a file or a text, which the shell completes
+        itself."""
         typed: list[str] = list(ctx.args)
         place = next((one for one in (f"{self.name} {word}" for word in typed) if one in WORDS), self.name or "")
         asked = typed[-1] if typed else ""
@@ -51,7 +53,7 @@ class AuditCommand(TyperCommand):
 
 
 def takes_value(word: str) -> bool:
-    """Whether an option is followed by its value."""
+    """Returns True if a value follows the option."""
     return word.startswith("-") and word not in {
         "--no-history",
         "--from-configuration",
@@ -78,7 +80,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:
-    """Replaces this process: exit codes and signals are the audit's own."""
+    """Replaces this process, so that exit codes and signals are the audit's own."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, audit_program(command, *arguments))  # noqa: S606 - our own interpreter

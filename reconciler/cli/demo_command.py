@@ -14,7 +14,7 @@ from reconciler.errors import InvalidValue
 
 
 class RepairChoice(StrEnum):
-    """Which rung of the ladder the demo uses."""
+    """The rung of the ladder that the demo uses."""
 
     LADDER = "ladder"
     END = "end"
@@ -47,7 +47,7 @@ def demo(
     if classic:
         _require_script(context)
         _demo_of_the_original(keep, redis_url, output)
-    from reconciler.demo.run import run_demo  # loads the plug-ins and drivers only for the demo
+    from reconciler.demo.run import run_demo  # so only the demo loads plug-ins and drivers
 
     outcome = run_demo(
         messages=messages,
@@ -75,7 +75,7 @@ def _require_script(context: typer.Context) -> None:
 
 
 def _demo_of_the_original(keep: Path | None, redis_url: str | None, output: Output) -> NoReturn:
-    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # loads drivers only for the demo
+    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # so only the demo loads drivers
 
     outcome = run_classic_demo(keep=keep, redis_url=None if redis_url is None else url_of(redis_url))
     if output is Output.JSON:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 group_app = typer.Typer(help="Consumer groups: give one another name.", no_args_is_help=True)
 
-#: Exit code where the operator declined: nothing was changed.
+#: Exit code if the operator declined: nothing was changed.
 DECLINED = 4
 _FIRST = ("what", "where")
 

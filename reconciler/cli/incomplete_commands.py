@@ -23,7 +23,7 @@ from reconciler.instrumentation.console import ask, remark
 if TYPE_CHECKING:
     from reconciler.commands.acts.incomplete import IncompleteReport
 
-#: Exit code where the operator declined: nothing was changed.
+#: Exit code if the operator declined: nothing was changed.
 DECLINED = 4
 _FIRST = ("unique key", "outcome")
 

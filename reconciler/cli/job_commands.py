@@ -1,4 +1,4 @@
-"""Long actions that were asked for in the console or over the API: reconciler jobs."""
+"""Long acts that people requested in the console or by the API: reconciler jobs."""
 
 from __future__ import annotations
 

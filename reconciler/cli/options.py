@@ -34,18 +34,18 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without aski
 
 
 def read_settings(config: Path | None) -> Settings:
-    """The settings of --config, RECONCILER_CONFIG or the usual places, and logging set up by them.
+    """Reads the settings of --config, RECONCILER_CONFIG or the usual places, and sets up logging by them.
 
     Raises ConfigurationError with every problem.
     """
     settings = settings_of(config)
-    # A command that ends soon logs warnings only.
+    # A short command logs only warnings.
     _set_up_logging(settings, "warning" if settings.logging.level == "info" else settings.logging.level)
     return settings
 
 
 def start_service(config: Path | None) -> tuple[Settings, StopSignals]:
-    """The settings of a command that runs until it is stopped; SIGTERM and SIGINT are taken from here on.
+    """Reads the settings of a command that runs until it is stopped. SIGTERM and SIGINT are handled from now on.
 
     Raises ConfigurationError with every problem.
     """
@@ -67,7 +67,7 @@ def _set_up_logging(settings: Settings, level: str) -> None:
 
 
 def settings_of(config: Path | None) -> Settings:
-    """The settings only."""
+    """Reads only the settings."""
     with without_collector():
         from reconciler.settings.file import load_settings, settings_path  # pydantic is slow to load
 
@@ -80,7 +80,8 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def url_of(text: str) -> str:
-    """A URL as people give it: itself, or @FILE that holds it. Raises ConfigurationError, which shows no secret."""
+    """Returns a URL from people: the text itself, or the contents of @FILE. Raises ConfigurationError, which shows no
+    secret."""
     if not text.startswith("@"):
         return text
     try:
@@ -91,14 +92,14 @@ def url_of(text: str) -> str:
 
 
 def warn_of_password(context: typer.Context, url: str, *, instead: str) -> None:
-    """Tells of a password that --url shows to everybody on the host, and what keeps it out."""
+    """Warns of a password that --url shows to everybody on the host, and names the option that keeps it out."""
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):
         remark(f"reconciler: the password in --url is visible in the list of processes: {instead} keeps it out")
 
 
 def seconds_of(option: str, text: str) -> int:
-    """A duration as people type it."""
+    """Parses a duration as people type it."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text.strip())
     if found is None:
         raise InvalidValue(option, text, "a whole number with its unit, as 30m, 2h or 1d")
@@ -106,7 +107,7 @@ def seconds_of(option: str, text: str) -> int:
 
 
 def require_key(text: str) -> str:
-    """A unique key as people type it; raises InvalidValue, because here it is usage and not a message's fault."""
+    """Parses a unique key as people type it. Raises InvalidValue, because here a wrong key is a usage error."""
     try:
         return require_unique_key(text.strip())
     except MalformedInput as error:

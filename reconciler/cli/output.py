@@ -1,6 +1,6 @@
-"""Layout: a table for people, one JSON document for programs; the same data in both.
+"""Layout of results: a table for people, one JSON document for programs, with the same data.
 
-Where a line has no room for a table, each row is a record: its first words, then a line a value.
+If the terminal is too narrow for a table, each row is a record: its first words, then one line per value.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     Row = Sequence[Text]
 
 SCHEMA_VERSION = 1
-#: Sentences in narrower columns are read with a finger on the line.
+#: Sentences in narrower columns are hard to read.
 NARROWEST_SENTENCE = 30
-#: A unique key.
+#: Width of a unique key.
 NARROWEST_VALUE = 32
-#: Before each line of a record but the first one.
+#: Indent of each line of a record except the first one.
 INDENT = "  "
 
 
 class Output(StrEnum):
-    """Form of what a command prints."""
+    """Form of a command's output."""
 
     TABLE = "table"
     JSON = "json"
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON object on standard output, with its schema version."""
-    # An escape of the stream's own is no JSON escape for every letter.
+    """Prints one JSON object with its schema version to standard output."""
+    # The stream's own escape of a letter is not always a JSON escape.
     is_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, default=_jsonable, ensure_ascii=is_ascii)
     say(visible_json(text))
@@ -56,10 +56,10 @@ def print_table(
     to_people: bool = False,
     as_records: bool = False,
 ) -> None:
-    """A table or records on standard output; `first`: the columns that people look for, which also begin a record.
+    """Prints a table or records to standard output. `first`: the most wanted columns, which also begin a record.
 
-    Plain text where it is no terminal; `to_people`: on standard error, as no data; `as_records`: also where a line has
-    room for a table, which would be wide, and of few rows.
+    Plain text if the output is no terminal. `to_people`: prints to standard error, because the table is no data.
+    `as_records`: records even if a table fits, for wide tables of few rows.
     """
     from rich.text import Text  # slow to load
 
@@ -82,7 +82,7 @@ def print_table(
 def with_business_ids(
     columns: Sequence[str], rows: Sequence[tuple[object, ...]], names: Mapping[str, str], *, key: str = "unique key"
 ) -> tuple[Sequence[str], Sequence[tuple[object, ...]]]:
-    """A table with the business id of each key behind it; as it is where no outbox has told one."""
+    """Adds a column with the business id of each key. Without business ids the table stays the same."""
     if not names:
         return columns, rows
     place = columns.index(key)
@@ -91,21 +91,21 @@ def with_business_ids(
 
 
 def time_text(milliseconds: int | None) -> str:
-    """RFC 3339 UTC with milliseconds, or nothing."""
+    """Formats RFC 3339 UTC with milliseconds; empty for None."""
     return "" if milliseconds is None else utc_text(milliseconds, timespec="milliseconds")
 
 
 def _columns_kept_whole(rows: Sequence[Row]) -> Collection[int]:
-    """Columns of single words, such as keys and times, which people copy."""
+    """Returns the columns of single words, such as keys and times, which people copy."""
     return {number for number in range(len(rows[0])) if not any(" " in row[number].plain for row in rows)}
 
 
 def _width_needed(names: Sequence[str], rows: Sequence[Row], whole: Collection[int]) -> int:
-    """The width of a table that breaks no word and wraps sentences into a few lines."""
+    """Computes the width of a table that breaks no word and wraps sentences into a few lines."""
     needed = 1
     for number, name in enumerate(names):
         longest = max(row[number].cell_len for row in rows)
-        # A heading of single words is not wrapped, either. Between columns there are a line and two spaces.
+        # A heading of single words is not wrapped either. A line and two spaces separate columns.
         needed += 3 + (max(longest, len(name)) if number in whole else min(longest, NARROWEST_SENTENCE))
     return needed
 
@@ -123,11 +123,12 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Row], whole: Collect
 
 
 def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, leading: int) -> Iterator[Text]:
-    """Lines: the first `leading` cells of a row in one, then each other one with its name; empty ones are left out."""
+    """Yields lines: the first `leading` cells of a row in one, then each other cell with its name. Empty cells are left
+    out."""
     from rich.text import Text
 
     label = max((len(name) for name in names[leading:]), default=0)
-    width = screen.width  # looked up each time that one asks
+    width = screen.width  # one look-up, because each access to it looks it up
     for row in rows:
         head = Text(INDENT, "bold").join(cell for cell in row[:leading] if cell.plain)
         yield from _hanging(screen, width, Text("", "bold"), Text(INDENT), head)
@@ -138,7 +139,7 @@ def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, lead
 
 
 def _hanging(screen: Console, width: int, before: Text, below: Text, text: Text) -> Iterator[Text]:
-    """The text in lines of that width; a word is broken only where it is longer than a line."""
+    """Yields the text in lines of that width. A word is broken only if it is longer than a line."""
     room = max(NARROWEST_VALUE, width - below.cell_len)
     fits = text.cell_len <= room and "\n" not in text.plain
     for number, line in enumerate([text] if fits else text.wrap(screen, room)):

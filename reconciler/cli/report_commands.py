@@ -35,7 +35,7 @@ class ListingName(StrEnum):
     ACTIONS = "actions"
 
 
-#: What a person looks for in the tables of status; in tables not named here, topic and group.
+#: Table of status -> its most wanted columns. Tables that are not named here have topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
     "repairs": ("topic", "scope", "state", "rung"),
@@ -119,7 +119,7 @@ def list_rows(
     for name, value in given.items():
         if value is None:
             continue
-        # One that is ignored looks like an empty answer.
+        # An ignored filter would look like an empty answer.
         if name not in filters:
             raise InvalidValue(name, str(value), f"does not apply to {what.value}")
         values |= _meaning(filters[name], value)
@@ -164,7 +164,7 @@ def explain(
     heard += [f"note: {said(note)}" for note in explanation.notes]
     gaps = [f"away: {said(line)}" for line in explanation.away]
     gaps += [f"no answer: {said(line)}" for line in explanation.silent]
-    # Who does not answer is told before what follows from its silence.
+    # A missing answer is printed before what follows from it.
     stories = [story for story in explanation.stories if story.is_known]
     first = heard if stories else [*gaps, *heard]
     if output is Output.JSON:
@@ -203,7 +203,7 @@ def _evidence(evidence: Mapping[str, object]) -> str:
 
 
 def _with_times(values: Mapping[str, object]) -> dict[str, object]:
-    """Milliseconds become times, for people, however deep they lie."""
+    """Converts milliseconds to times for people, at any depth."""
     shown: dict[str, object] = {}
     for name, value in values.items():
         if name.endswith("_ms") and type(value) is int:
@@ -214,7 +214,7 @@ def _with_times(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: Sequence[str]) -> None:
-    """Milliseconds become times, for people."""
+    """Prints rows, with milliseconds as times for people."""
     shown = [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows]
     print_table(title, [_heading(column) for column in columns], shown, first=[_heading(column) for column in first])
 

@@ -1,4 +1,4 @@
-"""The halves of a cluster, without settings: reconciler scan."""
+"""The command for the halves of a cluster, without settings: reconciler scan."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from reconciler.wiring.commit_queries import Business
     from reconciler.wiring.half_scan import AclCredentials, Progress, TlsSettings
 
-#: Rows of halves in a table; the other forms have all.
+#: Most rows of halves in a table. The other forms have all.
 _SHOWN_MAX = 50
 
 
 class ScanOutput(StrEnum):
-    """Form of what a scan prints."""
+    """Form of a scan's output."""
 
     TABLE = "table"
-    #: One object a look.
+    #: One object per look.
     JSON = "json"
-    #: An object a line: one of the look, then its brokers, groups, halves and notes.
+    #: One object per line: first the look, then its brokers, groups, halves and notes.
     JSONL = "jsonl"
     #: A page that opens offline, in both languages.
     HTML = "html"
@@ -151,7 +151,7 @@ def _business(file: Path) -> Business:
 
 
 def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
-    """Those of the options; None: without access control. Raises InvalidValue."""
+    """Makes the credentials of the options. None: without access control. Raises InvalidValue."""
     from reconciler.wiring.half_scan import AclCredentials
 
     if access_key is None and secret_key_file is None:
@@ -169,7 +169,7 @@ def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCred
 def tls_of(
     *, tls: bool, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool
 ) -> TlsSettings | None:
-    """Those of the options; None: without TLS. A file asks for TLS, too."""
+    """Makes the TLS settings of the options. None: without TLS. A file means TLS, too."""
     from reconciler.wiring.half_scan import TlsSettings
 
     if not tls and ca_file is None and certificate_file is None:
@@ -183,7 +183,7 @@ def tls_of(
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """A bar a broker, for people at a terminal."""
+    """Shows one bar per broker, for people at a terminal."""
     from rich.progress import (  # slow to load
         BarColumn,
         MofNCompleteColumn,

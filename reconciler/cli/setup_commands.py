@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
 topics_app = typer.Typer(help="Topics that the reconciler needs.", no_args_is_help=True)
-#: What a person reads first.
+#: Levels in the order of reading.
 _LEVELS: tuple[Level, ...] = ("fail", "note", "ok")
 
 
@@ -60,7 +60,7 @@ class Dialect(StrEnum):
 
 
 class Server(StrEnum):
-    """What has logins."""
+    """Servers with logins."""
 
     BROKERS = "brokers"
     REDIS = "redis"
@@ -68,13 +68,13 @@ class Server(StrEnum):
     MYSQL = "mysql"
 
 
-#: How a remark begins there; redis-cli takes none, so it is no line to paste.
+#: Beginning of a remark for each server. redis-cli has no remarks, so that line is not for pasting.
 _REMARKS = {Server.BROKERS: "#", Server.REDIS: "#", Server.POSTGRESQL: "--", Server.MYSQL: "--"}
 
 PlainAclOption = Annotated[
     bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
 ]
-#: What a step of `uninstall` is about, before its lines.
+#: Step of `uninstall` -> the text before its lines.
 _STEPS = {
     "processes": "processes under systemd; else `docker compose down`, or `helm uninstall`:",
     "evidence": "where no other deployment uses them: tables of a service, at",
@@ -293,7 +293,7 @@ def doctor(
 
 
 def print_diagnoses(title: str, findings: Sequence[Diagnosis]) -> None:
-    """A table, the worst first, and where to read on."""
+    """Prints a table, the worst first, and the pages to read next."""
     worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
     columns = ("check", "result", "what was found", "what to do")
     rows = [f.as_row() for f in worst_first]

@@ -1,4 +1,4 @@
-"""The console and the HTTP API, and who may use them: reconciler web."""
+"""The console and the HTTP API, and their users: reconciler web."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def web_serving(
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
 ) -> AbstractContextManager[tuple[str, int]]:
-    """Console and API within the block; `does_jobs`: in a process where nobody else does.
+    """Serves console and API within the block. `does_jobs`: works on jobs, for a process that alone does so.
 
-    `metering`, `repair_rate`: of the process, if it has them. Raises MissingDependency, ConfigurationError.
+    `metering`, `repair_rate`: the process' own, if it has them. Raises MissingDependency, ConfigurationError.
     """
     with _extra_needed():
         from reconciler.web.server import serving_web
