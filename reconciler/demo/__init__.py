@@ -1,1 +1,1 @@
-"""The demonstration: whole processes, injected losses, repairs, and a count of its own."""
+"""The demonstration: whole processes, injected losses, repairs, and an independent count."""

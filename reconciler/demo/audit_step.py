@@ -1,6 +1,6 @@
-"""The demo's last step: the audit, a process of its own, judges the whole run from databases and history.
+"""The demo's last step: the audit, in its own process, judges the whole run by databases and history.
 
-Where the extra `audit` or Java is missing it judges without Spark, and one line on standard error says why.
+Without the extra `audit` or Java it judges without Spark, and one line on standard error says why.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from reconciler.demo.processes import Child, Children, DemoFailed
 from reconciler.demo.truth import REFERENCE, connect
 from reconciler.instrumentation.console import remark
 
-#: Exit codes with which the audit has an answer.
+#: Exit codes of an audit with an answer.
 _ANSWERED = (0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditAnswer:
-    """What the audit answered."""
+    """The audit's answer."""
 
-    #: clean or violations; None: it was not asked for.
+    #: clean or violations; None: no audit was requested.
     verdict: str | None
-    #: Keys by class over both groups; classes without keys are left out.
+    #: Class -> its keys in both groups. Classes without keys are left out.
     classes: dict[str, int]
 
 
 def window_of(job: DemoJob) -> tuple[int, int]:
-    """From the first key's time to the last one's, in milliseconds, as the audit reckons it.
+    """Returns the window from the first key's time to the last one's, in milliseconds, by the audit's rules.
 
-    A commit that was seen late counts when it was seen.
+    A commit that was seen late counts at the time when it was seen.
     """
     with closing(connect(job.files.outbox)) as db:
         written = dict(db.execute("SELECT unique_key, created_at_ms FROM reconciler_outbox").fetchall())
@@ -48,13 +48,13 @@ def window_of(job: DemoJob) -> tuple[int, int]:
             for key, at_ms in db.execute(query):
                 seen[key] = min(at_ms, seen.get(key, at_ms))
     late_ms = round(LATE_AFTER_SECONDS * 1000)
-    # Of a rolled back one nothing is seen.
+    # of a rolled back one nothing is seen
     times = [max(at_ms, seen[key] - late_ms) if key in seen else at_ms for key, at_ms in written.items()]
     return min(written.values()), max(times) + 1
 
 
 def is_closed(job: DemoJob, end_ms: int) -> bool:
-    """Whether every shard has had a round after which no effect of the window is in time any more."""
+    """Returns True if every shard has had a round so late that no later effect is in time for the window."""
     closes_ms = end_ms + round(LATE_AFTER_SECONDS * 1000)
     with closing(connect(job.files.ledger)) as db:
         rows = db.execute(
@@ -72,7 +72,8 @@ def audit(
     groups: Sequence[str],
     more: Sequence[str | Path],
 ) -> AuditAnswer:
-    """Runs it when nothing writes any more; raises DemoFailed if it has no answer. `more`: its other arguments."""
+    """Runs the audit after all writes. Raises DemoFailed if it has no answer. `more`: further arguments of the
+    audit."""
     start, end = (datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds") for ms in window)
     files = job.files
     arguments: list[str | Path] = ["audit", "--window", f"{start}/{end}", "--subscriptions", files.settings]

@@ -1,4 +1,4 @@
-"""What the demo itself asks of the brokers: its topic, whether a group has read everything, and every copy."""
+"""The demo's own requests to brokers: its topic, whether a group has read everything, and every copy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.record import MessageRecord
 
 QUEUES = 4
-#: Group of the pulls; its offsets are not stored.
+#: Group of the pulls. Its offsets are not stored.
 VIEW_GROUP = "demo-view"
 
 
 class BrokerView:
-    """Used by one thread; closes its connections at the end of the block."""
+    """Requests to the brokers. Used by one thread; closes its connections at the end of the block."""
 
     def __init__(self, job: DemoJob, clock: Clock) -> None:
         self._topic = job.topic
@@ -37,13 +37,13 @@ class BrokerView:
         self._instance.close()
 
     def create_business_topic(self) -> None:
-        """On every master; as a transaction topic where brokers know types of topics (5.0 and newer)."""
+        """Creates the topic on every master, as a transaction topic if brokers know types of topics (5.0 and newer)."""
         admin = Admin(self._instance.client)
         for address in self._instance.cluster_addresses():
             admin.create_topic(address, self._topic, queues=QUEUES)
 
     def is_at_end(self, group: str) -> bool:
-        """True if the group's stored offset is the maximum in every queue of the topic and of its retry topic."""
+        """Returns True if the group's stored offset is the maximum in every queue of the topic and its retry topic."""
         watermarks = Watermarks(self._instance.client, self._instance.routes, self._instance.families)
         positions = watermarks.positions(self._topic, group)
         return positions is not None and all(
@@ -51,7 +51,7 @@ class BrokerView:
         )
 
     def copies(self) -> Iterator[tuple[str, str, int, int]]:
-        """Every record that consumers can see: key, broker, queue, offset."""
+        """Yields key, broker, queue and offset of every record that consumers can see."""
         for queue, record in visible_records(self._instance, self._topic, group=VIEW_GROUP):
             yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
 
@@ -59,7 +59,8 @@ class BrokerView:
 def visible_records(
     instance: ClientInstance, topic: str, *, group: str
 ) -> Iterator[tuple[MessageQueue, MessageRecord]]:
-    """Every record of the topic that consumers can see, queue by queue. Pulls under a group of its own."""
+    """Yields every record of the topic that consumers can see, queue by queue. `group`: a group for these pulls
+    alone."""
     client, offsets = instance.client, Offsets(instance.client)
     masters = instance.routes.masters(topic)
     for queue in instance.routes.read_queues(topic):

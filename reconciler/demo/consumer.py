@@ -1,7 +1,7 @@
 """A consumer process of the demo: `main`, in a forked process.
 
-A transactional handler on the push consumer, as a service would have it. Two things are the demo's own: some
-processes kill themselves between effect and acknowledgement, and the lagging group stops until it is released.
+It runs a transactional handler on the push consumer, like a service. Two things are special: some processes kill
+themselves between effect and acknowledgement, and the lagging group stops until it is released.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LAG_AFTER = 5
 
 
 class DemoRecorder:
-    """Records as a service does. For each planned message it first kills the process once: an effect without an ack."""
+    """Records as a service does. Before the first record of each planned message, it kills the process: an effect
+    without an acknowledgement."""
 
     def __init__(self, recorder: CommitRecorder, inbox: Path, truth: Path, kills: frozenset[int]) -> None:
         self._recorder = recorder
@@ -38,7 +39,7 @@ class DemoRecorder:
         self._kills = kills
 
     def record(self, topic: str, unique_key: str) -> bool:
-        """True if it is in Redis."""
+        """Returns True if the key is in Redis."""
         if self._kills:
             with closing(connect(self._inbox)) as db:
                 row = db.execute("SELECT number FROM effects WHERE key = ?", (unique_key,)).fetchone()
@@ -57,9 +58,9 @@ class DemoRecorder:
 
 
 class LaggingHandler(TransactionalHandler):
-    """Lets a few messages through and then holds every one back until the group is released."""
+    """Passes a few messages on, then holds every message back until the group is released."""
 
-    #: Exists once the group may go on.
+    #: File that releases the group once it exists.
     released: Path
     stop: threading.Event
     _passed = 0
@@ -76,7 +77,7 @@ class LaggingHandler(TransactionalHandler):
 
 def main(job_path: str, group: str, number: str) -> int:
     """Consumes until SIGTERM; returns 0."""
-    del number  # only names the process
+    del number  # it only names the process
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = DemoJob.read(Path(job_path))
@@ -95,7 +96,7 @@ def main(job_path: str, group: str, number: str) -> int:
             handler = transactional_handler(engine, group=name, topics=job.topic, recorder=deadly)(apply_effect)
         consumer = TransactionalConsumer(handler, name_servers=job.name_servers, offset_commit_interval_seconds=0.5)
         with consumer:
-            while not stop.wait(1):  # without a time, a signal that comes just before the wait does not end it
+            while not stop.wait(1):  # without a limit, a signal just before the wait would not end it
                 pass
     engine.dispose()
     return 0

@@ -1,4 +1,5 @@
-"""The demo's business effect: one row an effect, in the transaction of the inbox row, with nothing that dedupes."""
+"""The demo's business effect: one row per effect, in the transaction of the inbox row, without protection against
+duplicates."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _EFFECTS = sa.table(
 
 
 def apply_effect(message: Any, connection: sa.Connection) -> None:
-    """Writes the effect; used by the demo's consumers and, handed over, by `reconciler replay`."""
+    """Writes the effect. The demo's consumers use it and, for hand-overs, `reconciler replay`."""
     connection.execute(
         sa.insert(_EFFECTS).values(
             consumer_group=Path(connection.engine.url.database or "").stem,
@@ -29,5 +30,5 @@ def apply_effect(message: Any, connection: sa.Connection) -> None:
 
 
 def die() -> None:
-    """What kill -9 does, from inside."""
+    """Kills this process, like kill -9."""
     os.kill(os.getpid(), 9)

@@ -1,4 +1,4 @@
-"""What every process of one demo run must know; travels as a JSON file in the demo's folder."""
+"""Shared facts of all processes of one demo run, in a JSON file in the demo's folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 
 from reconciler.demo.truth import DemoFiles
 
-#: The audit waits for it before it judges.
+#: How long the audit waits before it judges.
 LATE_AFTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoJob:
-    """One demo run. Topics and groups carry the run's name: a real broker keeps them apart from earlier runs."""
+    """One demo run. Topics and groups contain the run's name, so that a real broker keeps them apart from earlier
+    runs."""
 
     run: str
     folder: str
@@ -28,12 +29,12 @@ class DemoJob:
     #: Rungs of the repair ladder; empty: repairs are off.
     repair_order: tuple[str, ...]
     accept_unverified_redis: bool
-    #: The Spark audit is the last step.
+    #: True: the audit is the last step.
     is_audited: bool = True
 
     @property
     def files(self) -> DemoFiles:
-        """Where the databases are."""
+        """Places of the databases."""
         return DemoFiles(Path(self.folder))
 
     @property
@@ -58,7 +59,7 @@ class DemoJob:
 
     @property
     def producer_group(self) -> str:
-        """The group that lives on until the load has ended."""
+        """The group that lives until the load has ended."""
         return f"demo-{self.run}-orders"
 
     @property
@@ -67,27 +68,27 @@ class DemoJob:
         return f"demo-{self.run}-doomed"
 
     def consumer_group(self, name: str) -> str:
-        """The broker's name of a consumer group."""
+        """Returns the broker's name of a consumer group."""
         return f"demo-{self.run}-{name}"
 
     @property
     def path(self) -> Path:
-        """Where the job is kept."""
+        """File of the job."""
         return Path(self.folder) / "job.json"
 
     def write(self) -> None:
-        """Keeps the job for the processes."""
+        """Writes the job for the processes."""
         self.path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def read(path: Path) -> DemoJob:
-        """The job that was kept."""
+        """Reads the written job."""
         document = json.loads(path.read_text())
         return DemoJob(**{**document, "repair_order": tuple(document["repair_order"])})
 
 
 def settings_toml(job: DemoJob, *, groups: Sequence[str]) -> str:
-    """The reconciler's settings for the run: short intervals, nothing else out of the ordinary."""
+    """Writes the reconciler's settings for the run. Only the short intervals are unusual."""
     order = json.dumps(list(job.repair_order) or ["end"])
     files = job.files
 

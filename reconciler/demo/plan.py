@@ -1,4 +1,4 @@
-"""What the demo's producers will do, message by message: a pure function of the numbers and the seed."""
+"""The plan of the demo's producers, message by message: a pure function of the numbers and the seed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from reconciler.errors import InvalidValue
 
 #: Most messages of one demo.
 MESSAGES_MAX = 100_000
-#: Processes of the producer group that lives on.
+#: Processes of the producer group that survives.
 PRODUCERS = 2
 
 
 class MessageFate(StrEnum):
-    """What is to happen to one message."""
+    """What will happen to one message."""
 
     DELIVER = "deliver"
     ROLL_BACK = "roll-back"
-    #: END_TRANSACTION is dropped on its way; the producer lives on and announces.
+    #: END_TRANSACTION is dropped on its way. The producer lives and announces.
     END_DROPPED = "end-dropped"
     #: SIGKILL between the database commit and END_TRANSACTION.
     KILLED_BEFORE_END = "killed-before-end"
@@ -52,7 +52,8 @@ class PlannedMessage:
 
 
 def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
-    """M committed messages of which `lose` get lost, and max(1, M/20) rolled back ones on top, in sending order.
+    """Plans `messages` committed messages, of which `lose` get lost, and max(1, messages/20) rolled back ones, in
+    sending order.
 
     Raises InvalidValue unless 1 <= lose <= messages <= MESSAGES_MAX.
     """
@@ -65,7 +66,7 @@ def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
     fates += [MessageFate.DELIVER] * (messages - lose)
     fates += [MessageFate.ROLL_BACK] * max(1, messages // 20)
     dice.shuffle(fates)
-    # Who watches sees a loss early: of a producer that lives, whose announcement comes at once.
+    # The first message is a loss of a living producer, which announces at once. So a spectator sees a loss early.
     early = fates.index(MessageFate.END_DROPPED)
     fates[0], fates[early] = fates[early], fates[0]
     return [
@@ -89,6 +90,6 @@ def _loss_fates(lose: int) -> Iterator[MessageFate]:
 
 
 def consumer_kills(messages: int, seed: int) -> frozenset[int]:
-    """Numbers of the messages whose first consumer is killed between effect and acknowledgement."""
+    """Returns the numbers of messages whose first consumer is killed between effect and acknowledgement."""
     dice = random.Random(seed + 1)
     return frozenset(dice.sample(range(messages), k=min(3, messages // 20)))

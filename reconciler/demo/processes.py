@@ -1,7 +1,7 @@
 """Child processes of the demo: started with their output in a file, watched, stopped by pid.
 
-Producers and consumers, which are killed and started again all the time, are forked from a process that has everything
-imported: each would need seconds of a processor for that.
+Producers and consumers are killed and restarted often. They are forked from a process that has imported everything,
+because each would otherwise need seconds of a processor for that.
 """
 
 from __future__ import annotations
@@ -26,50 +26,51 @@ from reconciler.contract.extras import install
 from reconciler.demo.truth import DemoFiles
 from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 
-#: How long a child whose end is judged may take after SIGTERM: what deploy/ gives `run`, which ends turns and seals.
+#: Time limit after SIGTERM for a child whose exit is judged. It is what deploy/ gives `run`, which ends turns and
+#: seals.
 STOP_SECONDS = 90.0
-#: How long all that is left may take in the end, when nothing is judged any more.
+#: Time limit for all remaining children in the end, when nothing is judged any more.
 LEFT_SECONDS = 20.0
-#: What is forked.
+#: Modules that are forked.
 FORKED = ("reconciler.demo.producer", "reconciler.demo.consumer")
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload([*FORKED])
-#: Stopped last: everything else needs them.
+#: Names of the children that are stopped last, because all others need them.
 INFRASTRUCTURE = frozenset({"broker", "redis"})
 
 
 class DemoFailed(ReconcilerError):
-    """A part of the demo did not do what it should; the message holds the end of its output."""
+    """A part of the demo failed. The message contains the end of its output."""
 
     exit_code = 1
 
 
 class _Forked:
-    """A process of the fork server, with what is used of Popen."""
+    """A process of the fork server, with the used part of Popen."""
 
     def __init__(self, process: BaseProcess) -> None:
         self._process = process
 
     def poll(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """Returns None while it runs. A negative number is the signal that ended it."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Nothing if it has ended."""
+        """Sends a signal, unless the process has ended."""
         if self._process.pid is not None and self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Sends SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """As Popen's."""
+        """Waits like Popen's wait."""
         self._process.join(timeout)
         code = self.poll()
         if code is None:
@@ -87,11 +88,11 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """None while it runs. A negative number is the signal that ended it."""
         return self.process.poll()
 
     def tail(self, lines: int = 15) -> str:
-        """The end of its output."""
+        """Returns the end of its output."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except OSError:
@@ -100,7 +101,7 @@ class Child:
 
 @dataclass(slots=True)
 class Children:
-    """All child processes of a demo. Used by one thread; `stop_all` leaves nothing behind."""
+    """All child processes of a demo. Used by one thread; `stop_all` leaves no process behind."""
 
     files: DemoFiles
     clock: Clock
@@ -128,7 +129,7 @@ class Children:
         return self.start(name, [sys.executable, "-P", "-m", module, *arguments])
 
     def fork(self, name: str, module: str, *arguments: str | Path) -> Child:
-        """Starts the `main` of a module of FORKED with these arguments, as start_module would, in less time."""
+        """Starts the `main` of a module of FORKED with these arguments, like start_module, but faster."""
         log = self.files.log(name)
         place = (str(log), str(self.files.folder), module, [str(one) for one in arguments])
         process = _FORKING.Process(target=_become, name=name, args=place)
@@ -138,7 +139,7 @@ class Children:
         return child
 
     def stop(self, child: Child, *, expected: Sequence[int] = (0,)) -> None:
-        """SIGTERM, then SIGKILL after STOP_SECONDS; DemoFailed if it ended in another way than expected."""
+        """Sends SIGTERM, then SIGKILL after STOP_SECONDS. Raises DemoFailed if the exit code is not expected."""
         if child.exit_code is None:
             child.process.send_signal(signal.SIGTERM)
             try:
@@ -152,17 +153,17 @@ class Children:
             raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def forget(self, child: Child) -> None:
-        """A child that has ended and was dealt with."""
+        """Forgets a child whose end was handled."""
         self._children.remove(child)
 
     def require_alive(self) -> None:
-        """DemoFailed if a process that should run has ended."""
+        """Raises DemoFailed if a process that should run has ended."""
         for child in self._children:
             if child.exit_code is not None and not child.name.startswith(("producer", "consumer")):
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def stop_all(self) -> None:
-        """Ends everything: first what uses broker and Redis, then these; never raises."""
+        """Ends everything: first the users of broker and Redis, then these. Never raises."""
         infrastructure = [child for child in self._children if child.name in INFRASTRUCTURE]
         self._end([child for child in reversed(self._children) if child not in infrastructure])
         self._end(infrastructure)
@@ -182,7 +183,7 @@ class Children:
 
 
 def _become(log: str, folder: str, module: str, arguments: Sequence[str]) -> None:
-    """The forked process: its output goes to the log, and it ends with what `main` returns."""
+    """Runs in the forked process. Its output goes to the log, and it exits with the result of `main`."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -193,14 +194,15 @@ def _become(log: str, folder: str, module: str, arguments: Sequence[str]) -> Non
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
+    """Returns a loopback port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def start_redis(children: Children) -> tuple[Child, str, bool]:
-    """A private redis-server from PATH, else fakeredis' TCP server: (child, URL, True if it is the real one)."""
+    """Starts a private redis-server from PATH, or fakeredis' TCP server. Returns the child, its URL, and True if it is
+    real."""
     port = free_port()
     server = shutil.which("redis-server")
     if server is None:
@@ -218,7 +220,8 @@ def start_redis(children: Children) -> tuple[Child, str, bool]:
 
 
 def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float = 30.0) -> None:
-    """Until the child's port answers; DemoFailed if it ends first, DependencyAway if it takes too long."""
+    """Waits until the child's port answers. Raises DemoFailed if the child ends first, DependencyAway after the time
+    limit."""
     deadline = clock.monotonic_seconds() + within_seconds
     while True:
         if child.exit_code is not None:
@@ -233,7 +236,8 @@ def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float =
 
 
 def wait_for_line(child: Child, start: str, clock: Clock, within_seconds: float = 30.0) -> str:
-    """The first line of the child's output that begins so; DemoFailed if it ends first, DependencyAway if late."""
+    """Returns the first line of the child's output with this beginning. Raises DemoFailed if the child ends first,
+    DependencyAway after the time limit."""
     deadline = clock.monotonic_seconds() + within_seconds
     while True:
         for line in child.log.read_text(errors="replace").splitlines():

@@ -1,8 +1,8 @@
 """A producer process of the demo: `main`, in a forked process.
 
-It sends its share of the plan through producers.TransactionalProducer. A message that is to get lost has its
-END_TRANSACTION dropped on the way out, and the broker's check-backs for it on the way in, by two functions that sit in
-the transport of this process only; so the same demo runs against a real broker.
+It sends its share of the plan by producers.TransactionalProducer. For a message that must get lost, two functions in
+this process' transport drop END_TRANSACTION on its way out, and the broker's check-backs on their way in. So the same
+demo runs against a real broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ORDERS = sa.table("orders", sa.column("number"), sa.column("tag"))
 
 
 class RolledBackOnPurpose(Exception):
-    """The business changes its mind."""
+    """The business rolls back on purpose."""
 
 
 class LossyTransport:
@@ -50,11 +50,11 @@ class LossyTransport:
         self._db: sqlite3.Connection = sqlite3.connect(truth, timeout=30, check_same_thread=False)
 
     def outgoing(self, _address: str, command: Command) -> Command | None:
-        """None drops the frame; the sender gets a time-out at once."""
+        """Returns the frame, or None to drop it. The sender then gets a time-out at once."""
         return None if command.code == RequestCode.END_TRANSACTION and self._is_loss(command) else command
 
     def incoming(self, _address: str, command: Command) -> Command | None:
-        """None drops the broker's question."""
+        """Returns the frame, or None to drop the broker's check-back."""
         return None if command.code == RequestCode.CHECK_TRANSACTION_STATE and self._is_loss(command) else command
 
     def _is_loss(self, command: Command) -> bool:
@@ -74,14 +74,14 @@ class DeadlyAnnouncements:
         self.dies_for: str | None = None
 
     def send_announcement(self, message: AnnouncementMessage) -> None:
-        """Sends, or dies."""
+        """Sends the announcement, or kills the process."""
         if self.dies_for in {key.unique_key for key in decode_announcement(message.body).keys}:
             die()
         self._sender.send_announcement(message)
 
 
 class DemoProducer:
-    """Sends what the plan wants of one process."""
+    """Sends one process' share of the plan."""
 
     def __init__(
         self, job: DemoJob, number: int, producer: TransactionalProducer, announcements: DeadlyAnnouncements
@@ -93,7 +93,7 @@ class DemoProducer:
         self._keys = UniqueKeyGenerator(SystemClock())
 
     def run(self, truth: sqlite3.Connection, engine: sa.Engine) -> None:
-        """Everything that was not tried before; a process that was killed is started again and goes on here."""
+        """Sends every message that was not tried before. A killed process is restarted and continues here."""
         job = self._job
         plan = [p for p in plan_messages(job.messages, job.lose, job.seed) if p.producer == self._number]
         done = attempted_numbers(truth)
@@ -104,7 +104,7 @@ class DemoProducer:
                 with suppress(RolledBackOnPurpose):
                     self._send(planned, key, engine)
         if plan and self._number == PRODUCERS:
-            die()  # the doomed group goes as a whole, after its last commit
+            die()  # the doomed group dies as a whole, after its last commit
 
     def _send(self, planned: PlannedMessage, key: str, engine: sa.Engine) -> None:
         message = Message(
@@ -133,7 +133,7 @@ def _change_mind(planned: PlannedMessage) -> None:
 
 
 def main(job_path: str, producer_number: str) -> int:
-    """Runs one process; 0 when its share is sent."""
+    """Runs one process. Returns 0 once its share is sent."""
     job, number = DemoJob.read(Path(job_path)), int(producer_number)
     with ExitStack() as stack:
         transport = LossyTransport(job.files.truth)

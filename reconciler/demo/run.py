@@ -1,4 +1,4 @@
-"""The demo's frame: a folder, a broker, Redis, and what comes out."""
+"""The frame of the demo: a folder, a broker, Redis, and the result."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class DemoResult:
         return 0 if self.holds else 1
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         audit = {"verdict": self.audit.verdict or "skipped", "classes": self.audit.classes}
         return {**self.counts.as_dict(), "seconds": self.seconds, "audit": audit}
 
     def rows(self) -> list[tuple[str, object, str]]:
-        """Rows for people."""
+        """Returns rows for people."""
         counted = [(name.replace("_", " "), value, MEANINGS[name]) for name, value in self.counts.as_dict().items()]
         classes = ", ".join(f"{count} {name}" for name, count in self.audit.classes.items())
         judged = [] if self.audit.verdict is None else [("audit", self.audit.verdict, classes or MEANINGS["audit"])]
@@ -79,7 +79,7 @@ def run_demo(
     family: str,
     is_audited: bool = True,
 ) -> DemoResult:
-    """Runs it; raises DemoFailed, with the end of a child's output, if a part does not do what it should."""
+    """Runs the demo. Raises DemoFailed, with the end of a child's output, if a part fails."""
     plan_messages(messages, lose, seed)  # refuses impossible numbers before anything is started
     clock = SystemClock()
     began = clock.monotonic_seconds()
@@ -127,7 +127,8 @@ def _repair_order(repair: str) -> tuple[str, ...]:
 
 @contextmanager
 def demo_folder(keep: Path | None) -> Iterator[Path]:
-    """The empty folder to keep, or one that goes at the end. Raises InvalidValue for a folder that holds something."""
+    """Yields the empty folder to keep, or one that is deleted at the end. Raises InvalidValue for a folder with
+    contents."""
     if keep is None:
         folder = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
         try:
@@ -143,7 +144,7 @@ def demo_folder(keep: Path | None) -> Iterator[Path]:
 
 
 def start_broker(children: Children, family: str) -> str:
-    """The embedded broker as a child; returns where it listens."""
+    """Starts the embedded broker as a child, and returns its address."""
     broker = children.start_module("broker", "reconciler", "broker", "--listen", "127.0.0.1:0", "--family", family)
     return str(json.loads(wait_for_line(broker, "{", children.clock))["listen"])
 

@@ -1,4 +1,4 @@
-"""The demo's acts in order: prepare, load with losses, mark, repair, let the lagging group go, count, audit."""
+"""The demo's acts in order: prepare, load with losses, mark, repair, release the lagging group, count, audit."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 
-#: What a slow machine may take to start Spark, on top of that.
+#: Additional time in which a slow machine can start Spark.
 AUDIT_SECONDS = 480.0
 #: Consumers of the reference group.
 CONSUMERS = 2
-#: Who is on record for the demo's holds.
+#: Name on record for the demo's holds.
 DEMO = "demo"
 _FIRST_LOSS = (
     "SELECT unique_key, loss_verdict FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
@@ -62,7 +62,7 @@ class Scenario:
         self._children = children
         self._clock = clock
         self._patience = Patience(clock)
-        #: Consumers that should run, restarted when they were killed: name -> child.
+        #: Name -> consumer that should run. Killed ones are restarted.
         self._consumers: dict[str, Child] = {}
         #: The daemon and the sweeper.
         self._services: list[Child] = []
@@ -72,7 +72,7 @@ class Scenario:
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
     def run(self) -> tuple[DemoCounts, AuditAnswer]:
-        """All acts. Raises DemoFailed, or the error that a child's exit code means."""
+        """Runs all acts. Raises DemoFailed, or the error for a child's exit code."""
         with self._progress, BrokerView(self._job, self._clock) as broker:
             self._prepare(broker)
             self._load()
@@ -110,7 +110,7 @@ class Scenario:
     def _load(self) -> None:
         total = self._job.messages + max(1, self._job.messages // 20)
         task = self._act("transactions", total)
-        # The recorder of the consumers asks how many shards there are: the reconciler writes that first.
+        # The consumers' recorder needs the number of shards, which the reconciler writes first.
         service = self._children.start_module("run", "reconciler", "run", "--config", self._files.settings)
         sweeper = self._children.start_module("sweep", "reconciler", "sweep", "--config", self._files.settings)
         for number in range(CONSUMERS):
@@ -125,7 +125,7 @@ class Scenario:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def _has_begun(self) -> bool:
-        """Whether every group has had a round: the audit has no answer for the time before."""
+        """Returns True if every group has had a round, because the audit has no answer for the time before."""
         self._children.require_alive()
         return self._ledger("SELECT count(DISTINCT consumer_group) FROM reconciler_round") == len((REFERENCE, LAGGING))
 
@@ -169,7 +169,7 @@ class Scenario:
             self._tend_consumers()
             self._children.require_alive()
             if self._ledger("SELECT count(*) FROM reconciler_hold"):
-                self._resume()  # the demo's losses come at once and open the breaker, as they should
+                self._resume()  # the demo's losses come at once, so they rightly open the breaker
             effects = self._effects(REFERENCE)
             self._count(task, max(0, effects - before))
             return effects >= self._job.messages
@@ -177,7 +177,7 @@ class Scenario:
         self._wait(repaired, "every lost message has taken effect in the reference group")
 
     def _resume(self) -> None:
-        # A breaker that opens in between stays, and is found by the next look.
+        # A breaker that opens in between stays open until the next check.
         with Connections.for_one_answer(self._settings()) as connections, suppress(ChangedMeanwhile):
             for breaker in (False, True):
                 lift_hold(connections, self._job.topic, breaker=breaker, by=DEMO)
@@ -201,7 +201,7 @@ class Scenario:
 
     def _stop(self) -> None:
         for child in list(self._consumers.values()):
-            # One that was killed and started again a moment ago may not have its handler for SIGTERM yet.
+            # A consumer that was restarted a moment ago may not have its handler for SIGTERM yet.
             self._children.stop(child, expected=(0, -signal.SIGTERM))
         self._consumers.clear()
 
@@ -234,7 +234,7 @@ class Scenario:
                 case 0:
                     del producers[number]
                 case code if code == -signal.SIGKILL and number == PRODUCERS:
-                    del producers[number]  # the doomed group is dead as a whole and stays so
+                    del producers[number]  # the doomed group stays dead
                 case code if code == -signal.SIGKILL:
                     producers[number] = self._start_producer(number)
                 case code:
@@ -276,7 +276,7 @@ class Scenario:
         return load_settings(self._files.settings, {})
 
     def _tell_first(self) -> None:
-        """Says once which message is the first that is proved to be lost, and what follows."""
+        """Says once which message is the first proved loss, and what follows."""
         if self._has_told_first:
             return
         with closing(connect(self._files.ledger)) as db:

@@ -1,7 +1,7 @@
-"""The demo's own books: tables that the product neither writes nor guards, and the counts made from them.
+"""The demo's own records: tables that the product neither writes nor guards, and the counts of them.
 
-`attempts`, `marks` and `copies` lie in truth.db; `effects` lies in each consumer's database, because an effect
-must be written in the transaction of its inbox row. No unique index forbids a second effect: it would be counted.
+`attempts`, `marks` and `copies` are in truth.db. `effects` is in each consumer's database, because an effect must be
+written in the transaction of its inbox row. No unique index forbids a second effect, so that it would be counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reconciler.demo.plan import LOSSES, MessageFate
 
-#: Group that the counts before and after the repairs are taken in.
+#: Group in which the counts before and after the repairs are taken.
 REFERENCE = "reference"
 LAGGING = "lagging"
 
@@ -23,13 +23,13 @@ LOAD_ENDED = "load_ended"
 
 @dataclass(frozen=True, slots=True)
 class DemoFiles:
-    """Where the databases are; `--keep` leaves them."""
+    """Places of the databases. `--keep` leaves them."""
 
     folder: Path
 
     @property
     def truth(self) -> Path:
-        """attempts, marks, copies."""
+        """Database of attempts, marks and copies."""
         return self.folder / "truth.db"
 
     @property
@@ -58,28 +58,28 @@ class DemoFiles:
 
     @property
     def audit(self) -> Path:
-        """Findings and page of the audit."""
+        """Folder of the audit's findings and page."""
         return self.folder / "audit"
 
     @property
     def released(self) -> Path:
-        """Exists once the lagging group may go on."""
+        """File that releases the lagging group once it exists."""
         return self.folder / "released"
 
     def log(self, process: str) -> Path:
-        """Output of one process."""
+        """Returns the file with the output of one process."""
         return self.folder / f"{process}.log"
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that waits for locks; the caller closes it."""
+    """Opens a connection that waits for locks; the caller closes it."""
     return sqlite3.connect(path, timeout=30, isolation_level=None)
 
 
 def create(path: Path) -> sqlite3.Connection:
-    """A connection to a new database in WAL mode, which the file keeps.
+    """Opens a connection to a new database in WAL mode, which the file keeps.
 
-    Not asked for again by connect: changing the mode does not wait for locks, and processes are being killed.
+    connect() does not set the mode again, because that does not wait for locks, and processes are killed meanwhile.
     """
     connection = connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -87,7 +87,7 @@ def create(path: Path) -> sqlite3.Connection:
 
 
 def create_truth(path: Path) -> None:
-    """attempts, marks and copies."""
+    """Creates the tables attempts, marks and copies."""
     with closing(create(path)) as db:
         db.execute("CREATE TABLE attempts (number INTEGER NOT NULL, key TEXT NOT NULL, fate TEXT NOT NULL)")
         db.execute("CREATE INDEX attempts_key ON attempts (key)")
@@ -96,7 +96,7 @@ def create_truth(path: Path) -> None:
 
 
 def create_effects(path: Path) -> None:
-    """The consumer's business table."""
+    """Creates the consumer's business table."""
     with closing(create(path)) as db:
         db.execute(
             "CREATE TABLE effects (consumer_group TEXT NOT NULL, key TEXT NOT NULL, number INTEGER NOT NULL,"
@@ -105,23 +105,23 @@ def create_effects(path: Path) -> None:
 
 
 def create_orders(path: Path) -> None:
-    """The producer's business table."""
+    """Creates the producer's business table."""
     with closing(create(path)) as db:
         db.execute("CREATE TABLE orders (number INTEGER NOT NULL, tag TEXT NOT NULL)")
 
 
 def write_attempt(db: sqlite3.Connection, number: int, key: str, fate: MessageFate) -> None:
-    """In a transaction of its own, before the half is sent."""
+    """Writes the attempt in a transaction of its own, before the half is sent."""
     db.execute("INSERT INTO attempts VALUES (?, ?, ?)", (number, key, fate.value))
 
 
 def attempted_numbers(db: sqlite3.Connection) -> set[int]:
-    """Messages that were tried already; a restarted producer goes on with the others."""
+    """Returns the numbers of messages that were tried already. A restarted producer continues with the others."""
     return {number for (number,) in db.execute("SELECT number FROM attempts")}
 
 
 def is_loss(db: sqlite3.Connection, key: str) -> bool:
-    """True if the demo must see to it that the key gets lost."""
+    """Returns True if the demo must lose this key."""
     row = db.execute("SELECT fate FROM attempts WHERE key = ?", (key,)).fetchone()
     return row is not None and MessageFate(row[0]) in LOSSES
 
@@ -133,7 +133,7 @@ def set_mark(path: Path, name: str, at_ms: int) -> None:
 
 
 def write_copies(path: Path, copies: Iterable[tuple[str, str, int, int]]) -> None:
-    """What a PULL of the whole topic found: key, broker, queue, offset."""
+    """Writes what a PULL of the whole topic found: key, broker, queue, offset."""
     with closing(connect(path)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.executemany("INSERT INTO copies VALUES (?, ?, ?, ?)", copies)
@@ -142,7 +142,7 @@ def write_copies(path: Path, copies: Iterable[tuple[str, str, int, int]]) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoCounts:
-    """The demo's result; run.py prints each number with its meaning."""
+    """The demo's result. run.py prints each number with its meaning."""
 
     committed: int
     rolled_back: int
@@ -157,7 +157,7 @@ class DemoCounts:
     rolled_back_delivered: int
 
     def holds(self, *, messages: int, lose: int) -> bool:
-        """True if everything came out as promised."""
+        """Returns True if everything came out as promised."""
         return (
             self.committed == self.delivered_after == messages
             and self.lost == self.found == lose
@@ -166,7 +166,7 @@ class DemoCounts:
         )
 
     def as_dict(self) -> dict[str, int]:
-        """Plain data."""
+        """Returns plain data."""
         return asdict(self)
 
 
@@ -190,7 +190,7 @@ _COUNTS: Mapping[str, str] = {
     "delivered_after": "SELECT count(*) FROM committed WHERE key IN taken AND key IN (SELECT key FROM lagging.effects)",
     "double_effects": "SELECT (SELECT count(*) FROM effects)"
     " - (SELECT count(*) FROM (SELECT DISTINCT consumer_group, key FROM effects))",
-    # A hand-over counts as an attempt of the key's row for every group, too: the rung decides, not the scope.
+    # A hand-over also counts as an attempt of the key's row for every group, so the rung decides, not the scope.
     "unnecessary_repairs": "SELECT (SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM copies"
     " WHERE key IN (SELECT key FROM sent) AND key NOT IN (SELECT key FROM sent WHERE rung = 'hand-over') GROUP BY key))"
     " + (SELECT count(DISTINCT key) FROM sent WHERE rung = 'hand-over' AND key IN (SELECT key FROM copies))",
@@ -200,7 +200,7 @@ _COUNTS: Mapping[str, str] = {
 
 
 def count(files: DemoFiles) -> DemoCounts:
-    """All numbers, by SQL over the five databases."""
+    """Counts all numbers, by SQL over the five databases."""
     with closing(connect(files.truth)) as db:
         db.execute("ATTACH ? AS orders", (str(files.outbox),))
         db.execute("ATTACH ? AS ledger", (str(files.ledger),))

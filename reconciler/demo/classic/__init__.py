@@ -1,1 +1,1 @@
-"""The original algorithm as it was written, for comparison: `reconciler demo --classic`."""
+"""The original design, unchanged, for comparison: `reconciler demo --classic`."""

@@ -1,6 +1,6 @@
 """The unique-key topic as the original's business consumer reads it: adapter of round.ClassicAnnouncements.
 
-The group's offset lies at the broker, so it does not fall back when Redis loses what it acknowledged.
+The broker keeps the group's offset, so it does not fall back when Redis loses acknowledged keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PULL_MESSAGES_MAX = 32
 
 
 class GroupOffsetAnnouncements:
-    """Pulls with the group's own stored offsets. Thread-safe as source, routes and offsets are."""
+    """Pulls with the group's own stored offsets. Thread-safe, because source, routes and offsets are."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GroupOffsetAnnouncements:
         self._rules = rules
 
     def pull(self, subscription: Subscription) -> Sequence[ClassicBatch]:
-        """One pull a queue, from the stored offset on; a group without one begins at the oldest announcement."""
+        """Pulls once per queue from the stored offset on. A group without one begins at the oldest announcement."""
         batches = []
         for queue in self._source.queues(self._topics[subscription]):
             stored = self._offsets.of_group(master_of(self._routes, queue), message_queue(queue), subscription.group)
@@ -52,6 +52,6 @@ class GroupOffsetAnnouncements:
         return batches
 
     def acknowledge(self, subscription: Subscription, batch: ClassicBatch) -> None:
-        """UPDATE_CONSUMER_OFFSET."""
+        """Stores the offset (UPDATE_CONSUMER_OFFSET)."""
         queue = batch.queue
         self._offsets.store(master_of(self._routes, queue), message_queue(queue), subscription.group, batch.next_offset)

@@ -1,7 +1,7 @@
 """The original's job as a process: `python -m reconciler.demo.classic.process JOB.json END`.
 
-It takes in what is announced, runs one difference and says in one JSON line what it found. END: "lives", or "dies",
-which kills the process after EXEC, before anything is looked up.
+It reads the announcements, runs one difference, and prints what it found as one JSON line. END: "lives", or "dies",
+which kills the process after EXEC, before any look-up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIVES = "lives"
 
 
 def run_job(job: DemoJob, *, dies: bool) -> ClassicReport:
-    """One turn of the original's job, which hands over to the business of the group in this process."""
+    """Runs one turn of the original's job. It hands messages over to the group's business code in this process."""
     group = job.consumer_group(REFERENCE)
     subscription = Subscription(environment=job.environment, topic=job.topic, group=group)
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def run_job(job: DemoJob, *, dies: bool) -> ClassicReport:
 
 
 def main(job_path: str, end: str) -> int:
-    """Runs one turn; 0 when it is over."""
+    """Runs one turn, and returns 0 afterwards."""
     report = run_job(DemoJob.read(Path(job_path)), dies=end == DIES)
     answer = {"missing": report.missing, "handed_over": report.handed_over, "not_found": len(report.not_found)}
     say(json.dumps(answer))

@@ -1,9 +1,9 @@
-"""The original design as it was written, for comparison.
+"""The original design, unchanged, for comparison.
 
-Two sets, one scheduled difference that empties both, viewMessage under the real topic, hand-over to the business. It
-repairs lost messages up to RocketMQ 4.2; docs/explanation/how-it-works.md lists where it loses, doubles or hands over
-in vain, and docs/explanation/stories.md shows it step by step. Nothing of round.py's is used: no grace period, no
-generations, no evidence, no claim, no ledger. The keys of a difference live in this process only.
+It has two sets, one scheduled difference that empties both, viewMessage under the real topic, and a hand-over to the
+business. It repairs lost messages up to RocketMQ 4.2. docs/explanation/how-it-works.md lists where it loses, doubles or
+hands over in vain, and docs/explanation/stories.md shows it step by step. It uses nothing of the product's round: no
+grace period, generations, evidence, claims or ledger. Only this process has the keys of a difference.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from reconciler.errors import TransientError
 from reconciler.policy.evidence import Lookup, StoredMessage
 from reconciler.policy.ports.announcing import AnnouncementQueue
 
-#: Pulls of one turn: bounds how long announcements keep the scheduled difference waiting.
+#: Most pulls of one turn, so that announcements delay the scheduled difference for a limited time.
 PULLS_MAX = 1_000
 
-#: viewMessage(topic, unique key): any message stored under the real topic with the key, prepared or committed.
+#: viewMessage(topic, unique key): finds any message under the real topic with the key, prepared or committed.
 ViewMessage = Callable[[str, str], Lookup[StoredMessage]]
-#: Hands the message over to the group's business code, which dedupes by the unique key.
+#: Hands the message over to the group's business code, which recognises duplicates by the unique key.
 HandOver = Callable[[Subscription, StoredMessage], None]
 
 
@@ -32,15 +32,16 @@ class ClassicBatch:
 
     queue: AnnouncementQueue
     unique_keys: tuple[str, ...]
-    #: The group's offset at the broker after the batch was acknowledged.
+    #: The group's offset at the broker after the acknowledgement.
     next_offset: int
 
 
 class ClassicAnnouncements(Protocol):
-    """The unique-key topic as an ordinary consumer group reads it, its offset at the broker. Raises TransientError."""
+    """The unique-key topic as an ordinary consumer group reads it, with its offset at the broker. Raises
+    TransientError."""
 
     def pull(self, subscription: Subscription) -> Sequence[ClassicBatch]:
-        """Batches after the group's stored offsets, at most one a queue; empty if there is nothing new."""
+        """Returns batches after the group's stored offsets, at most one per queue. Empty: nothing is new."""
         ...
 
     def acknowledge(self, subscription: Subscription, batch: ClassicBatch) -> None:
@@ -52,33 +53,34 @@ class ClassicSets(Protocol):
     """The pair of Redis sets of one subscription. Raises RedisAway."""
 
     def add_announced(self, subscription: Subscription, unique_keys: Sequence[str]) -> None:
-        """SADD half."""
+        """Adds the keys to half (SADD)."""
         ...
 
     def take_difference(self, subscription: Subscription) -> list[str]:
-        """MULTI; SDIFF half commit; DEL half commit; EXEC. Only the reply remembers the keys afterwards."""
+        """Runs MULTI; SDIFF half commit; DEL half commit; EXEC. Afterwards only the reply has the keys."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicReport:
-    """One scheduled difference of a subscription."""
+    """The report of one scheduled difference of a subscription."""
 
     subscription: Subscription
-    #: Keys in half and not in commit: the original calls all of them lost.
+    #: Number of keys in half and not in commit. The original calls all of them lost.
     missing: int
-    #: Found by viewMessage and handed over to the business.
+    #: Number of keys that viewMessage found and that were handed over to the business.
     handed_over: int
-    #: Not found, or the look-up failed: the original cannot tell these apart. Forgotten after this round.
+    #: Keys that were not found, or whose look-up failed: the original cannot tell these apart. Forgotten after this
+    #: round.
     not_found: tuple[str, ...]
-    #: Found, but the business code failed. Forgotten after this round, too.
+    #: Keys that were found, but whose business code failed. Forgotten after this round, too.
     refused: tuple[str, ...]
 
 
 class ClassicRound:
-    """The scheduled job and the announcement consumer of the original. Confined to one thread.
+    """The original's scheduled job and announcement consumer. Used by one thread.
 
-    `view_message` and `hand_over` raise TransientError; the round then forgets the key.
+    `view_message` and `hand_over` raise TransientError; then the round forgets the key.
     """
 
     def __init__(
@@ -95,7 +97,8 @@ class ClassicRound:
         self._hand_over = hand_over
 
     def consume_announcements(self, subscription: Subscription) -> int:
-        """SADD half, then acknowledge, until nothing is new; returns the keys. A crash in between repeats a batch."""
+        """Adds keys to half, then acknowledges them, until nothing is new; counts the keys. A crash in between repeats
+        a batch."""
         added = 0
         for _ in range(PULLS_MAX):
             batches = self._announcements.pull(subscription)
@@ -109,9 +112,10 @@ class ClassicRound:
         return added
 
     def run(self, subscription: Subscription) -> ClassicReport:
-        """One difference. Raises RedisAway for a lost reply: the difference may have run, and its keys are gone then.
+        """Runs one difference. Raises RedisAway for a lost reply: the difference may have run, and then its keys are
+        lost.
 
-        A crash after the first line loses every key that was not handed over yet.
+        A crash after the first line loses every key that is not handed over yet.
         """
         missing = self._sets.take_difference(subscription)
         handed_over = 0

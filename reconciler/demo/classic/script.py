@@ -1,9 +1,9 @@
 """What the original algorithm finds and loses: one script on a broker of 4.2 and on one of 5.x, then the audit.
 
-1. Messages are delivered; of some, END_TRANSACTION is lost. A turn of the original's job looks for these. On 4.2 it
-   finds the halves under the real topic and hands them over; from 4.3 on halves lie in a topic of their own.
+1. Messages are delivered, but some lose their END_TRANSACTION. A turn of the original's job looks for these. On 4.2 it
+   finds the halves under the real topic and hands them over. From 4.3 on, halves are in a topic of their own.
 2. A producer group dies with a committed message. A turn finds it missing, and the job dies after EXEC.
-3. The next turn finds nothing missing: no process and no set knows the key any more.
+3. The next turn finds nothing missing, because no process and no set has the key any more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reconciler.sql import schema
 
 FAMILIES = ("4.2", "5.x")
 MESSAGES = 12
-#: Two with a producer that lives, one with a group that dies.
+#: Two of a living producer, one of a group that dies.
 LOSE = 3
 SEED = 1
 
@@ -50,12 +50,12 @@ class FamilyOutcome:
     """One run of the script."""
 
     family: str
-    #: Lost with a living job: found under the real topic and handed over; not found.
+    #: Of the losses with a living job: found under the real topic and handed over, and not found.
     handed_over: int
     not_found: int
-    #: What the turn after the crash calls missing.
+    #: Number of keys that the turn after the crash calls missing.
     missing_after_crash: int
-    #: Keys by class of the audit; classes without keys are left out.
+    #: Class of the audit -> its keys. Classes without keys are left out.
     classes: Mapping[str, int]
 
 
@@ -67,7 +67,7 @@ class ClassicOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0 if the original did what it was written to do: 4.2 loses the crash's message, 5.x loses all."""
+        """0 if the original behaves as designed: on 4.2 it loses the crash's message, on 5.x all."""
         return 0 if [self._facts(one) for one in self.families] == [(2, 0, 0, 1), (0, 2, 0, 3)] else 1
 
     @staticmethod
@@ -75,7 +75,7 @@ class ClassicOutcome:
         return one.handed_over, one.not_found, one.missing_after_crash, one.classes.get("LOST", 0)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
+        """Returns plain data for JSON."""
         return {
             one.family: {
                 "committed": MESSAGES,
@@ -89,20 +89,20 @@ class ClassicOutcome:
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Rows of what the job did, for people."""
+        """Yields rows about the job's turns, for people."""
         yield ("committed, END_TRANSACTION lost", *(LOSE for _ in self.families))
         yield ("found under the real topic and handed over", *(one.handed_over for one in self.families))
         yield ("looked for, not found, forgotten", *(one.not_found for one in self.families))
         yield ("missing in the turn after the crash", *(one.missing_after_crash for one in self.families))
 
     def audit_rows(self) -> Iterator[tuple[object, ...]]:
-        """Rows of the audit's table, one a class that either run has."""
+        """Returns the rows of the audit's table, one per class of either run."""
         names = dict.fromkeys(name for one in self.families for name in one.classes)
         return ((name, *(one.classes.get(name, 0) for one in self.families)) for name in names)
 
 
 def run_classic_demo(*, keep: Path | None, redis_url: str | None) -> ClassicOutcome:
-    """Runs the script on both families; raises DemoFailed, with the end of a child's output, if a part fails."""
+    """Runs the script on both families. Raises DemoFailed, with the end of a child's output, if a part fails."""
     clock = SystemClock()
     with demo_folder(keep) as folder:
         children = Children(files=DemoFiles(folder), clock=clock)
@@ -119,7 +119,7 @@ def run_classic_demo(*, keep: Path | None, redis_url: str | None) -> ClassicOutc
 class _Played:
     family: str
     job: DemoJob
-    #: What the turn before the crash said, and the one after it.
+    #: Answers of the turn before the crash, and of the one after it.
     before: Mapping[str, int]
     after: Mapping[str, int]
 
@@ -197,7 +197,7 @@ def _ended(children: Children, child: Child, wait: _Wait, *, expected: int = 0) 
 
 def _judged(played: _Played, children: Children, clock: Clock) -> FamilyOutcome:
     start_ms, end_ms = window_of(played.job)
-    # Without a history, a key without an effect counts that much later than its row.
+    # Without a history, a key without an effect counts so much later than its row.
     window = (start_ms - 1000, end_ms + 2 * _LATE_MS)
     wait = Patience(clock).wait
     wait(lambda: clock.now_ms() > window[1] + _LATE_MS, "the window of the audit is closed")

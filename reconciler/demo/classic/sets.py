@@ -1,8 +1,8 @@
 """The original's pair of sets: adapter of round.ClassicSets.
 
-One half set and one commit set a subscription: those of shard 0, so that recorders with shards=1 fill them unchanged.
-The client is redis-py's own default, as the original would use it: from version 6 on it sends a MULTI whose answer was
-lost again and reports the empty second difference.
+A subscription has one half set and one commit set, those of shard 0. So recorders with shards=1 fill them unchanged.
+The client has redis-py's own defaults, as the original would. From version 6 on, redis-py sends a MULTI again if its
+answer was lost, and returns the empty second difference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from reconciler.shards.access import translated_errors
 
 
 def open_classic_client(url: Secret) -> redis.Redis:
-    """A client with redis-py's defaults; the caller closes it. Raises InvalidValue for what is not one server."""
+    """Opens a client with redis-py's defaults; the caller closes it. Raises InvalidValue unless the URL names one
+    server."""
     try:
         scheme = read_redis_url(url).scheme
     except ValueError as error:
@@ -34,23 +35,23 @@ def open_classic_client(url: Secret) -> redis.Redis:
     options.pop("connection_class", None)
     if "path" in options:
         options["unix_socket_path"] = options.pop("path")
-    # Not from_url(): only the constructor brings redis-py's default retry along.
+    # Not from_url(), because only the constructor sets redis-py's default retry.
     return redis.Redis(**options, ssl=scheme == "rediss")
 
 
 class RedisClassicSets:
-    """Shared by threads: the client is, and nothing else is kept."""
+    """The pair of sets in Redis. Threads share it, because the client is its only state."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
 
     def add_announced(self, subscription: Subscription, unique_keys: Sequence[str]) -> None:
-        """One SADD."""
+        """Adds the keys by one SADD."""
         with translated_errors():
             self._client.sadd(_keys(subscription).half, *map(member_of, unique_keys))
 
     def take_difference(self, subscription: Subscription) -> list[str]:
-        """MULTI; SDIFF half commit; DEL half; DEL commit; EXEC: after it Redis knows nothing of these keys any more."""
+        """Runs MULTI; SDIFF half commit; DEL half; DEL commit; EXEC. Afterwards Redis has none of these keys."""
         keys = _keys(subscription)
         with translated_errors(), self._client.pipeline(transaction=True) as pipeline:
             pipeline.sdiff([keys.half, keys.commit])
