@@ -226,7 +226,7 @@ async def on_thread(step: Callable[[], T]) -> T:
     def run() -> None:
         try:
             answer.set_result(step())
-        except BaseException as error:  # noqa: BLE001 # the waiting task gets it
+        except BaseException as error:  # noqa: BLE001  # the waiting task gets it
             answer.set_exception(error)
 
     threading.Thread(target=run, name=getattr(step, "__qualname__", None), daemon=True).start()
@@ -365,7 +365,7 @@ def _watched(handled: Awaitable[object], look: Callable[[], None]) -> Generator[
         thrown = None
         try:
             yield waited_for
-        except BaseException as error:  # noqa: BLE001 # goes into the handler
+        except BaseException as error:  # noqa: BLE001  # goes into the handler
             thrown = error
         look()
 

@@ -327,7 +327,7 @@ def _first_of_business(session: SqlSession, entry: InboxEntry, completion: Compl
 def require_topic(entry: InboxEntry, topic: str) -> None:
     """Raises InvalidValue if a message of another topic has the entry's business id.
 
-    An order and its payment may have the same id: the payment must not count as booked.
+    An order and its payment may have the same id, but the order's row must not make the payment a duplicate.
     """
     if topic != entry.topic:
         expected = f"a message of topic {topic} has it: a group with several topics needs ids that tell them apart"

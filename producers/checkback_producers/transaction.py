@@ -178,7 +178,7 @@ class Block:
                 parts.announcer, parts.outbox, topic=self.message.topic, producer_group=parts.producer_group, keys=[key]
             )
             if announced.error is not None:
-                raise announced.error  # noqa: TRY301  # one place says what follows
+                raise announced.error  # noqa: TRY301  # the handler below logs all failures
             self.is_announced = True
         except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
             parts.counts.add("announcements_failed")

@@ -74,9 +74,8 @@ class RunningConsumer(Protocol):
 class Settled:
     """What happened until everything was at rest."""
 
-    #: True: every commit took effect in each group that takes it, and no work is left.
-    #: False: turns changed nothing any more, and something still waits for what the test has taken away, or for a
-    #: person.
+    #: True: every commit took effect in each group that takes it, and no work is left. False: nothing changed any more,
+    #: but something waits for what the test has taken away, or for a person.
     is_at_rest: bool
     #: Seconds by which the clock was moved. 0 with a database server, because its time is real.
     moved_seconds: float

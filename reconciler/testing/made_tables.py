@@ -42,7 +42,7 @@ def _empty_file() -> bytes:
     inbox_metadata.create_all(engine)
     with closing(engine.raw_connection()) as connection:
         driver = connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)  # noqa: S101 # create_engine was asked for sqlite
+        assert isinstance(driver, sqlite3.Connection)  # noqa: S101  # create_engine was asked for sqlite
         made: bytes = driver.serialize()
     engine.dispose()
     return made

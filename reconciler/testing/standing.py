@@ -93,7 +93,7 @@ class Standings:
     def lacking(
         self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: Set[tuple[str, str]]
     ) -> Iterator[LackingEffect]:
-        """Yields one value per commit and group that takes it without effect."""
+        """Yields one value for each commit without effect in a group that takes it."""
         received_topics = {receiving.topic for receiving in receivings}
         for commit in commits:
             if commit.topic not in received_topics and self._copy(commit.topic, commit.unique_key) is None:

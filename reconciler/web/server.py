@@ -104,7 +104,7 @@ def _configuration(
         proxy_headers=False,
         lifespan="off",
         loop="asyncio",
-        http=partial(ImpatientProtocol, listener=listener),  # type: ignore[arg-type] # uvicorn only calls it
+        http=partial(ImpatientProtocol, listener=listener),  # type: ignore[arg-type]  # uvicorn only calls it
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,

@@ -1,7 +1,7 @@
-"""Bodies of administrators' requests to a consumer through the broker; their maps have queues (objects) as keys.
+"""Bodies of administrators' requests to a consumer through the broker. Their maps have queues (objects) as keys.
 
-fastjson writes such a map as {{"brokerName":"b","queueId":0,"topic":"T"}:1}, which is no JSON: it is read by the
-tolerant parser, and written the same way, because that is what the stock tools read.
+fastjson writes such a map as {{"brokerName":"b","queueId":0,"topic":"T"}:1}, which is no JSON. The tolerant parser
+reads it. It is written in the same way, because the stock tools read only that.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class _Lane:
 
 
 class OrderlyConsumption:
-    """Runs a listener on a pool, a queue at a time. Shared; each queue's state is confined by its lane."""
+    """Runs a listener on a pool, one batch per queue at a time. Threads share it; a queue's lane protects its state."""
 
     def __init__(
         self,

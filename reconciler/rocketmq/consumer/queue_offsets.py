@@ -55,7 +55,7 @@ class GroupOffsets:
         self._begun.add((address, queue.topic))
 
     def _start_without_offset(self, address: str, queue: MessageQueue) -> int:
-        # The group has seen a retry and not consumed it: skipping one would lose it.
+        # A retry that the group has not consumed yet would be lost if it were skipped.
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self._settings.consume_from is ConsumeFrom.FIRST:
             return self._beginning(address, queue)
         if self._settings.consume_from is ConsumeFrom.TIMESTAMP:

@@ -94,7 +94,7 @@ def _own_address() -> bytes:
 
 def _renew_after_fork() -> None:
     for generator in list(_generators):
-        generator._begin_again()  # noqa: SLF001 # a thread that the child lacks may hold its lock
+        generator._begin_again()  # noqa: SLF001  # a thread that the child lacks may hold its lock
 
 
 os.register_at_fork(after_in_child=_renew_after_fork)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-#: Most kept statements of one audit. Sums are kept of all of them.
+#: How many statements of one audit are kept. Sums cover all of them.
 STATEMENTS_MAX = 500
-#: Most kept differences, and remarks, of one audit.
+#: How many differences of one audit are kept, and how many remarks.
 LINES_MAX = 100
-#: Most kept characters of one text, because a name in a hostile statement may be long.
+#: How many characters of one text are kept, because a name in a hostile statement may be long.
 TEXT_CHARACTERS_MAX = 300
 #: Verdicts of a statement on its audit, worst first.
 VERDICTS = ("no answer", "violations", "clean")

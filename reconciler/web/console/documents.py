@@ -1,8 +1,8 @@
 """Pages of docs in the console: Markdown of this release becomes HTML, with links to pages of the console.
 
 Although a page is our text, HTML in it is off. The text between `<!-- live: ... -->` and `<!-- /live -->` in a runbook
-is for readers elsewhere. Here the words of the remark name live values (live.py), which replace it and which templates
-escape as always.
+is for readers elsewhere. In the console, the live values that the remark names replace it (live.py). Templates escape
+them as always.
 """
 
 from __future__ import annotations
