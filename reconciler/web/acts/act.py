@@ -22,7 +22,7 @@ _VALUE_CHARACTERS = 80
 
 
 class ActFields(BaseModel):
-    """What an act takes. A field that it does not know is refused: a misspelt `dry_run` must not send."""
+    """Fields of an act. An unknown field is refused, because a misspelt `dry_run` must not send."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -32,7 +32,7 @@ class NoFields(ActFields):
 
 
 class Reasoned(ActFields):
-    """What is on record with a reason."""
+    """Fields of an act whose reason is recorded."""
 
     reason: str = Field(
         default="", max_length=REASON_CHARACTERS_MAX, description="Why; kept with the name of the person who did it."

@@ -21,7 +21,7 @@ SHOWN_BYTES_MAX = 64 * 1024
 
 
 class BodyFields(ActFields):
-    """Why it is opened; the key is in the path."""
+    """The reason for opening a body. The key is in the path."""
 
     reason: str = Field(
         min_length=1,

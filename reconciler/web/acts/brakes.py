@@ -15,7 +15,7 @@ from reconciler.web.services import WebServices
 
 
 class HoldFields(ActFields):
-    """What is stopped."""
+    """The topic whose repairs are stopped."""
 
     topic: str = Field(description="Business topic.")
     reason: str = Field(
@@ -30,7 +30,7 @@ class HoldFields(ActFields):
 
 
 class LiftFields(ActFields):
-    """What goes on; the topic is in the path."""
+    """The brake that is lifted. The topic is in the path."""
 
     breaker: bool = Field(default=False, description="Close the circuit breaker, not a hold; needs the role admin.")
     seen: list[str] = Field(

@@ -30,7 +30,7 @@ from reconciler.web.services import WebServices
 
 
 class DismissalFields(ActFields):
-    """What is closed unsent."""
+    """The keys that are closed without a send."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -15,7 +15,7 @@ from reconciler.web.services import WebServices
 
 
 class AcknowledgementFields(ActFields):
-    """What was seen."""
+    """The status that the visitor saw."""
 
     seen_ms: int | None = Field(
         default=None,

@@ -26,7 +26,7 @@ from reconciler.web.services import WebServices
 
 
 class RebuildFields(Reasoned):
-    """What is scanned."""
+    """The inbox rows that are scanned."""
 
     since_ms: int | None = Field(
         default=None,

@@ -48,7 +48,7 @@ _SAYS_FAILED: Any = {"properties": {"failed": {"const": True}}, "required": ["fa
 
 
 class RepairFields(Reasoned):
-    """What is repaired."""
+    """The messages that are repaired."""
 
     model_config = ConfigDict(
         json_schema_extra={
