@@ -393,6 +393,18 @@ def judged_by_a_query(page: str, world: World) -> None:
     run_page(page, deployed.beginning(services_without_an_outbox=announce_alone))
 
 
+def moved_to_an_outbox(page: str, world: World) -> None:
+    """Its steps are those of tests/acceptance/test_moving_service.py; here its settings are."""
+    deployed = world.deployment()
+    before, _, rest = deployed.config.read_text().partition("[[producers]]")
+    others = "".join(re.findall(r"^\[(?!\[)[^[]*", rest, re.MULTILINE))
+
+    def without_sections() -> None:
+        deployed.config.write_text(before + others)
+
+    run_page(page, deployed.beginning(no_section_yet=without_sections))
+
+
 def security(page: str, world: World) -> None:
     require(auditor_tools_missing())
     deployed = world.deployment()
@@ -502,6 +514,7 @@ CASES: dict[str, Case] = {
     "how-to/fastapi.md": whole_service,
     "how-to/flask.md": whole_service,
     "how-to/frameworks.md": frameworks,
+    "how-to/from-a-query-to-an-outbox.md": moved_to_an_outbox,
     "how-to/hand-over.md": receiving,
     "how-to/history.md": history,
     "how-to/judge-by-a-query.md": judged_by_a_query,

@@ -161,6 +161,7 @@ def refusal(address: str, tls: TlsSettings | None) -> str:
     return str(caught.value)
 
 
+@pytest.mark.set_up("brokers up to 4.9 over TLS")
 @pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=marks("4.9.7"))])
 def test_an_answer_that_4_9_7_cuts_off_over_tls_is_unknown_never_absent(version: str, authority: Authority) -> None:
     """Its encoder of file regions counts too many bytes: of several records the last ones are missing."""
