@@ -70,7 +70,7 @@ def has_consumed_all(deployed: Deployment) -> bool:
 def test_halves_that_a_person_has_asked_about_again_have_one_effect_beside_run_and_sweep(
     deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RESUME_CHECK_HALF_MESSAGE (323) of the admin API: the producer answers COMMIT while `run` sends END, and after it."""
+    """RESUME_CHECK_HALF_MESSAGE (323): the producer answers COMMIT while `run` sends END, and after it."""
     answered: set[str] = set()
     pass_on = deployed._pass
 
