@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact
@@ -116,7 +117,7 @@ class EndedSampling:
             if unseen := self._queues.maximum(HALF_TOPIC):
                 self.found.unread = before_first_round(unseen)
             return
-        read = PlacesReader(self._queues, show=self._show)
+        read = PlacesReader(self._queues, show=partial(self._progress, self.found.broker))
         read.halves(max(bounds[0], bounds[1] - HALVES_READ_MAX), bounds[1])
         if read.oldest_ms is None:
             return
@@ -154,10 +155,6 @@ class EndedSampling:
     def _copies(self, offsets: Collection[int], rules: CheckRules) -> list[HalfCopy]:
         records = self._queues.records_at(HALF_TOPIC, offsets)
         return _newest([half_copy(one, timeout_seconds=rules.timeout_seconds, keys=self._keys) for one in records])
-
-    def _show(self, read: int, of: int) -> None:
-        if read % 1_000 == 0:
-            self._progress(self.found.broker, read, of)
 
 
 def _newest(copies: Collection[HalfCopy]) -> list[HalfCopy]:

@@ -128,8 +128,9 @@ class MasterQueues:
             while left and left[0] < reached:
                 left.popleft()
 
-    def heads(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[RecordHead]:
-        """Yields the needed parts of very many records, in order, with several pulls under way at once."""
+    def heads(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[list[RecordHead]]:
+        """Yields the needed parts of very many records, in order and by answers, with several pulls under way at
+        once."""
         queue = self.queue(topic, queue_id)
         ahead: deque[tuple[int, Future[Command]]] = deque()
         at = begin
@@ -140,7 +141,9 @@ class MasterQueues:
             offset, answer = ahead.popleft()
             yield from self._heads_of(queue, offset, min(offset + 32, end), answer)
 
-    def _heads_of(self, queue: MessageQueue, offset: int, end: int, future: Future[Command]) -> Iterator[RecordHead]:
+    def _heads_of(
+        self, queue: MessageQueue, offset: int, end: int, future: Future[Command]
+    ) -> Iterator[list[RecordHead]]:
         """An answer has fewer records if they are large or on the disk: then the rest is pulled."""
         what = f"pull of {queue}"
         answer = self._client.wait(future, self._client.request_timeout_seconds, what)
@@ -148,7 +151,8 @@ class MasterQueues:
             if answer.code == ResponseCode.SUCCESS:
                 heads = decode_heads(answer.body)
                 self._pace.read(len(heads))
-                yield from heads
+                if heads:
+                    yield heads
             elif answer.code not in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
                 raise refusal(answer, what)
             after = number_field(answer, "nextBeginOffset")

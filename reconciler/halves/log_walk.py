@@ -177,14 +177,13 @@ def places_of_queues(queues: MasterQueues, topics: Mapping[str, int], since_ms: 
 def _places_of(queues: MasterQueues, topic: str, queue_id: int) -> Iterator[int]:
     first, end = queues.bounds(topic, queue_id) or (0, 0)
     for offset in range(first, end, max(1, (end - first) // _PLACES_A_QUEUE)):
-        for head in queues.heads(topic, queue_id, offset, offset + 1):
-            yield head.physical_offset
+        for heads in queues.heads(topic, queue_id, offset, offset + 1):
+            yield from (head.physical_offset for head in heads)
 
 
 def _before(queues: MasterQueues, topic: str, queue_id: int, since_ms: int) -> Iterator[int]:
     first, end = queues.bounds(topic, queue_id) or (0, 0)
     offset = min(queues.at_time(topic, since_ms, otherwise=first, queue_id=queue_id), end) - 1
     if offset >= first:
-        for head in queues.heads(topic, queue_id, offset, offset + 1):
-            if head.store_timestamp_ms < since_ms:
-                yield head.physical_offset
+        for heads in queues.heads(topic, queue_id, offset, offset + 1):
+            yield from (head.physical_offset for head in heads if head.store_timestamp_ms < since_ms)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from reconciler.halves.ended import OffsetBits
 
 _END = b"\x02"
-_TOPIC, _GROUP = b"REAL_TOPIC\x01", b"PGROUP\x01"
-_ASKED, _IMMUNE, _KEY = b"TRANSACTION_CHECK_TIMES\x01", b"TRAN_PREPARED_QUEUE_OFFSET\x01", b"UNIQ_KEY\x01"
+_TOPIC, _GROUP, _KEY = b"\x02REAL_TOPIC\x01", b"\x02PGROUP\x01", b"\x02UNIQ_KEY\x01"
+_ASKED, _IMMUNE = b"TRANSACTION_CHECK_TIMES\x01", b"TRAN_PREPARED_QUEUE_OFFSET\x01"
 
 
 @dataclass(slots=True)
@@ -40,17 +40,14 @@ class HalfOutcomes:
 
 
 def property_of(properties: bytes, name: bytes) -> bytes:
-    """Returns the value of a property in a stored record; `name` ends with its separator. Empty: the record has no such
-    property."""
-    if properties.startswith(name):
-        begin = len(name)
-    else:
-        begin = properties.find(_END + name) + 1
-        if not begin:
-            return b""
-        begin += len(name)
+    """Returns the value of a property in a stored record; `name` is between its two separators. Empty: the record has
+    no such property."""
+    found = properties.find(name)
+    if found < 0 and not properties.startswith(name[1:]):
+        return b""
+    begin = found + len(name)
     end = properties.find(_END, begin)
-    return properties[begin : end if end >= 0 else None]
+    return properties[begin:] if end < 0 else properties[begin:end]
 
 
 class HalfPlaces:

@@ -20,7 +20,7 @@ class PlacesReader:
     """Reads places of halves; used by one thread only."""
 
     def __init__(self, queues: MasterQueues, *, show: Callable[[int, int], None]) -> None:
-        """`show`: called with the number of records that were read, and the number of all."""
+        """`show`: called once per answer with the number of records that were read, and the number of all."""
         self._queues = queues
         self._show = show
         self.places = HalfPlaces()
@@ -29,11 +29,12 @@ class PlacesReader:
 
     def halves(self, begin: int, end: int) -> None:
         """Reads the halves between two offsets of the half topic."""
-        for head in self._queues.heads(HALF_TOPIC, 0, begin, end):
-            if self.oldest_ms is None or head.store_timestamp_ms < self.oldest_ms:
-                self.oldest_ms = head.store_timestamp_ms
-            self.places.add(head.queue_offset, head.physical_offset, head.properties)
-            self._show(head.queue_offset - begin, end - begin)
+        for heads in self._queues.heads(HALF_TOPIC, 0, begin, end):
+            for head in heads:
+                if self.oldest_ms is None or head.store_timestamp_ms < self.oldest_ms:
+                    self.oldest_ms = head.store_timestamp_ms
+                self.places.add(head.queue_offset, head.physical_offset, head.properties)
+            self._show(heads[-1].queue_offset - begin, end - begin)
 
     def committed(self, topic: str, queues: int, since_ms: int) -> None:
         """Reads the messages of a topic that were stored since a time. `queues`: the number of its queues on this
@@ -41,10 +42,11 @@ class PlacesReader:
         for queue_id in range(queues):
             first, end = self._queues.bounds(topic, queue_id) or (0, 0)
             begin = max(first, self._queues.at_time(topic, since_ms, otherwise=first, queue_id=queue_id))
-            for head in self._queues.heads(topic, queue_id, begin, end):
-                if head.system_flag & _TRANSACTION_BITS == _COMMITTED:
-                    self.places.add_committed(head.prepared_transaction_offset)
-                self._show(head.queue_offset - begin, end - begin)
+            for heads in self._queues.heads(topic, queue_id, begin, end):
+                for head in heads:
+                    if head.system_flag & _TRANSACTION_BITS == _COMMITTED:
+                        self.places.add_committed(head.prepared_transaction_offset)
+                self._show(heads[-1].queue_offset - begin, end - begin)
 
 
 def topic_gone(topic: str) -> Fact:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
@@ -304,7 +306,7 @@ class BrokerScan:
 
     def _count_outcomes(self, look: HalfLook, bounds: tuple[int, int]) -> None:
         """Reads all halves, all ends, and all messages of their topics on this broker."""
-        since_ms, read = self._since_ms or 0, PlacesReader(self._queues, show=self._show)
+        since_ms, read = self._since_ms or 0, PlacesReader(self._queues, show=partial(self._show, each=1))
         begin = max(bounds[0], self._queues.at_time(HALF_TOPIC, since_ms, otherwise=bounds[0]))
         read.halves(begin, bounds[1])
         if look.source.is_readable:
@@ -347,8 +349,8 @@ class BrokerScan:
         """Returns the places of ended halves, and the end of the topic with their OP records."""
         first, end = self._queues.bounds(ROCKSDB_OP_TOPIC) or (0, 0)
         begin = max(begin, first, self._queues.at_time(ROCKSDB_OP_TOPIC, since_ms, otherwise=first))
-        heads = self._queues.heads(ROCKSDB_OP_TOPIC, 0, begin, end)
-        texts = (property_of(head.properties, b"TRANS_OFFSET\x01") for head in heads)
+        heads = chain.from_iterable(self._queues.heads(ROCKSDB_OP_TOPIC, 0, begin, end))
+        texts = (property_of(head.properties, b"\x02TRANS_OFFSET\x01") for head in heads)
         return Places(int(text) for text in texts if text.isdigit()), end
 
     # ----------------------------------------------------------------- questions to brokers about halves

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.errors import ProtocolViolation
@@ -84,11 +86,22 @@ def test_without_op_records_nothing_counts_as_rolled_back() -> None:
     ],
 )
 def test_a_property_is_found_where_it_begins(stored: bytes, value: bytes) -> None:
-    assert property_of(stored, b"PGROUP\x01") == value
+    assert property_of(stored, b"\x02PGROUP\x01") == value
 
 
 def test_a_head_says_of_a_record_what_the_whole_says() -> None:
-    stored = [record(topic="T" * length, body=b"x" * length, queue_offset=length) for length in (1, 40, 120)]
+    stored = [record(topic="T" * length, body=b"x" * length, queue_offset=length) for length in (1, 40, 120, 200)]
+    stored += [
+        replace(
+            stored[0],
+            prepared_transaction_offset=77,
+            system_flag=born | store | SystemFlag.COMMIT,
+            born_host=born_host,
+            store_host=store_host,
+        )
+        for born, born_host in ((0, ("10.0.0.1", 1)), (SystemFlag.BORN_HOST_V6, ("::1", 1)))
+        for store, store_host in ((0, ("10.0.0.2", 2)), (SystemFlag.STORE_HOST_V6, ("::2", 2)))
+    ]
     data = b"".join(map(encode_record, stored))
     heads, whole = decode_heads(data), decode_records(data)
     for head, one in zip(heads, whole, strict=True):
