@@ -4,7 +4,7 @@ reconciler believes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLING_MAY_BE_GONE, SIBLINGS
@@ -75,7 +75,9 @@ class HalvesJudged(Checkers):
             return
         self._claimed(process, unique_key, kind)
         self._proved(process, unique_key, kind)
-        if self._had_copy(process, unique_key):
+        # A later probe of the same pass, for another question, proves nothing of that look.
+        looked = {of: proved for (of, key), (_, proved) in process.looked_for_copies.items() if key == unique_key}
+        if self._had_copy(unique_key, looked):
             judgement.other.append(f"{unique_key} was sent by {kind}, but a broker had its copy")
         self.sends.sent(process, unique_key, kind)
 
@@ -113,13 +115,13 @@ class HalvesJudged(Checkers):
         state, _ = self.said(process, world.orders[key].keys[0])
         if state in (None, CANCELLED):
             self.judgement.other.append(f"{said}, but the primary said {state} when it was asked")
-        if self._had_copy(process, key):
+        if self._had_copy(key, {broker: proved for broker, (proved, _) in process.proved.items()}):
             self.judgement.other.append(f"{said}, but a broker has its copy")
 
-    def _had_copy(self, process: Process, key: str) -> bool:
-        """A copy that lies before the probe which proved the index to the process."""
+    def _had_copy(self, key: str, proved: Mapping[str, int]) -> bool:
+        """A copy that lies before the probe which had proved the index of its broker when the process looked for it."""
         return any(
-            record.physical_offset <= process.proved.get(broker.name, (0, 0.0))[0]
+            record.physical_offset <= proved.get(broker.name, 0)
             for broker in self._world.cluster.brokers.values()
             for record in broker.index.get((TOPIC, key), ())
         )

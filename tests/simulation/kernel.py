@@ -155,6 +155,9 @@ class Process:
         self.saw_no_producer: dict[str, tuple[float, float]] = {}
         #: Broker and message -> when it looked last for a younger copy of the half, and how long the broker's log was.
         self.looked_for_newest: dict[tuple[str, str], tuple[float, int]] = {}
+        #: Broker and message -> when it looked last for a committed copy, and up to where the index was proved to it at
+        #: the last answer.
+        self.looked_for_copies: dict[tuple[str, str], tuple[float, int]] = {}
         self.clock = MachineClock(self, skew_ms)
         self._threads: list[greenlet] = []
 

@@ -72,6 +72,7 @@ class SendsJudged:
             self._under_way = (key, kernel.now, kernel.events)
             self._by_its_row(process, key, kind)
             self._alone(process, key, kind)
+            self._looked_for_copies(process, key, kind)
             self._unanswered(process, key, kind)
 
     def ended(self, process: Process, broker: Broker, half: MessageRecord | None) -> None:
@@ -113,6 +114,13 @@ class SendsJudged:
             self._tell(key, kind, f"although the primary said {state} when it was asked")
         if at < self._claimed_at.get((process, key), NEVER_SECONDS):
             self._tell(key, kind, "by what its row said before the claim")
+
+    def _looked_for_copies(self, process: Process, key: str, kind: str) -> None:
+        """Right before the byte: an END that was long under way comes while others of a batch are asked about."""
+        begun_at = self._begun_at.get((process, key), NEVER_SECONDS)
+        for name in self._world.cluster.brokers:
+            if process.looked_for_copies.get((name, key), (-NEVER_SECONDS, 0))[0] < begun_at:
+                self._tell(key, kind, f"without a last look for its copy at {name}")
 
     def _alone(self, process: Process, key: str, kind: str) -> None:
         """No broker had another half of its order when the row was asked for."""

@@ -40,6 +40,7 @@ from reconciler.rocketmq.wire.codes import CHECK_GROUP, CLIENT_VERSION, PROBE_TO
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
+from tests.simulation.outbox_database import TOPIC
 
 R = TypeVar("R")
 
@@ -212,12 +213,17 @@ class SimulatedLookups(Lookups):
         return _on_its_way(self._process, answer) if self._at_once else answer
 
     def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, *, scans: bool) -> BrokerAnswer:
-        broker = self._cluster.brokers[place.broker_name]
+        broker, process = self._cluster.brokers[place.broker_name], self._process
         self.look_ups += 1
+        at, proved = process.kernel.now, process.proved.get(broker.name, (0, 0.0))[0]
         try:
-            hits = ask(self._process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
+            hits = ask(process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
         except (BrokerUnavailable, RequestTimeout) as error:
+            proved = process.looked_for_copies.get((broker.name, key), (0.0, 0))[1]
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
+        finally:
+            if topic == TOPIC:
+                process.looked_for_copies[broker.name, key] = at, proved
         if any(hit.body == THEIRS for hit in hits):
             self._process.kernel.saw("look-up met another message", key[-4:])
         said = answer_of_hits(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))

@@ -38,7 +38,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvariantViolation
 from reconciler.policy.brakes import REPAIRS_AT_ONCE, RateLimit
 from reconciler.policy.events import EventSink, RepairStepped
-from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer
+from reconciler.policy.evidence import EndOutcome, Recorded, SendAnswer, StoredMessage
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
@@ -48,6 +48,7 @@ from reconciler.policy.ports.evidence import (
     BrokerRepairs,
     CommitQueries,
     HalfReadingBeforeSends,
+    Horizon,
     InboxEvidence,
     OutboxEvidence,
 )
@@ -79,6 +80,7 @@ STEPS_MAX = 24
 #: Answer of a hand-over row that was withdrawn from its worker.
 WITHDRAWN = REPAIR_WITHDRAWN()
 _CLAIM_RAN_OUT, _GOES_ON_LATER = CLAIM_RAN_OUT(), GOES_ON_LATER()
+_UNPROVED = Horizon(at_ms={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -547,17 +549,25 @@ class Repairer:
         self, decision: RepairStep, send: Asked[Asked[SendAnswer]], until_seconds: float
     ) -> Asked[SendAnswer]:
         """Sends, unless END by a row would name what is not the newest copy of its half (the next turn sees that one),
-        or a producer has come that could answer a broker's question about one of the halves, or these looks took so
-        long that another process may soon hold the claim."""
+        or the message was delivered since, or a producer has come that could answer a broker's question about one of
+        the halves, or these looks took so long that another process may soon hold the claim."""
         reading = self._reading if decision.act is Act.END and decision.commit is not None else None
         if reading is not None and reading.is_newest(decision.subject) is not True:
             return _refused(f"{decision.subject.broker} may have put the half back since")
+        if decision.commit is not None and self._was_delivered(decision.subject):
+            return _refused("the message was delivered since")
         for half in decision.halves:
             if self._brokers.producers_of(half).is_connected is not False:
                 return _refused(f"a producer of {half.producer_group} may have come back to {half.broker}")
         if self._is_late(until_seconds):
             return _refused("the time of the claim ended during the looks before the send")
         return send()
+
+    def _was_delivered(self, message: StoredMessage) -> bool:
+        """Looks once more for a copy: an END that was long under way made it while others of the batch were asked
+        about. That there was none before is proved already, so no horizon is."""
+        topic, key = message.real_topic, message.unique_key
+        return self._brokers.committed_copies(topic, key, horizon=_UNPROVED, not_before_ms=0)().is_found
 
     def _hand_over(self, case: RepairCase, decision: RepairStep) -> Asked[SendAnswer]:
         message, groups = decision.subject, decision.groups

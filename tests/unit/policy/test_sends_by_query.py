@@ -357,6 +357,19 @@ def test_a_half_that_is_put_back_after_the_claim_is_ended_by_its_newest_copy(wor
     assert (world.deliveries, the_repair(world, one).state) == ([("billing", one)], RepairState.DONE)
 
 
+def test_a_message_that_is_delivered_after_the_claim_is_not_sent(world: World) -> None:
+    """The END of its producer was long under way."""
+    one = lost(world)
+
+    def arrives() -> None:
+        world.broker.commit(world.broker.halves[-1])
+
+    when_it_is_sent(world, one, arrives)
+    world.rounds(world.process(), 60)
+    assert (sent(world), world.deliveries) == ([], [("billing", one)])
+    assert the_repair(world, one).state is RepairState.DONE
+
+
 def test_a_broker_that_does_not_say_whether_it_has_put_a_half_back_is_sent_nothing(world: World) -> None:
     one = lost(world)
     when_it_is_sent(world, one, lambda: setattr(world.reading, "tells_no_newest", True))
