@@ -1,4 +1,4 @@
-"""`python -m reconciler.audit audit|statement|package ...`: a process of its own; `reconciler audit` starts it."""
+"""Entry point of `python -m reconciler.audit audit|statement|package ...`. `reconciler audit` starts this process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from reconciler.contract.extras import install
 
 
 def run() -> int:
-    """Runs the command and returns its exit code: 2 with what to install where the extra `audit` is missing.
+    """Runs the command and returns its exit code.
 
-    An error while the command is loaded is "no answer", too: Python's own exit code 1 would mean violations.
+    2: the extra `audit` is missing; the message says what to install.
+    2: loading failed, because Python's own exit code 1 would mean violations.
     """
     try:
         from reconciler.audit.command import main
@@ -30,7 +31,7 @@ def run() -> int:
 
 
 def _is_here(arguments: Sequence[str]) -> bool:
-    """Whether it is asked to judge without Spark."""
+    """Looks for `--engine here` among the arguments."""
     return "--engine=here" in arguments or ("--engine", "here") in pairwise(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The arguments of `python -m reconciler.audit` (and so of `reconciler audit` and `reconciler statement`)."""
+"""Arguments of `python -m reconciler.audit`, and so of `reconciler audit` and `reconciler statement`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCES = (
 
 
 class Arguments(argparse.ArgumentParser):
-    """argparse whose complaints are each an AuditError, so that they reach --output json, too."""
+    """Parser whose complaints are AuditErrors, so that `--output json` reports them, too."""
 
     def error(self, message: str) -> NoReturn:
         """Raises AuditError("usage")."""
@@ -26,12 +26,12 @@ class Arguments(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command and its options. Raises AuditError("usage"); --help ends the process."""
+    """Parses the command and its options. Raises AuditError("usage"). `--help` ends the process."""
     return command_line().parse_args(list(arguments))
 
 
 def command_line() -> Arguments:
-    """Every command and option."""
+    """Builds the parser of all commands and options."""
     parser = Arguments(prog="reconciler", description="An independent answer: did every committed message take effect?")
     parser.add_argument("--version", action="version", version=version_line(), help="print release and revision")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Arguments)

@@ -1,4 +1,4 @@
-"""One audit from the command's options to OUT. After: window_run.py collects, judges and writes."""
+"""Runs one audit, from the command's options to OUT. After: window_run.py collects, judges and writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from reconciler.audit.window_run import AskedWindow, audit_window
 from reconciler.contract.history_row import PREFIXES
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
-#: Options that say what to collect; with --evidence all of it is in the folder (and --history: where a copy lies).
+#: Options that say what to collect. `--evidence` excludes them, because its evidence.json has the same facts.
+#: `--history` is not among them: beside `--evidence` it names a copy of the history.
 _COLLECTING = (
     "window",
     "timezone",
@@ -45,19 +46,19 @@ _COLLECTING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRun:
-    """What an audit did."""
+    """Result of one audit."""
 
     judged: JudgedWindow
     engine: str
     seconds: float
-    #: What the rows of --tables name it; None without them.
+    #: Id of the run in the rows of `--tables`. None: no `--tables`.
     run: str | None
 
 
 def run_audit(
     options: argparse.Namespace, *, now_ms: int, seconds: Callable[[], float], say: Callable[[str], None]
 ) -> AuditRun:
-    """Runs the audit that the options ask for. `seconds`: a clock that only goes forward. Raises AuditError."""
+    """Runs the audit that the options ask for. `seconds` is a monotonic clock. Raises AuditError."""
     began = seconds()
     check_engine(options)
     request = None if options.evidence is not None else _request(options, now_ms)
@@ -86,7 +87,7 @@ def run_audit(
 
 
 def _request(options: argparse.Namespace, now_ms: int) -> Request:
-    """Everything that can be wrong with the options is found before anything is started."""
+    """Makes the request from the options. Raises AuditError for a wrong option before any source is read."""
     missing = [f"--{name}" for name in ("window", "subscriptions") if getattr(options, name) is None]
     if options.history is None and not options.no_history:
         missing.append("--history (or --no-history)")
@@ -110,8 +111,10 @@ def _request(options: argparse.Namespace, now_ms: int) -> Request:
 
 
 def _verified_before(options: argparse.Namespace) -> HistoryChain | None:
-    """The chain that the audit of --previous has verified, where --public-key says who signed it. The first audit of a
-    series has no --previous, and reads all."""
+    """Reads the chain that the audit of `--previous` has verified and that `--public-key` proves.
+
+    None: the audit reads the manifest from its first entry.
+    """
     if options.public_key is None or options.previous is None or options.whole_chain:
         return None
     return believed_chain(options.previous, read_public_key(options.public_key))
@@ -137,7 +140,7 @@ def _check_given(options: argparse.Namespace) -> None:
 
 
 def _zone(options: argparse.Namespace) -> str:
-    """How people meant the window: --timezone, the zone in START, or UTC."""
+    """Finds the time zone of the window: `--timezone`, else the zone in START, else UTC."""
     if options.timezone:
         return str(options.timezone)
     found = _START_ZONE.match(options.window or "")

@@ -1,7 +1,7 @@
-"""The command: evidence is collected or given, judged, written; one line or one JSON object on standard output.
+"""The command: collects or takes evidence, judges, writes, and prints text or one JSON object on standard output.
 
-Exit codes: 0 clean, 1 violations, 2 no answer (`reason` says which kind), 130 SIGINT. There is no other one: an error
-of the program itself, or of writing the answer, is 2 with reason "engine" and its traceback.
+Exit codes: 0 clean, 1 violations, 2 no answer (`reason` names its kind), 130 SIGINT. An error of the program itself, or
+of writing the answer, is 2 with reason "engine" and its traceback.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": E
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command and returns its exit code; never raises (but SystemExit for --help)."""
+    """Runs one command and returns its exit code. Only --help raises (SystemExit)."""
     code, text = _done(arguments)
     return code if streams.answer(text) else EXIT_NO_ANSWER
 
 
 def _done(arguments: Sequence[str]) -> tuple[int, str]:
-    """Exit code, and what belongs on standard output."""
+    """Returns the exit code and the text for standard output."""
     try:
         with _interrupted_by_sigterm():
             return _run(parse(arguments))
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def answer(done: AuditRun) -> dict[str, Any]:
-    """The JSON object of an audit that ran to its end (docs/reference/audit.md)."""
+    """Makes the JSON object of an audit that ran to its end (docs/reference/audit.md)."""
     judged = done.judged
     refused = judged.no_answer
     return {
@@ -84,7 +84,7 @@ def answer(done: AuditRun) -> dict[str, Any]:
 
 
 def summary(done: AuditRun, out: Path) -> str:
-    """What people read: verdict, classes with keys, where to look."""
+    """Writes for people: verdict, number of keys of each class, place of the report."""
     judged: JudgedWindow = done.judged
     lines = [f"verdict: {judged.verdict}"]
     if judged.no_answer is not None:
@@ -143,13 +143,13 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether --output json is given. Asked before the arguments are parsed: the error for wrong ones is JSON, too."""
+    """Looks for --output json before the arguments are parsed, because errors of parsing are JSON, too."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=False)
     return any(a in ("--output=json", "-ojson") or (a in ("--output", "-o") and b == "json") for a, b in pairs)
 
 
 def _say(line: str) -> None:
-    """Progress, for people at a terminal only."""
+    """Shows progress to people at a terminal only."""
     if sys.stderr.isatty():
         streams.remark(f"reconciler audit: {line}\n")
 
@@ -160,7 +160,7 @@ def _now_ms() -> int:
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends an audit like SIGINT: nothing half-written, no JVM left behind."""
+    """Makes SIGTERM end an audit like SIGINT, without incomplete output and without a running JVM."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

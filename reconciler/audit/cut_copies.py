@@ -1,10 +1,10 @@
-"""Copies of a platform's tables, cut by window in jobs of Spark: each window reads its own keys and no others.
+"""Cuts copies of a platform's tables by window, in jobs of Spark, so that each window reads only its own keys.
 
-A key goes with all its rows, of every table, to each window in which one of its times lies: those by which databases
-are asked for a window (collect/collecting.py), that is, of the outbox, the inbox, the ledger, and of its announcement,
-which is in the history alone. The judgement counts a key in a window by no other time. A time or key that is missing
-goes to all windows, which then say what is wrong with it. So does the oldest row of each name: by it a window tells a
-row that was deleted for its age from one that was never written.
+A key goes with all its rows, of every table, to each window in which one of its times lies. These are the times by
+which databases are asked for a window (collect/collecting.py): those of the outbox, the inbox, the ledger, and of the
+announcement, which only the history has. The judgement counts a key in a window by no other time. A row without time or
+key goes to all windows, which then report it. The oldest row of each name goes to all windows, too, because it shows
+whether a missing row was deleted for its age or never written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Table -> its column by which collecting reads a window.
+#: Table -> column by which collecting reads a window.
 TIMES = {
     OUTBOX.name: "created_at_ms",
     INBOX.name: "applied_at_ms",
@@ -44,39 +44,39 @@ TIMES = {
     REPAIR.name: "created_at_ms",
     ROUND.name: "at_ms",
 }
-#: Columns that name whose rows they are, and times by which rows are deleted for their age (collect/deleted.py).
+#: Columns that name the owner of a row, and times by which rows are deleted for their age (collect/deleted.py).
 _OLDEST = {
     OUTBOX.name: (("producer_group", "state"), ("settled_at_ms", "created_at_ms")),
     INBOX.name: (("topic", "consumer_group"), ("applied_at_ms",)),
 }
 _KEY_COLUMNS = ("key", "unique_key")
 _INTEGERS = frozenset({"bigint", "int", "smallint", "tinyint"})
-#: The text of a key that a table has as bytes: its member (contract/unique_key.py), or the text itself.
+#: SQL for the text of a key that a table has as bytes: as its member (contract/unique_key.py), or as its text.
 _TEXT_OF_BYTES = (
     "CASE WHEN length({0}) = 32 AND decode({0}, 'ISO-8859-1') RLIKE '^[0-9A-Fa-f]*$' THEN decode({0}, 'ISO-8859-1') "
     "WHEN length({0}) BETWEEN 16 AND 32 THEN hex({0}) "
     "ELSE replace(decode({0}, 'ISO-8859-1'), decode(X'00', 'ISO-8859-1'), '') END"
 )
-#: Spans of time are found by their place on an axis of so many pieces at most.
+#: Largest number of pieces of the axis on which spans of time are found.
 _PIECES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutCopies:
-    """What windows read."""
+    """Requests of the windows, over cut or whole copies."""
 
     requests: Sequence[Request]
-    #: Why each of several windows reads whole copies; None: it does not, or there is one window.
+    #: Why each of several windows reads whole copies. None: the copies are cut, or there is one window.
     whole_because: str | None = None
 
 
 def cut_by_window(
     spark: SparkSession, folder: Path, requests: Sequence[Request], engine: Engine, go_on: Callable[[], None]
 ) -> CutCopies:
-    """The requests, each over the rows of its own keys. `folder`: it has the copies, which go.
+    """Cuts the copies in `folder`, removes them, and returns the requests, each over the rows of its own keys.
 
-    The requests stay as they are, over whole copies, where there is one window, where a table was not copied or has no
-    key, and where the history cannot be believed as a whole: its announcements would be missing. Raises AuditError.
+    The requests stay over whole copies if there is one window, if a table was not copied or has no key, and if the
+    history fails a check, because its announcements would be missing. Raises AuditError.
     """
     if len(requests) <= 1:
         return CutCopies(requests=requests)
@@ -112,7 +112,7 @@ def cut_by_window(
 
 
 def _copies(sources: Sources) -> dict[Path, tuple[Source, str]]:
-    """Folder of each table -> the source that named it, and the table's name."""
+    """Maps the folder of each table to the source that named it and to the table's name."""
     given = [source for _, source in sources.outboxes]
     given += [source for several in sources.inboxes.values() for source in several]
     given += [effects.source for effects in sources.effects.values()]
@@ -139,7 +139,7 @@ def _of_window(sources: Sources, folder: Path, to: Path, left_out: Mapping[Path,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AnnouncedTask:
-    """Keys and times of files of the history, for Spark to read."""
+    """Task that writes keys and times of files of the history, for Spark to read."""
 
     history: str
     files: tuple[HistoryFile, ...]
@@ -148,7 +148,7 @@ class _AnnouncedTask:
 
     @property
     def reads_databases(self) -> bool:
-        """It reads files."""
+        """False, because it reads files."""
         return False
 
     def run(self) -> Answer:
@@ -163,8 +163,10 @@ class _AnnouncedTask:
 
 
 def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> str | None:
-    """Writes the announcements of all windows. Why they may not be all of them, else None: the windows say what is
-    wrong with the history, each for itself."""
+    """Writes the announcements of all windows. Returns why some may be missing; None: all are written.
+
+    Each window reports the fault of the history itself.
+    """
     folder.mkdir()
     first = requests[0]
     if first.history is None:
@@ -199,7 +201,7 @@ def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> str
 
 
 class _Cut:
-    """One cut of all copies into folders of windows."""
+    """Cut of all copies into folders of windows."""
 
     def __init__(self, spark: SparkSession, folder: Path, requests: Sequence[Request]) -> None:
         self._spark, self._folder, self._windows = spark, folder, len(requests)
@@ -225,11 +227,11 @@ class _Cut:
         pq.write_table(table, folder / "spans.parquet")
 
     def place_of(self, number: int) -> Path:
-        """What a window reads."""
+        """Folder that a window reads."""
         return self._folder / f"window-{number:04d}"
 
     def mark(self, copies: Sequence[tuple[str, DataFrame]]) -> None:
-        """Writes which keys go to which windows; -1: a key is in a table, whatever its times are."""
+        """Writes which keys go to which windows. Window -1 marks a key that a table has, whatever its times are."""
         marked = [self._marks(rows, TIMES.get(table), table) for table, rows in copies if table != ROUND.name]
         marked += [self._oldest(rows, table) for table, rows in copies if table in _OLDEST]
         if any((self._folder / "announced").iterdir()):
@@ -241,12 +243,12 @@ class _Cut:
         found.distinct().write.parquet(str(self._folder / "keys"))
 
     def nowhere(self, effects: DataFrame) -> int:
-        """Their keys that no other table has."""
+        """Counts the keys of effects that no other table has."""
         keys = effects.selectExpr(f"{_key_text(effects)} AS audit_key").distinct()
         return int(keys.join(self._keys(), "audit_key", "left_anti").count())
 
     def write(self, place: Path, table: str, rows: DataFrame) -> None:
-        """Puts the rows of a copy, which goes, into the folders of windows."""
+        """Moves the rows of a copy into the folders of windows, and removes the copy."""
         own = [f"`{name}`" for name in rows.columns]
         if table == ROUND.name:
             found, order = self._in_windows(rows, TIMES[table], ANNOUNCED.name).where("audit_window >= 0"), TIMES[table]
@@ -271,11 +273,11 @@ class _Cut:
                 pq.write_table(schema.empty_table(), to / "none.parquet")
         shutil.rmtree(cut, ignore_errors=True)
         shutil.rmtree(place, ignore_errors=True)
-        with suppress(OSError):  # it has other tables
+        with suppress(OSError):  # the folder has other tables
             place.parent.rmdir()
 
     def end(self) -> None:
-        """Removes what windows do not read."""
+        """Removes files that windows do not read."""
         shutil.rmtree(self._folder / "announced", ignore_errors=True)
         shutil.rmtree(self._folder / "keys", ignore_errors=True)
         (self._folder / "spans.parquet").unlink(missing_ok=True)
@@ -284,14 +286,14 @@ class _Cut:
         return self._spark.read.parquet(str(self._folder / "keys"))
 
     def _marks(self, rows: DataFrame, time: str | None, table: str) -> DataFrame:
-        """audit_key and audit_window of each row."""
+        """Selects audit_key and audit_window of each row."""
         key = _key_text(rows)
-        if table not in (*TIMES, ANNOUNCED.name):  # effects have no time, and go where their keys go
+        if table not in (*TIMES, ANNOUNCED.name):  # effects have no time; they go where their keys go
             rows = rows.where(f"{key} = ''")
         return self._in_windows(rows, time, table).selectExpr(f"{key} AS audit_key", "audit_window")
 
     def _in_windows(self, rows: DataFrame, time: str | None, table: str) -> DataFrame:
-        """The rows with each window of their time, and with -1."""
+        """Joins each row with the windows of its time, and with -1."""
         kind = table if table in (OUTBOX.name, ANNOUNCED.name) else "others"
         spans = self._spark.read.parquet(str(self._folder / "spans.parquet")).where(f"audit_kind = '{kind}'")
         has_time = time is not None and dict(rows.dtypes).get(time) in _INTEGERS
@@ -329,7 +331,7 @@ def _key_column(rows: DataFrame) -> str | None:
 
 
 def _key_text(rows: DataFrame) -> str:
-    """An expression: one text for each key, however the column has it; none is ''."""
+    """Makes an SQL expression: one text per key, for each type of column. A missing key is ''."""
     name = _key_column(rows)
     is_bytes = dict(rows.dtypes)[name or ""] == "binary"
     return f"coalesce({_TEXT_OF_BYTES.format(f'`{name}`') if is_bytes else f'CAST(`{name}` AS STRING)'}, '')"

@@ -1,4 +1,4 @@
-"""Why an audit has no answer."""
+"""Errors of audits, with the reason why there is no answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 #: usage: wrong arguments; configuration: FILE or an extra; inputs: unreadable, altered or missing evidence;
 #: gap: history lacks rows of the window; window: not closed yet; engine: Spark failed.
 Reason = Literal["usage", "configuration", "inputs", "gap", "window", "engine"]
-#: Those that a result has whose verdict is withheld; the last two only if nothing was judged.
+#: Reasons of results whose verdict is withheld. The last two occur only if nothing was judged.
 ReasonWithheld = Literal["inputs", "gap", "window", "configuration", "engine"]
 
 
@@ -23,7 +23,7 @@ class AuditError(Exception):
 
 
 class SourceAwayError(AuditError):
-    """A database or an object store did not answer to the end, and may do so when it is asked again."""
+    """Database or object store that did not answer to the end, and may do so when it is asked again."""
 
     def __init__(self, source: str, message: str) -> None:
         """`source`: the option that named it, without secrets."""
@@ -31,12 +31,15 @@ class SourceAwayError(AuditError):
         super().__init__("inputs", message)
 
 
-#: Errors of a disk; the others that a path gives (no right, read-only, a file in the way) are a wrong argument.
+#: Errors of a disk. Other errors of a path (no right, read-only, a file in the way) are wrong arguments.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def unwritable(what: str, error: OSError) -> AuditError:
-    """`what` could not be made: "engine" where the disk is full or broken, "usage" where another place would do."""
+    """Makes the error for `what`, which could not be written.
+
+    "engine": the disk is full or broken. "usage": another place would work.
+    """
     if error.errno in _DISK_ERRORS:
         return AuditError("engine", f"{what}: {error.strerror}; make room or mend it, and run again: nothing was kept")
     return AuditError("usage", f"{what}: {error.strerror or error}; name a place that can be written")

@@ -1,6 +1,6 @@
-"""Where history, evidence and exports may lie: a local path, or a URL that Arrow reads; and what must be local.
+"""Places of history, evidence and exports: a local path, or a URL that Arrow reads. Some places must be local.
 
-Object stores are read with what the environment says (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like,
+Object stores are read with the environment's settings (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like,
 GOOGLE_APPLICATION_CREDENTIALS), on the driver and on every executor.
 """
 
@@ -14,17 +14,17 @@ from pyarrow import fs as arrow_fs
 
 #: Schemes of URLs that Arrow's file systems read.
 READABLE = ("file", "hdfs", "viewfs", "s3", "gs", "gcs", "abfs", "abfss")
-#: What other programs call them.
+#: Other programs' names -> names of the same schemes.
 _OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 
 
 def place_of(path: str) -> str:
-    """A URL as it is, a path absolute: workers have a working directory of their own."""
+    """Makes a path absolute, because workers have a working directory of their own. A URL stays as it is."""
     return path if "://" in path else os.path.abspath(path)
 
 
 def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
-    """The file system and the path in it. Raises OSError, and ValueError for a URL that Arrow does not know."""
+    """Opens the file system of a place, with the path in it. Raises OSError, and ValueError for an unknown URL."""
     if "://" in path:
         found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
         return found
@@ -32,7 +32,7 @@ def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
 
 
 def unreadable(place: str) -> str | None:
-    """Why no file can be read there: the scheme of its URL is an unknown one. None: the scheme is known."""
+    """Says why no file can be read at a place: its URL has an unknown scheme. None: the scheme is known."""
     scheme, is_url, rest = place.partition("://")
     if not is_url or scheme in READABLE:
         return None
@@ -42,7 +42,7 @@ def unreadable(place: str) -> str | None:
 
 
 def readable_place(text: str) -> str:
-    """An option's path or URL, as it was given."""
+    """Checks an option's path or URL and returns it as it was given."""
     why = unreadable(text)
     if why is not None:
         raise ArgumentTypeError(f"{text}: {why}")
@@ -50,7 +50,7 @@ def readable_place(text: str) -> str:
 
 
 def local_path(text: str) -> Path:
-    """An option's path on this machine: "s3a://bucket/x" must not become a folder "s3a:"."""
+    """Makes an option's path on this machine. Refuses "s3a://bucket/x", which must not become a folder "s3a:"."""
     if "://" in text:
         raise ArgumentTypeError(
             f"{text}: this must be a local path (an output is put in place in one step, which no object store can); "

@@ -1,7 +1,7 @@
-"""The audit as a function, for notebooks and jobs of a data platform: over their tables, on their own Spark session.
+"""The audit as a function, for notebooks and jobs of a data platform, over their tables and on their Spark session.
 
-The session is used and left as it was: it is neither made nor stopped, no setting or view of it is changed, and no
-package is shipped into it. The executors have this package installed, with numpy and pyarrow.
+The session stays as it was: the audit neither makes nor stops it, changes none of its settings and views, and ships no
+package into it. The executors need this package, numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Inputs", "WindowAnswer", "audit", "exit_code", "load_tables"]
 
-#: Columns that no evidence has, by kind: bodies and the like.
+#: Kinds of columns that no evidence has: bodies and the like.
 _NOT_STAGED = frozenset({"bytes", "json"})
 _EXPORT = re.compile(r"(?:parquet|delta):")
-#: Windows that are audited beside each other: collecting and writing of some while others are judged.
+#: Windows that are audited side by side: some are collected or written while others are judged.
 WINDOWS_AT_ONCE = 4
-#: How long threads get to end before Spark is told again.
+#: Time that threads get to end, before Spark is asked again to end their jobs.
 ENDING_SECONDS = 0.5
 
 _P = ParamSpec("_P")
@@ -60,57 +60,58 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The tables of services and ledger, with their columns as docs/reference/tables.md has them.
+    """Tables of services and ledger, with the columns of docs/reference/tables.md.
 
-    Each is a DataFrame, the name of a table, `parquet:PATH` or `delta:PATH`. They are read whole, DataFrames and tables
-    from `since` on: one that lacks older rows makes effects look as if they had no commit.
+    Each is a DataFrame, the name of a table, `parquet:PATH` or `delta:PATH`. Exports are read whole, DataFrames and
+    tables from `since` on. An input that lacks older rows makes effects look as if they had no commit.
     """
 
     #: Producer group -> its outbox.
     outbox: Mapping[str, DataFrame | str]
     #: TOPIC/GROUP -> its inbox.
     inbox: Mapping[str, DataFrame | str]
-    #: TOPIC/GROUP -> business effects: the columns `key` and `effects` (how many; without it each row is one); others
-    #: are ignored.
+    #: TOPIC/GROUP -> business effects: the columns `key` and `effects` (their number; without it each row is one
+    #: effect). Other columns are ignored.
     effects: Mapping[str, DataFrame | str] = field(default_factory=dict)
     #: The reconciler's ledger: all three or none.
     candidate: DataFrame | str | None = None
     repair: DataFrame | str | None = None
     rounds: DataFrame | str | None = None
-    #: Folder or URL of the reconciler's history; None: there is none.
+    #: Folder or URL of the reconciler's history. None: no history.
     history: str | None = None
-    #: Up to when all tables have been loaded, with offset or zone; None: they are those of the services themselves.
+    #: Time until which all tables have been loaded, with offset or zone. None: the tables are the services' own.
     loaded_until: str | None = None
-    #: Rows of DataFrames and tables that were written before are left out, with offset or zone; None: none are.
+    #: Time before which rows of DataFrames and tables are left out, with offset or zone. None: no rows are left out.
     since: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowAnswer:
-    """What the audit says of one window."""
+    """Answer of the audit about one window."""
 
     window: Window
     #: clean, violations or no answer.
     verdict: str
-    #: Why there is no answer, and in a sentence; else None.
+    #: Kind of the reason for no answer. None: there is an answer.
     reason: Reason | None
+    #: The same reason in a sentence.
     message: str | None
-    #: Class -> keys, of all subscriptions; empty if nothing was judged.
+    #: Class -> number of keys, of all subscriptions. Empty: nothing was judged.
     classes: Mapping[str, int]
     violations: int
-    #: The folder of the window's result, also of one without an answer; None if nothing was written.
+    #: Folder of the window's result, also of a window without an answer. None: nothing was written.
     out: Path | None
-    #: Name of the run in the rows of the tables; None without tables.
+    #: Name of the run in the rows of the tables. None: no tables.
     run: str | None
-    #: Seconds that the window took; windows that run side by side share the session.
+    #: Seconds that the window took. Windows that run side by side share the session.
     seconds: float
-    #: The part of it that was judging and writing judged keys.
+    #: Part of `seconds` that was judging and writing judged keys.
     judging_seconds: float = 0.0
     #: Seconds that the copies in `staging` took, once for all windows.
     staging_seconds: float
-    #: What `load_tables` took, which is not in `seconds`; 0: its rows were not loaded.
+    #: Seconds that `load_tables` took, which are not in `seconds`. 0: the rows were not loaded.
     loading_seconds: float = 0.0
-    #: Why each of several windows has read whole copies, and costs what all rows cost; None: it did not.
+    #: Why each of several windows has read whole copies, and costs what all rows cost. None: no window has.
     whole_copies_because: str | None = None
 
 
@@ -129,18 +130,23 @@ def audit(
     keep_staged: bool = False,
     language: str = "en",
 ) -> list[WindowAnswer]:
-    """Audits windows as `reconciler audit` does, `at_once` of them side by side; one answer each, in their order.
+    """Audits windows as `reconciler audit` does, `at_once` of them side by side. Returns one answer each, in their
+    order.
 
-    `windows`: START/END in the order of their beginnings, each time with offset or zone. `out`: a folder that gets a
-    folder a window. `staging`: a folder that executors see, where DataFrames and tables are copied to once; the copies
-    are removed at the end unless `keep_staged`. `settings`: the reconciler's settings file. `tables`: as --tables.
-    `signing_key`: signs the statements, which follow those of the window before, and the first those of `previous`.
-    `language`: of the reports, en or zh.
+    - `windows`: START/END in the order of their beginnings, each time with offset or zone.
+    - `out`: a folder that gets one folder per window.
+    - `staging`: a folder that executors see. DataFrames and tables are copied to it once. The copies are removed at the
+    end   unless `keep_staged`.
+    - `settings`: the reconciler's settings file.
+    - `tables`: as --tables.
+    - `signing_key`: signs the statements. They follow those of the window before, and the first ones those of
+    `previous`.
+    - `language`: of the reports, en or zh.
 
-    A window whose inputs cannot be believed is an answer that says so, as its statements do, and the next ones are
-    audited. If an older answer with its evidence lies in its folder, that one stays. Raises AuditError for what is
-    wrong before a window is audited: names, windows, settings, a table that cannot be read. An interrupt ends the jobs
-    of the audit, and no others.
+    A window whose inputs fail a check is an answer that says so, as its statements do, and the next windows are
+    audited. An older answer with its evidence in the window's folder stays. Raises AuditError for faults that are found
+    before a window is audited: names, windows, settings, a table that cannot be read. An interrupt ends only the
+    audit's jobs.
     """
     asked = _in_order(windows)
     _require_usable(at_once, language)
@@ -184,7 +190,7 @@ def _requests(
     history: str | None,
     collected_at_ms: int,
 ) -> list[Request]:
-    """Each over the whole copies."""
+    """Makes one request per window, over the whole copies."""
     subscriptions = audited_subscriptions(configuration, sources)
     return [
         Request(
@@ -205,13 +211,12 @@ def _requests(
 def load_tables(
     spark: SparkSession, answers: Iterable[WindowAnswer], *, tables: Path | str, into: str, kind: TableFormat
 ) -> list[WindowAnswer]:
-    """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue. Returns
-    the answers, with what loading took.
+    """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue.
 
-    `into`: their schema, as `CATALOG.SCHEMA`; tables that it lacks are made, in the format `kind`: iceberg or delta.
-    Replaced is exactly the window of an answer, with its environment and subscriptions, when all rows are there. Raises
-    AuditError if another run of the window becomes valid meanwhile, and, before anything is written, for a session that
-    cannot merge.
+    Returns the answers, with the seconds that loading took. `into`: the tables' schema, as `CATALOG.SCHEMA`. Missing
+    tables are made in the format `kind`: iceberg or delta. Once all rows are there, an answer replaces exactly its
+    window, with its environment and subscriptions. Raises AuditError if another run of the window becomes valid
+    meanwhile. Raises it before any row is written for a session that cannot merge.
     """
     require_merge(spark)
     loaded: list[WindowAnswer] = []
@@ -233,7 +238,7 @@ def _require_usable(at_once: int, language: str) -> None:
 
 
 def _in_order(windows: Sequence[str]) -> list[Window]:
-    """Each once, in the order of their beginnings. Raises AuditError("usage")."""
+    """Parses windows, each once, in the order of their beginnings. Raises AuditError("usage")."""
     asked = [parse_window(window) for window in windows]
     for place, window in enumerate(asked):
         if window in asked[:place] or any(before.start_ms > window.start_ms for before in asked[:place]):
@@ -243,25 +248,27 @@ def _in_order(windows: Sequence[str]) -> list[Window]:
 
 
 def exit_code(answers: Iterable[WindowAnswer]) -> int:
-    """The worst of them, as the command ends: 2 no answer, 1 violations, 0 clean."""
+    """Returns the command's exit code for the worst answer: 2 no answer, 1 violations, 0 clean."""
     return max(({"clean": 0, "violations": 1}.get(answer.verdict, 2) for answer in answers), default=2)
 
 
 def folder_name(window: Window) -> str:
-    """The folder of a window in `out`."""
+    """Names the folder of a window in `out`."""
     return "_".join(time_text(ms).replace(":", "") for ms in (window.start_ms, window.end_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answered:
     answer: WindowAnswer
-    #: What the statements of the next window follow.
+    #: Folder whose statements those of the next window follow.
     followed: Path | None
 
 
 class _Threads:
-    """Threads of ours that ask Spark, while the caller's thread waits: its properties, tags and active session stay as
-    they are. Leaving the block by an error, or by an interrupt, ends their jobs and waits for them."""
+    """Threads that ask Spark while the caller's thread waits. The caller's properties, tags and active session stay.
+
+    An error or an interrupt in the block ends their jobs and waits for the threads.
+    """
 
     def __init__(self, spark: SparkSession, windows: int) -> None:
         self._spark = spark
@@ -272,7 +279,7 @@ class _Threads:
         self._handler: Any = None
 
     def __enter__(self) -> _Threads:
-        # That of PySpark ends every job of the session, streaming queries of others too.
+        # PySpark's handler ends every job of the session, also streaming queries of others.
         before = signal.getsignal(signal.SIGINT)
         if (
             getattr(before, "__module__", "").startswith("pyspark.")
@@ -294,11 +301,11 @@ class _Threads:
             self._pool.shutdown(wait=False, cancel_futures=True)
             while running := [one for one in self._started if not one.done()]:
                 end_jobs(self._spark, self._tag)
-                wait(running, ENDING_SECONDS)  # again: a thread may have been about to begin a job
+                wait(running, ENDING_SECONDS)  # again, because a thread may have been about to begin a job
         self._pool.shutdown()
 
     def start(self, function: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> Future[_T]:
-        """Runs it in a thread that has the caller's properties."""
+        """Runs the function in a thread that has the caller's properties."""
 
         def tagged() -> _T:
             tag_jobs(self._spark, self._tag)
@@ -309,13 +316,13 @@ class _Threads:
         return future
 
     def go_on(self, _step: str = "") -> None:
-        """Asked before each step. Raises CancelledError if the caller is gone."""
+        """Raises CancelledError if the caller has gone. Called before each step."""
         if self._is_over:
             raise CancelledError
 
 
 def _before(window: Future[_Answered] | None, previous: Path | str | None) -> Callable[[], Path | None]:
-    """What the statements of a window follow, once the one before has an answer."""
+    """Makes a function that waits for the window before, and returns the folder whose statements come before."""
     if window is None:
         return lambda: None if previous is None else Path(previous)
     return lambda: window.result().followed
@@ -348,13 +355,14 @@ def _answered(asked: AskedWindow, request: Request, engine: Engine, go_on: Calla
         judging_seconds=0.0 if done is None else done.judging_seconds,
         staging_seconds=0.0,
     )
-    # An older answer that stays in its place is the one before the next window's.
+    # An older answer that stays in its place comes before the next window's answer.
     is_there = (asked.out / "result.json").exists()
     return _Answered(answer=answer, followed=asked.out if is_there else asked.previous())
 
 
 def _unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: Engine) -> JudgedRun | None:
-    """What was written; None if nothing was: an older answer is there, or the disk is full."""
+    """Writes an answer without a judgement. None: nothing was written: an older answer is there, or the disk is
+    full."""
     try:
         return write_unanswered(asked, request, error, engine.kind)
     except AuditError as again:
@@ -391,11 +399,11 @@ class _Staging:
 
     @property
     def input_versions(self) -> tuple[InputVersion, ...]:
-        """Of each input."""
+        """Versions of all inputs, sorted by input."""
         return tuple(sorted(self._versions, key=lambda one: one.input))
 
     def sources(self, inputs: Inputs) -> Sources:
-        """Where collecting reads them. Raises AuditError."""
+        """Copies the inputs and returns the sources that collecting reads. Raises AuditError."""
         self._since_ms = None if inputs.since is None else instant_ms(inputs.since)
         problems: list[str] = []
         inboxes: dict[tuple[str, str], tuple[Source, ...]] = {}
@@ -411,7 +419,7 @@ class _Staging:
             problems.append("candidate, repair and rounds: give DataFrames or names of tables")
         if problems:
             raise AuditError("usage", "\n".join(problems))
-        # In the order in which collecting reads databases: what comes later may have more, and never less.
+        # In the order in which collecting reads databases: a later copy may have more rows, and never fewer.
         outboxes = tuple(
             (group, self._source(one, OUTBOX.name, _kept(OUTBOX.name), f"outbox {group}"))
             for group, one in inputs.outbox.items()
@@ -429,8 +437,11 @@ class _Staging:
         return Sources(outboxes=outboxes, inboxes=inboxes, effects=effects, ledger=copied)
 
     def require_rows_of(self, requests: Iterable[Request]) -> None:
-        """Raises AuditError("usage") if `since` leaves out what is read of every window: a day more, since a key's
-        announcement of the day before shows that its outbox row was there once."""
+        """Raises AuditError("usage") if `since` leaves out rows that a window needs.
+
+        A window needs one day more than it reads, because an announcement of that day shows that its outbox row
+        existed.
+        """
         for request in requests:
             latest_ms = request.since_ms - DAY_MS
             if self._since_ms is not None and self._since_ms > latest_ms:
@@ -467,8 +478,10 @@ class _Staging:
 
 
 def copied_rows(rows: DataFrame, columns: frozenset[str] | None, time: str | None, since_ms: int | None) -> DataFrame:
-    """These columns (None: all) of rows that were written since then, or have no time. The source itself reads no more,
-    if it can leave out columns and rows."""
+    """Selects these columns (None: all) of rows that were written since `since_ms`, or have no time.
+
+    A source that can leave out columns and rows reads no more than these.
+    """
     kept = [name for name in rows.columns if columns is None or name in columns]
     if since_ms is not None and time in kept:
         rows = rows.where(f"`{time}` IS NULL OR `{time}` >= {since_ms}")
@@ -476,7 +489,7 @@ def copied_rows(rows: DataFrame, columns: frozenset[str] | None, time: str | Non
 
 
 def _kept(table: str) -> frozenset[str]:
-    """The columns of a table that evidence may have."""
+    """Lists the columns of a table that evidence may have."""
     found = next(one for one in (OUTBOX, INBOX, CANDIDATE, REPAIR, ROUND) if one.name == table)
     return frozenset({"key", *(column.name for column in found.columns if column.kind not in _NOT_STAGED)})
 

@@ -1,4 +1,4 @@
-"""Standard output and standard error, which may be files on a full disk: neither makes the exit code a wrong one.
+"""Standard output and standard error. If their disk is full, the exit code stays right.
 
 Python by itself would end with 1, which means violations, or with 120.
 """
@@ -14,12 +14,12 @@ from typing import Any, TextIO
 
 from reconciler.contract.visible_text import visible, visible_json, visible_line
 
-#: The same number as in every command's JSON.
+#: Version of the JSON of every command.
 SCHEMA_VERSION = 1
 
 
 def remark(text: str) -> None:
-    """Lines for people, on standard error; lost where it cannot be written."""
+    """Writes lines for people to standard error. They are lost if it cannot be written."""
     try:
         sys.stderr.write(f"{visible_line(text)}\n")
         sys.stderr.flush()
@@ -28,7 +28,7 @@ def remark(text: str) -> None:
 
 
 def answer(text: str) -> bool:
-    """The answer, on standard output; False where not all of it could be written, and standard error says so."""
+    """Writes the answer to standard output. False: not all of it was written, and standard error says so."""
     try:
         sys.stdout.write(visible(text))
         sys.stdout.flush()
@@ -40,17 +40,17 @@ def answer(text: str) -> bool:
 
 
 def lines(parts: Iterable[str]) -> str:
-    """An answer for people, in which each part stays one line: line breaks inside of it are made visible."""
+    """Makes an answer for people, one line per part. Line breaks inside of a part are made visible."""
     return "".join(f"{visible_line(part)}\n" for part in parts)
 
 
 def json_line(document: Mapping[str, Any]) -> str:
-    """One object on one line."""
+    """Writes one object on one line."""
     return visible_json(json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False)) + "\n"
 
 
 def no_answer(reason: str, message: str) -> dict[str, Any]:
-    """The JSON object of an audit that judged nothing (docs/reference/audit.md)."""
+    """Makes the JSON object of an audit that judged nothing (docs/reference/audit.md)."""
     return {
         "verdict": "no answer",
         "reason": reason,
@@ -66,7 +66,7 @@ def no_answer(reason: str, message: str) -> dict[str, Any]:
 
 
 def _give_up(stream: TextIO) -> None:
-    """Discards buffered text: at its end Python would try to write it again, fail, and exit with 120."""
+    """Discards buffered text, because Python would try to write it again at its end, fail, and exit with 120."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,7 +1,7 @@
-"""One window from its evidence, or from the sources of it, to OUT and tables: what command and platform do alike.
+"""Audits one window, from its evidence or the sources of it to OUT and tables, for command and platform.
 
-Evidence is collected beside OUT and becomes OUT/evidence in the step that puts OUT in its place; if anything fails it
-is removed, and OUT is what it was before.
+Evidence is collected beside OUT and becomes OUT/evidence in the step that puts OUT in its place. If anything fails, the
+evidence is removed, and OUT stays as it was.
 """
 
 from __future__ import annotations
@@ -33,36 +33,37 @@ from reconciler.contract.release import release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedWindow:
-    """What is audited, and where the answer goes."""
+    """Window to audit, and places of the answer."""
 
-    #: What to collect, or where evidence lies that was collected before: one of the two.
+    #: What to collect. None: `evidence` is given.
     request: Request | None
+    #: Place of evidence that was collected before. None: `request` is given.
     evidence: Path | str | None = None
-    #: Where the history of given evidence lies now, if not where its evidence.json says.
+    #: Place of the history of given evidence. None: evidence.json names it.
     history: str | None = None
-    #: The history's chain as an older audit has verified it.
+    #: The history's chain as an older audit has verified it. None: the whole manifest is read.
     after: HistoryChain | None = None
     out: Path
     tables: Path | None
     signing_key: SigningKey | None
-    #: The older OUT that the statements follow, if any. It is asked for when everything was judged.
+    #: Returns the older OUT that the statements follow, or None. Called after everything was judged.
     previous: Callable[[], Path | None]
-    #: How people meant the window (IANA name).
+    #: Time zone of the window for people (IANA name).
     zone: str
-    #: Of the report: one of REPORT_LANGUAGES.
+    #: Language of the report, one of REPORT_LANGUAGES.
     language: str
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRun:
-    """What an audit of one window did."""
+    """Result of an audit of one window."""
 
     judged: JudgedWindow
     engine: str
-    #: Name of the run in the rows of the tables; None without tables.
+    #: Name of the run in the rows of the tables. None: no tables.
     run: str | None
-    #: What judging took, with the writing of judged keys by tasks; 0: nothing was judged.
+    #: Seconds of judging, with the writing of judged keys by tasks. 0: nothing was judged.
     judging_seconds: float = 0.0
 
 
@@ -72,10 +73,11 @@ def audit_window(
     say: Callable[[str], None],
     judged_parts: Callable[[int], None] | None = None,
 ) -> JudgedRun:
-    """Claims OUT, collects evidence unless it is given, judges, writes. `opened`: the engine, once OUT is ours. `say`:
-    hears of each step before it is taken. `judged_parts`: gets the number of finished prefixes, from another thread.
+    """Claims OUT, collects evidence unless it is given, judges, and writes. Raises AuditError.
 
-    Raises AuditError.
+    `opened`: opens the engine, once OUT is claimed.
+    `say`: gets each step before it is taken.
+    `judged_parts`: gets the number of finished prefixes, from another thread.
     """
     request = asked.request
     with (
@@ -119,10 +121,9 @@ def audit_window(
 
 
 def write_unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: EngineKind) -> JudgedRun | None:
-    """A result without keys, with statements that say why, so that the chain has no hole; the tables get the run unless
-    they have an answer. None: an older answer with its evidence lies in OUT, and stays.
+    """Writes a result without keys, whose statements say why, so that the chain has no hole. Raises AuditError.
 
-    Raises AuditError.
+    The tables get the run unless they have an answer. None: OUT has an older answer with its evidence, which stays.
     """
     with claim_output(asked.out) as claimed, _claimed_tables(asked) as tables:
         if (claimed.path / EVIDENCE).exists():
@@ -176,7 +177,7 @@ def _unanswered(request: Request, error: AuditError) -> JudgedWindow:
 
 @contextmanager
 def _claimed_tables(asked: AskedWindow) -> Iterator[ClaimedTables | None]:
-    """The window of the tables, which evidence.json names where evidence is given."""
+    """Claims the window of the tables. Of given evidence, evidence.json names the window."""
     if asked.tables is None:
         yield None
         return
@@ -189,12 +190,12 @@ def _claimed_tables(asked: AskedWindow) -> Iterator[ClaimedTables | None]:
 
 @contextmanager
 def _evidence_folder(asked: AskedWindow, claimed: ClaimedOutput) -> Iterator[Path | str]:
-    """The given folder or URL, or a new one beside OUT that goes if it was not moved into it."""
+    """Yields the given folder or URL, or a new folder beside OUT. The new one is removed unless it moved into OUT."""
     if asked.evidence is not None:
         yield asked.evidence
         return
     try:
-        # The name is one that the next audit into this OUT clears away, should we be killed.
+        # If this process is killed, the next audit into this OUT removes a folder with this name.
         folder = Path(tempfile.mkdtemp(prefix=f"{claimed.partial_prefix}evidence-", dir=claimed.path.parent))
         folder.chmod(0o755)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Databases and exports become an evidence folder."""
+"""Collection: databases and exports become an evidence folder."""

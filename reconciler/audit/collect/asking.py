@@ -1,9 +1,8 @@
-"""Runs the tasks of a stage until each is answered: a source that is away for a while costs the wait, and nothing that
-another source gave.
+"""Runs the tasks of a stage until each has an answer. A source that is away costs a wait, and no other source's answer.
 
-What a task has to read after others stays behind them, because a stage ends with the last of its tasks, however often
-that was asked, and the next stage begins afterwards. An audit waits as long for a source as it has read before, so that
-a wrong address is told at once, and hours of reading are worth minutes of waiting.
+A stage ends with the answer to its last task, however often that task was asked. The next stage begins afterwards, so
+the order of reading is kept. The longest wait equals the time that the audit has read so far, because a wrong address
+is to be reported at once, and hours of reading are worth minutes of waiting.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from dataclasses import dataclass, field, replace
 from reconciler.audit.collect.tasks import Answer, Task, answer
 from reconciler.audit.errors import SourceAwayError
 
-#: How long an audit waits for a source at most, behind the last answer that it had from one that was away.
+#: Longest wait of an audit for its sources, counted from the last answer of a source that was away.
 WAIT_SECONDS_MAX = 600.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 
-#: Runs tasks beside each other and gives their answers in order.
+#: Runs tasks beside each other and returns their answers in the order of the tasks.
 Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How time passes."""
+    """Clock and pause of the waits."""
 
-    #: Seconds that only go forward.
+    #: Monotonic clock, seconds.
     clock: Callable[[], float] = time.perf_counter
     pause: Callable[[float], object] = threading.Event().wait
 
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """Asks tasks, and those of sources that were away again. It is made when the reading begins."""
+    """Asks tasks, and repeats those whose source was away. It is made when the audit begins to read."""
 
     run: Runner
     progress: Progress
@@ -48,8 +47,10 @@ class Asking:
         self._began = self.waiting.clock()
 
     def tasks(self, plan: Callable[[], Iterable[Task]]) -> list[Task]:
-        """The tasks of a stage, whose planning lists the files of exports. Raises AuditError: SourceAwayError for a
-        source that stays away says how long it was asked."""
+        """Plans the tasks of a stage; planning lists the files of exports.
+
+        Raises AuditError. A SourceAwayError says how long the source was asked.
+        """
         patience = self._patience()
         while True:
             try:
@@ -59,7 +60,7 @@ class Asking:
                     raise SourceAwayError(error.source, f"{error}{patience.told()}") from error
 
     def answers(self, tasks: Sequence[Task]) -> list[Answer]:
-        """In order; those of sources that stay away say how long they were asked."""
+        """Answers the tasks, in their order. Answers of sources that stay away say how long these were asked."""
         found = self.run(answer, tasks)
         patience = self._patience()
         while away := _away(found):
@@ -75,8 +76,10 @@ class Asking:
         return _Patience(wait_seconds=wait_seconds, progress=self.progress, waiting=self.waiting)
 
     def _ask_again(self, tasks: Sequence[Task], found: list[Answer], away: dict[str, list[int]]) -> bool:
-        """Whether one more is answered. One task of each source shows whether it is back: of a host that is silent, all
-        of them would wait for it, one after the other."""
+        """Asks the tasks of away sources again. True: at least one source has answered.
+
+        The first task of each source goes ahead, because a silent host would make each of its tasks wait.
+        """
         firsts = [numbers[0] for numbers in away.values()]
         for number, one in zip(firsts, self.run(answer, [tasks[number] for number in firsts]), strict=True):
             found[number] = one
@@ -89,7 +92,7 @@ class Asking:
 
 @dataclass(slots=True, kw_only=True)
 class _Patience:
-    """How often and how long sources that are away are asked again."""
+    """Number and length of the pauses before sources that are away are asked again."""
 
     wait_seconds: float
     progress: Progress
@@ -102,11 +105,11 @@ class _Patience:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Counts from now."""
+        """Restarts the wait, the pause and the count of tries."""
         self._since, self._pause_seconds, self._tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
 
     def pause(self, away: Sequence[str]) -> bool:
-        """Waits before these are asked again; False, at once, where that would be too long."""
+        """Waits before the sources are asked again. False, at once: the wait would exceed `wait_seconds`."""
         if self.waiting.clock() + self._pause_seconds > self._since + self.wait_seconds:
             return False
         self.progress(f"{', '.join(away)}: away; asking again in {self._pause_seconds:g} s")
@@ -115,13 +118,16 @@ class _Patience:
         return True
 
     def told(self) -> str:
-        """How long it was, for the end of a message; "": nobody was asked twice."""
+        """Says how often and how long sources were asked, for the end of a message. "": they were asked once."""
         waited = round(self.waiting.clock() - self._since)
         return f"; it was asked {self._tries} times in {waited} s" if self._tries > 1 else ""
 
 
 def _away(found: Sequence[Answer]) -> dict[str, list[int]]:
-    """Places of answers by the source that was away; none if a task has another reason, which waiting does not mend."""
+    """Groups places of answers by the source that was away.
+
+    Empty: a task failed for another reason, which waiting does not fix.
+    """
     failed = [(number, one.away) for number, one in enumerate(found) if one.reason is not None]
     if not all(source for _, source in failed):
         return {}

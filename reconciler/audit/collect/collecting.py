@@ -1,10 +1,9 @@
-"""Collects evidence of a window into a folder that can be judged (contract/evidence_layout.py).
+"""Collects a window's evidence into a folder that can be judged (contract/evidence_layout.py).
 
-Ranges of outboxes and inboxes are read first, then effects, then the ledger, then single keys that these left open
-(lookups.py). There is no common snapshot of several databases; this order replaces it: rows are only
-ever added, so a row that is still not there when its key is asked for was not written when the others were read.
-Every statement is a snapshot of its own. The work is cut into tasks that Spark's executors run beside each other; the
-folder must be one that all of them reach.
+The order is: ranges of outboxes and inboxes, effects, the ledger, then single keys that these left open (lookups.py).
+The order replaces a common snapshot of the databases, because rows are only ever added: a row that is absent when its
+key is looked up was absent when the ranges were read. Every statement is a snapshot of its own. Spark's executors run
+the tasks beside each other, so all of them must reach the folder.
 """
 
 from __future__ import annotations
@@ -60,19 +59,19 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 
-#: Rows outside of the audit are counted in so many ranges of time at most, none of them shorter.
+#: Ranges of time in which rows outside of the audit are counted: their largest number, and the shortest range.
 COUNTED_RANGES_MAX = 16
 COUNTED_RANGE_MS_MIN = 3_600_000
 
-#: Rows of ranges and history whose look-ups are one task: some 100 MB.
+#: Rows of ranges and history that one look-up task reads: some 100 MB.
 LOOK_UP_ROWS = 500_000
 
-#: Problems of the history that are named one by one.
+#: Problems of the history that one error lists.
 PROBLEMS_NAMED_MAX = 10
 
 
 def collect(request: Request, folder: Path, run: Runner, progress: Progress, waiting: Waiting | None = None) -> None:
-    """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
+    """Fills an empty folder, evidence.json last. Raises AuditError; the caller removes an incomplete folder."""
     history = _trusted_history(request)
     try:
         _collect(request, history, folder, Asking(run=run, progress=progress, waiting=waiting or Waiting()))
@@ -87,7 +86,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
     lacking: set[LackingColumn] = set()
     for what, plan in (
         ("outboxes and inboxes", lambda: chain(_outboxes(request, folder), _inboxes(request, folder))),
-        # No look-up asks for the effect of a commit that an outbox gave after them.
+        # After the outboxes, because no look-up asks for the effect of a commit.
         ("effects", lambda: _effects(request, folder)),
         ("ledger", lambda: _ledger(request, folder)),
         ("whose other rows there are", lambda: _counts(request)),
@@ -103,22 +102,22 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
             remove_rests(folder, files)
     asking.progress("asking for single keys")
     answers = _looked_up(request, folder, history, files, asking)
-    # Effects are written again, one row a key.
+    # The look-ups write effects again, one row per key.
     files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
     files.update(files_of(answers))
     for one in answers:
         undated.update(one.undated)
     undated.update({of: effects.left_out for of, effects in request.sources.effects.items()})
     _require_rows(request, earliest(one.lacking for one in answers), asking)
-    remove_rests(folder, files)  # only now: no task writes into the folder any more
+    remove_rests(folder, files)  # only now, because no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
     asking.progress(f"evidence: {rows} rows in {len(files)} files")
-    # Last, so that a folder without it is no evidence.
+    # Last, because evidence.json makes the folder evidence.
     (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated, lacking)))
 
 
 def _lacking_columns(request: Request, task: Task, found: Answer) -> Iterator[LackingColumn]:
-    """Of each subscription whose evidence the task reads."""
+    """Yields the lacking columns for each subscription whose evidence the task reads."""
     if not found.lacking_columns or not isinstance(task, RowsTask):
         return
     for s in request.subscriptions:
@@ -128,7 +127,7 @@ def _lacking_columns(request: Request, task: Task, found: Answer) -> Iterator[La
 
 
 def _trusted_history(request: Request) -> HistoryState:
-    """The checked history, before databases are read for hours; judging checks again. Raises AuditError("inputs")."""
+    """Checks the history before databases are read for hours. Judging checks it again. Raises AuditError("inputs")."""
     if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
@@ -177,7 +176,7 @@ def _effects(request: Request, folder: Path) -> Iterator[Task]:
                 effects=effects,
                 topic=s.topic,
                 group=s.group,
-                # As inbox rows are read: a key of the window's last second takes effect after its end.
+                # The limits of inbox rows, because a key of the window's last second takes effect after the end.
                 between_ms=(request.since_ms, _closes_ms(request, s)),
             )
 
@@ -197,7 +196,7 @@ def _inbox_selection(s: AuditedSubscription, since: tuple[str, int, int | None] 
 
 
 def _ledger(request: Request, folder: Path) -> Iterator[Task]:
-    """Candidates and repairs since the window's start, however late, and the rounds up to its close."""
+    """Plans candidates and repairs from the window's start on, without an end, and rounds until the window closes."""
     source = request.sources.ledger
     if source is None:
         return
@@ -228,7 +227,7 @@ def _closes_ms(request: Request, s: AuditedSubscription) -> int:
 
 
 def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> Iterator[Task]:
-    """One task a file of an export, or one that may be cut into ranges of time."""
+    """Yields one task per file of an export. A database gets one task, which `_cut` may divide by time."""
     if source.kind != "database":
         for number, file in enumerate(export_files(source, selection)):
             name = f"{part}-{number:04d}"
@@ -238,7 +237,7 @@ def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> It
 
 
 def _cut(tasks: Sequence[Task], run: Runner) -> list[Task]:
-    """The tasks, those that read many rows of a database in ranges of time."""
+    """Divides tasks that read many rows of a database into ranges of time. Other tasks stay whole."""
     long = [task for task in tasks if isinstance(task, RowsTask) and is_cut(task.source, task.selection)]
     asked = [CutTask(source=one.source, selection=one.selection) for one in long]
     cuts = dict(zip(map(id, long), run(answer, asked) if asked else [], strict=True))
@@ -253,7 +252,7 @@ def _cut(tasks: Sequence[Task], run: Runner) -> list[Task]:
 
 
 def _counts(request: Request) -> Iterator[Task]:
-    """Rows of the window outside of the audit, in each place that was given, once."""
+    """Plans the counts of the window's rows outside of the audit, once per given place."""
     window = (request.window.start_ms, request.window.end_ms)
     chosen = frozenset((s.topic, s.group) for s in request.subscriptions)
     outboxes = [
@@ -272,7 +271,7 @@ def _counts(request: Request) -> Iterator[Task]:
     ledger = request.sources.ledger
     if ledger is not None:
         for layout, table in ((CANDIDATE_EVIDENCE, CANDIDATE), (REPAIR_EVIDENCE, REPAIR)):
-            # In one piece: no index of theirs begins with a time.
+            # In one piece, because none of their indexes begins with a time.
             selection = Selection(
                 layout=layout,
                 table=table.name,
@@ -296,8 +295,7 @@ def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[st
 def _looked_up(
     request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile], asking: Asking
 ) -> list[Answer]:
-    """What the look-ups answer; they are asked again if a file of the history was merged into another one, and deleted,
-    before it was read."""
+    """Asks the look-ups. Asks them again if a file of the history was merged and deleted before it was read."""
     for _ in range(CHAIN_READINGS_MAX):
         answers = asking.answers(_lookups(request, folder, history, files))
         if all(one.reason is None for one in answers):
@@ -309,8 +307,10 @@ def _looked_up(
 
 
 def _lookups(request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile]) -> list[Task]:
-    """`files`: of all ranges. Few rows take few tasks: each costs some connections and statements, however little is
-    open."""
+    """Divides the look-ups into tasks. `files`: files of all ranges.
+
+    Few rows take few tasks, because each task costs connections and statements.
+    """
     window = (request.window.start_ms, request.window.end_ms)
     inboxes = tuple(
         place for number, s in enumerate(request.subscriptions) for place in _inbox_places(request, number, s)
@@ -377,7 +377,7 @@ def _between(files: Iterable[HistoryFile], first_ms: int, end_ms: int) -> tuple[
 def _require_rows(request: Request, lacking: Mapping[Lacking, int], asking: Asking) -> None:
     """Raises AuditError("inputs") where rows of the window were deleted for their age.
 
-    Asked after everything was read: rows may be deleted meanwhile, too.
+    It runs after all reading, because rows may be deleted meanwhile.
     """
 
     def inboxes(topic: str, group: str) -> list[tuple[Source, Selection]]:

@@ -1,4 +1,4 @@
-"""Columns of a source as Arrow columns of the evidence. Texts that come as one column make no Python object a row."""
+"""Columns of a source as Arrow columns of the evidence. A whole column of texts makes no Python object per row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigin
 
 _NUMBERS = frozenset({"bigint", "integer"})
 
-#: By character of a key: the value of an upper-case hexadecimal digit, or that it is none.
+#: Value of each character of a key: that of an upper-case hexadecimal digit, else one of these two marks.
 _NO_DIGIT, _NO_CHARACTER = 16, 255
 _KEY_VALUES = np.full(256, _NO_CHARACTER, np.uint8)
 _KEY_VALUES[list(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-")] = _NO_DIGIT
@@ -37,12 +37,12 @@ _KEY_VALUES[list(b"0123456789ABCDEF")] = np.arange(16)
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """Arrow types of a table of the layout."""
+    """Maps a table of the layout to its Arrow schema."""
     return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in table.columns])
 
 
 def key_bytes(value: object) -> bytes:
-    """The member of a unique key as databases hold it: its text, or its member. Raises ValueError."""
+    """Converts a database's value, the text of a unique key or its member, to the member. Raises ValueError."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         if fault_of_member(data) is None:
@@ -54,7 +54,7 @@ def key_bytes(value: object) -> bytes:
 
 
 def members_of(keys: pa.Array) -> pa.Array:
-    """`key_bytes` of each of an array of texts. Raises ValueError."""
+    """Converts an array of texts as `key_bytes` does. Raises ValueError."""
     if keys.null_count:
         key_bytes(None)
     parts: list[tuple[npt.NDArray[np.intp], Bytes]] = []
@@ -77,7 +77,7 @@ def members_of(keys: pa.Array) -> pa.Array:
 
 
 def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Table:
-    """Rows in the layout's order of columns, keys in any form, as Arrow. Raises AuditError("inputs")."""
+    """Converts rows to Arrow. Columns are in the layout's order, keys in any form. Raises AuditError("inputs")."""
     try:
         return _table(layout, [list(column) for column in zip(*page, strict=True)], where)
     except (ValueError, TypeError, UnicodeDecodeError, pa.ArrowException) as error:
@@ -85,7 +85,7 @@ def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Tab
 
 
 def table_of_csv(layout: Table, rows: bytearray, where: str) -> pa.Table:
-    """The same of PostgreSQL's CSV: NULL is nothing, an empty text has quotes, digests are hexadecimal digits."""
+    """Converts PostgreSQL's CSV to Arrow. An empty field is NULL, an empty text has quotes, digests are hexadecimal."""
     types = {c.name: _TYPES[c.kind] if c.kind in _NUMBERS else pa.string() for c in layout.columns}
     try:
         found = csv.read_csv(
@@ -112,7 +112,7 @@ def _unfit(layout: Table, where: str, error: Exception) -> AuditError:
 
 
 def checked(table: pa.Table, layout: Table, where: str) -> pa.Table:
-    """The table, or AuditError("inputs") where a column that must have a value has none."""
+    """Returns the table. Raises AuditError("inputs") for a NULL in a column that must have a value."""
     for column in layout.columns:
         if not column.nullable and table.column(column.name).null_count:
             raise AuditError("inputs", f"{where}: column {column.name} has NULLs; {layout.name} needs a value in it")
@@ -133,7 +133,7 @@ def _array(field: Column, values: Any) -> pa.Array:
 
 
 def _spelled(texts: pa.Array) -> pa.Array:
-    """The bytes that texts of digits spell; NULL stays."""
+    """Converts texts of digits to the bytes that they spell. NULL stays NULL."""
     found = bytes.fromhex(_data(texts).tobytes().decode("ascii"))
     offsets = key_offsets(texts) // 2
     valid = texts.is_valid().buffers()[1] if texts.null_count else None
@@ -142,7 +142,7 @@ def _spelled(texts: pa.Array) -> pa.Array:
 
 
 def _data(texts: pa.Array) -> Bytes:
-    """The bytes of all of them, one behind the other."""
+    """Views the bytes of all texts as one array."""
     buffer, offsets = texts.buffers()[2], key_offsets(texts)
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]
 
@@ -152,7 +152,7 @@ def _offsets(offsets: npt.NDArray[np.int64]) -> pa.Buffer:
 
 
 def _binary(count: int, parts: Sequence[tuple[npt.NDArray[np.intp], Bytes]]) -> pa.Array:
-    """One array of parts: the places of its values, and these, all of one length."""
+    """Joins parts into one array. A part has the places of its values, and the values, all of one length."""
     lengths = np.zeros(count, np.int64)
     for rows, values in parts:
         lengths[rows] = values.shape[1]

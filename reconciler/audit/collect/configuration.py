@@ -1,9 +1,9 @@
-"""FILE, the reconciler's own settings: what the audit has to know of it, with all problems in one message.
+"""FILE, the reconciler's settings, as the audit reads it. One message reports all problems.
 
-The reconciler's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). What the
-values mean (tags, producer groups, shards, times) is decided here, without that code, so that a misreading of it does
-not repeat itself. Sections that say nothing about evidence are not looked at. The driver alone reads
-settings; evidence.json lists what was read, and executors get it from there.
+The reconciler's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). This file
+decides without that code what the values mean (tags, producer groups, shards, times), because a misreading must not
+repeat itself. Sections that say nothing about evidence are ignored. Only the driver reads settings; executors get them
+from evidence.json.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
 SKEW_SECONDS_DEFAULT = 10.0
 GRACE_SECONDS_DEFAULT = 30.0
-#: What tells of a subscription's messages: announcements of its services, or half messages.
+#: Sources from which the reconciler learns of messages: announcements of services, or half messages.
 ANNOUNCING = ("unique_key_topic", "half_topic")
 LATE_SECONDS_DEFAULT = 300.0
 SECONDS_MAX = 7 * 86_400.0
 
-#: Settings of the sections that are read; another name is a misspelling (a test compares with reconciler/settings).
+#: Settings of the sections that are read. Any other name is a misspelling (a test compares with reconciler/settings).
 PRODUCER_NAMES = frozenset({"group", "topics", "outbox_url", "answer_checks", "commit_queries"})
 SUBSCRIPTION_NAMES = frozenset(
     {
@@ -61,19 +61,19 @@ class ConfiguredProducer:
 
     group: str
     topics: tuple[str, ...]
-    #: May hold passwords: never shown.
+    #: May hold passwords, so they are never shown.
     outbox_urls: tuple[str, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedConfiguration:
-    """What FILE says about evidence."""
+    """Settings of FILE about evidence."""
 
     environment: str
     shards: int
     skew_bound_ms: int
     producers: tuple[ConfiguredProducer, ...]
-    #: Sorted by topic and group; `inbox` and `effects` are set once it is known what was given.
+    #: Sorted by topic and group. `audited_subscriptions` sets `inbox` and `effects`.
     subscriptions: tuple[AuditedSubscription, ...]
     #: (topic, group) -> URLs.
     inbox_urls: Mapping[tuple[str, str], tuple[str, ...]] = field(repr=False)
@@ -101,7 +101,7 @@ def read_configuration(path: Path, environ: Mapping[str, str]) -> AuditedConfigu
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Takes typed values out of TOML tables; what does not fit becomes a line of `problems`."""
+    """Reader of typed values from TOML tables. A value that does not fit becomes a line of `problems`."""
 
     problems: list[str]
 
@@ -156,7 +156,7 @@ class _Reader:
         return value.reveal() if isinstance(value, SecretText) else str(value)
 
     def urls(self, table: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
-        """One URL, or a list of them."""
+        """Reads one URL, or a list of URLs."""
         value = table.get(name)
         if not isinstance(value, list):
             url = self.url(table, name, where)
@@ -238,7 +238,7 @@ def _subscription(
     grace = reader.number(item, "grace_period_seconds", f"{where}.", GRACE_SECONDS_DEFAULT, SECONDS_MAX)
     late = reader.number(item, "late_after_seconds", f"{where}.", LATE_SECONDS_DEFAULT, SECONDS_MAX)
     if late < grace:
-        # A window is closed `late_after_seconds` after its end: a shorter one would leave keys too young to be judged.
+        # A window closes `late_after_seconds` after its end. Below the grace period keys would be too young to judge.
         reader.problems.append(
             f"{where}.late_after_seconds = {late:g} is shorter than grace_period_seconds = {grace:g}"
         )
@@ -256,14 +256,14 @@ def _subscription(
 
 
 def split_tags(expression: str) -> tuple[str, ...] | None:
-    """Tags of 'a || b', sorted; None for '*' or nothing (FilterAPI.buildSubscriptionData, 4.9.7)."""
+    """Splits 'a || b' into sorted tags. None: '*' or an empty text (FilterAPI.buildSubscriptionData, 4.9.7)."""
     if expression.strip() in {"", "*"}:
         return None
     return tuple(sorted({tag.strip() for tag in expression.split("||") if tag.strip()}))
 
 
 def with_configured(sources: Sources, configuration: AuditedConfiguration) -> Sources:
-    """--from-configuration: FILE's URLs where no option names another. Raises AuditError("configuration")."""
+    """Adds FILE's URLs where no option names one (`--from-configuration`). Raises AuditError("configuration")."""
     problems: list[str] = []
 
     def of(url: str, where: str) -> Source | None:
@@ -299,9 +299,9 @@ def with_configured(sources: Sources, configuration: AuditedConfiguration) -> So
 def audited_subscriptions(
     configuration: AuditedConfiguration, sources: Sources, only: Sequence[str] = ()
 ) -> tuple[AuditedSubscription, ...]:
-    """FILE's subscriptions with what was given for each. Raises AuditError("usage") for names that FILE does not know.
+    """Chooses FILE's subscriptions and marks the sources that were given for each.
 
-    `only`: TOPIC/GROUP of those that are asked for; nothing: all of them.
+    `only`: TOPIC/GROUP of the chosen ones. Empty: all. Raises AuditError("usage") for names that FILE lacks.
     """
     problems: list[str] = []
     known = {(s.topic, s.group): s for s in configuration.subscriptions}

@@ -1,8 +1,8 @@
-"""Counts rows of the window that sources hold and the audit was not asked about: it would pass over them in silence.
+"""Counts rows of the window outside of the audit, because they would be passed over in silence.
 
-Outboxes by their index of `created_at_ms`; inboxes group by group, since their index begins with the group; candidates
-and repairs of the environment. Exports are read by these columns alone. Rounds are left out: the history tells whose
-there are. A count is a note; the rows themselves stay where they are.
+An outbox is counted by its index of `created_at_ms`. An inbox is counted group by group, because its index begins with
+the group. Candidates and repairs are counted for the environment. Exports are read by these columns alone. Rounds are
+left out, because the history says whose rounds exist. A count becomes a note; the rows are not collected.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from reconciler.audit.result.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COL
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 from reconciler.contract.tables import FORMER_NAMES_TOPIC
 
-#: Consumer groups of an inbox that are counted one by one; those beyond them in one statement, which reads the table.
+#: Groups of an inbox with a statement each. One more statement counts the other groups; it reads the table.
 GROUPS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedTable:
-    """One table of one source, and what was asked of it."""
+    """One table of one source, and the subscriptions that were asked of it."""
 
     source: Source
-    #: Layout, name, equality (the environment) and the window.
+    #: Layout, table name, equality (the environment) and window.
     selection: Selection
-    #: (topic, group) that become evidence; of repairs all scopes of these topics do.
+    #: (topic, group) whose rows become evidence. Repairs of these topics become evidence in all scopes.
     asked: frozenset[tuple[str, str]]
-    #: One file of an export.
+    #: One file of an export. None: a database.
     file: str | None = None
 
     @property
@@ -45,14 +45,14 @@ class CountedTable:
         return GROUP_COLUMNS[self.selection.layout.name]
 
     def is_asked(self, topic: str, group: str) -> bool:
-        """Whether rows of these become evidence."""
+        """True if rows of this topic and group become evidence."""
         if self.selection.layout.name == REPAIR_EVIDENCE.name:
             return any(topic == asked for asked, _ in self.asked)
         return (topic, group) in self.asked
 
 
 def not_asked_rows(table: CountedTable) -> Counter[RowsOf]:
-    """By table, topic and group; at most KEPT_MAX names. Raises AuditError as reading rows does."""
+    """Counts rows by table, topic and group, at most KEPT_MAX names. Raises AuditError as reading rows does."""
     found: Counter[RowsOf] = Counter()
     for topic, group, rows in _in_database(table) if table.source.kind == "database" else _in_export(table):
         if topic != FORMER_NAMES_TOPIC and not table.is_asked(topic, group):
@@ -65,7 +65,7 @@ def _in_database(table: CountedTable) -> Iterator[tuple[str, str, int]]:
     group: sa.ColumnClause[str] = sa.column(table.group_column)
     counted: Any = sa.select(topic, group, sa.func.count()).select_from(sa.table(table.selection.table))
     statement = limited(table.selection, counted)
-    # Rows that were asked for are most of them: left out before they are grouped, they cost a third.
+    # Most rows were asked for. Excluded before they are grouped, they cost a third.
     statement = statement.where(*_not_asked(table, topic, group)).group_by(topic, group)
     with reading(table.source) as connection:
         statements = [statement]
@@ -90,7 +90,7 @@ def _not_asked(
 
 
 def _groups(connection: sa.Connection, table: CountedTable) -> list[str]:
-    """Every group of an inbox, one look into the index each."""
+    """Reads the groups of an inbox, at most GROUPS_MAX, by one look into the index per group."""
     group: sa.ColumnClause[str] = sa.column(table.group_column)
     first = sa.select(sa.func.min(group)).select_from(sa.table(table.selection.table))
     found: list[str] = []

@@ -1,7 +1,7 @@
-"""Rows of a database for the audit: read only, one snapshot a statement, in pages, with errors that hold no secret.
+"""Reads rows of a database for the audit: read only, in pages, one snapshot per statement. Errors hold no secret.
 
-PostgreSQL and MariaDB/MySQL read in a REPEATABLE READ, READ ONLY transaction; SQLite in one read transaction of a
-connection that cannot write. Connections are made in the process that reads and closed by it.
+PostgreSQL, MariaDB and MySQL read in a REPEATABLE READ, READ ONLY transaction. SQLite reads in one transaction of a
+connection that cannot write. The process that reads opens and closes its connections.
 """
 
 from __future__ import annotations
@@ -23,29 +23,33 @@ from reconciler.audit.errors import AuditError, SourceAwayError
 from reconciler.contract.extras import install
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url
 
-#: Rows in memory at once, beside those that wait to be written.
+#: Rows of one page. Rows that wait to be written are in memory besides.
 PAGE_ROWS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
-#: A server that stops answering in the middle of a statement costs this long, not for ever.
+#: Longest silence of a server in the middle of a statement.
 SILENCE_SECONDS = 120
 
-#: Classes of PostgreSQL's codes that may pass: connection, rollback (also for what a replica replays), resources,
-#: locks, a server that stops or starts, its system.
+#: Classes of PostgreSQL's codes of errors that may pass: connection, rollback (also by the replay of a replica),
+#: resources, locks, a server that stops or starts, its system.
 _PASSING_SQLSTATES = frozenset({"08", "40", "53", "55", "57", "58"})
-#: Somebody, or a time-out of the server, has ended the statement.
+#: PostgreSQL's code of a statement that somebody, or a time-out of the server, has ended.
 _CANCELLED = "57014"
-#: MySQL and MariaDB: a connection that is refused, lost or killed, too many of them, a server that stops, a lock.
+#: Errors of MySQL and MariaDB that may pass: a connection refused, lost or killed, too many connections, a server that
+#: stops, a lock.
 _PASSING_ERRNOS = frozenset(
     {0, 1040, 1047, 1053, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 4031}
 )
-#: SQLite: busy, locked; of its extended codes the last byte.
+#: Errors of SQLite that may pass: busy, locked. Of an extended code the last byte counts.
 _PASSING_SQLITE = frozenset({5, 6})
 
 
 @contextmanager
 def reading(source: Source) -> Iterator[sa.Connection]:
-    """One read-only transaction. Raises AuditError: SourceAwayError where the database is away, "inputs" where it lacks
-    a table, "configuration" for a driver that is not installed."""
+    """Opens one read-only transaction.
+
+    Raises SourceAwayError for a database that is away, AuditError("inputs") for a missing table, and
+    AuditError("configuration") for a driver that is not installed.
+    """
     try:
         engine = _engine(source)
         with closing(engine.connect()) as connection:
@@ -58,7 +62,7 @@ def reading(source: Source) -> Iterator[sa.Connection]:
 def pages(
     connection: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any] | None = None
 ) -> Iterator[Sequence[Sequence[Any]]]:
-    """The statement's rows, PAGE_ROWS at a time, as the server sends them."""
+    """Yields the statement's rows, PAGE_ROWS per page, as the server sends them."""
     result = connection.execution_options(stream_results=True, yield_per=PAGE_ROWS).execute(statement, parameters or {})
     cursor: Any = result.cursor
     try:
@@ -66,8 +70,8 @@ def pages(
             while page := result.fetchmany(PAGE_ROWS):
                 yield page
     except DBAPIError:
-        # PyMySQL reads a result to its end before it forgets it, and fails, with words of its own, where the connection
-        # has gone.
+        # PyMySQL reads a result to its end before it forgets it. After the loss of the connection that fails with
+        # another error.
         rest: Any = getattr(cursor, "_result", None)
         if hasattr(rest, "unbuffered_active"):
             rest.unbuffered_active = False
@@ -75,9 +79,9 @@ def pages(
 
 
 def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
-    """Columns that a table has, with what the driver calls their types; none where there is no such table.
+    """Reads the columns of a table, with the driver's names of their types. Empty: no such table.
 
-    One statement, whose transaction the next one is in.
+    The next statement is in the same transaction.
     """
     try:
         with connection.execute(sa.select(sa.text("*")).select_from(sa.table(table)).where(sa.false())) as result:
@@ -91,7 +95,7 @@ def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
 
 
 def now_ms(connection: sa.Connection) -> int:
-    """The database's own clock."""
+    """Reads the database's own clock."""
     expressions = {
         "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
         "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
@@ -168,7 +172,7 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 def _mysql_read_only(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
-        try:  # a limit of the server's, or of init_connect, would leave out rows without a word
+        try:  # a limit of the server or of init_connect would leave out rows silently
             cursor.execute(f"SET SESSION sql_select_limit = {2**64 - 1}")
         except connection.Error:  # another product, which knows no such limit
             if not connection.open:
@@ -176,8 +180,10 @@ def _mysql_read_only(connection: Any, _record: object) -> None:
 
 
 def _catch_up(source: Source, connection: Any, _record: object) -> None:
-    """A node of a Galera cluster applies what other nodes have committed a moment, or much, later: what is read on this
-    connection has all that was committed before it was opened. Other servers know no such wait."""
+    """Makes this connection read all that its Galera cluster had committed before the connection was opened.
+
+    A node applies the commits of other nodes later. Other servers lack the setting and need no wait.
+    """
     with closing(connection.cursor()) as cursor:
         try:
             cursor.execute("SET SESSION wsrep_sync_wait = 1, wsrep_dirty_reads = 0")
@@ -193,7 +199,7 @@ def _catch_up(source: Source, connection: Any, _record: object) -> None:
 
 
 def _translated(error: SQLAlchemyError, source: Source) -> AuditError:
-    """Only the driver's own words, without what its URL keeps secret."""
+    """Makes an AuditError of the driver's own words, without the secrets of its URL."""
     text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
     message = f"{source}: the database did not answer to the end: {blotted(text, source.address)}"
     is_passing = isinstance(error, DBAPIError) and _is_passing(error.orig)
@@ -201,10 +207,10 @@ def _translated(error: SQLAlchemyError, source: Source) -> AuditError:
 
 
 def _is_passing(error: Any) -> bool:
-    """Whether a driver's error may be gone when the database is asked again."""
+    """True if a driver's error may be gone when the database is asked again."""
     if hasattr(error, "sqlstate"):
         state = error.sqlstate
-        if not state:  # psycopg's of a connection that was not made, or broke
+        if not state:  # psycopg: a connection that was not made, or broke
             return type(error).__name__ in ("OperationalError", "DatabaseError", "ConnectionTimeout")
         return state[:2] in _PASSING_SQLSTATES and state != _CANCELLED
     if hasattr(error, "sqlite_errorcode"):

@@ -1,9 +1,9 @@
-"""Rows that were there once: sweeper or purge have deleted them for their age, and silence about them proves nothing.
+"""Rows that sweeper or purge have deleted for their age. Their absence proves nothing.
 
-Without them every message of an old day looks lost, or every effect looks like one without a commit. The history names
-keys whose rows must have been written: an announced key had an outbox row, a consumed key an inbox row of the group.
-Without a history a settled outbox row proves that there was an inbox row, and nothing proves a deleted outbox row. A
-key without its row is a violation, unless the table has no row of that age at all: then the row is missing evidence.
+Without this check every message of an old day would look lost, or every effect would look uncommitted. The history
+names keys whose rows must have existed: an announced key had an outbox row, a consumed key an inbox row of the group.
+Without a history a settled outbox row proves an inbox row, and nothing proves a deleted outbox row. A key without its
+row is a violation if the table has other rows of that age. Else the row is missing evidence.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from reconciler.audit.collect.sources import Source
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
 
-#: `outbox` or `inbox`, topic, group ("" for an outbox: a key without its row names no producer group).
+#: (`outbox` or `inbox`, topic, group). The group of an outbox is "", because the key names no producer group.
 Lacking = tuple[str, str, str]
 
-#: Sweepers and purges keep what is younger (settings.py asks for more): a table that lacks it never had it.
+#: Sweepers and purges keep younger rows (settings.py asks for more), so a table that lacks such a row never had it.
 KEPT_AT_LEAST_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgeOfRows:
-    """One table whose oldest row is asked for, because `lacking` keys have no row there."""
+    """One table whose oldest row is asked for, because keys of `lacking` have no row in it."""
 
     lacking: Lacking
     source: Source
     selection: Selection
-    #: Columns of time; the first that is there and has a value says how old the row is.
+    #: Columns of time. The first one that exists and has a value dates the row.
     columns: tuple[str, ...]
 
     def oldest_ms(self) -> int | None:
-        """The oldest time of rows that may be deleted for their age. None: there is no row. Raises AuditError."""
+        """Reads the oldest time of rows that may be deleted for their age. None: no such row. Raises AuditError."""
         return oldest_ms(self.source, self.selection, self.columns)
 
 
 def earliest(found: Iterable[Mapping[Lacking, int]]) -> dict[Lacking, int]:
-    """The earliest time of each, over all pieces."""
+    """Finds the earliest time of each table over all pieces."""
     times: dict[Lacking, int] = {}
     for one in found:
         for lacking, at_ms in one.items():
@@ -53,7 +53,7 @@ def ages_to_ask(
     outboxes: Callable[[str], Sequence[tuple[Source, Selection]]],
     inboxes: Callable[[str, str], Sequence[tuple[Source, Selection]]],
 ) -> list[AgeOfRows]:
-    """Tables of these keys. `outboxes`: of a topic, `inboxes`: of a topic and group."""
+    """Lists the tables whose oldest row is to be read. `outboxes`: of a topic. `inboxes`: of a topic and group."""
     found: list[AgeOfRows] = []
     for one in sorted(lacking):
         table, topic, group = one
@@ -64,7 +64,7 @@ def ages_to_ask(
             ]
             continue
         for source, selection in outboxes(topic):
-            # Rows of all its topics go together; those that are not settled stay.
+            # The sweeper deletes rows of all topics together, and only settled rows.
             settled = replace(selection, equal=(*selection.equal, ("state", OutboxState.SETTLED.value)), among=())
             columns = ("settled_at_ms", "created_at_ms")
             found.append(AgeOfRows(lacking=one, source=source, selection=settled, columns=columns))
@@ -78,9 +78,9 @@ def missing_evidence(
     skew_bound_ms: int,
     collected_at_ms: int,
 ) -> list[str]:
-    """One line a table that lacks rows of the window. Pure.
+    """Writes one line per table that lacks rows of the window. Pure.
 
-    A key whose row is not there though rows of its age are was never written: that one is judged.
+    A key without its row in a table with rows of that age is judged, because its row was never written.
     """
     lines: list[str] = []
     for table, oldest_row_ms in oldest:

@@ -1,4 +1,4 @@
-"""Files of exports and of the history: which of the errors that they give may be gone when they are read again."""
+"""Errors from reading files of exports and of the history: which of them may be gone at the next reading."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from reconciler.audit.errors import AuditError, SourceAwayError
 
 @contextmanager
 def reading_files(named: str, place: str, what: str = "cannot be read") -> Iterator[None]:
-    """Raises AuditError for what goes wrong in the block: SourceAwayError where an object store or a file system of
-    other hosts does not answer, "inputs" for a file that is missing or damaged, and for a disk of this host.
+    """Translates errors of the block to AuditErrors.
 
+    SourceAwayError: an object store, or a file system of other hosts, does not answer.
+    "inputs": a file is missing or damaged, or a disk of this host fails.
     `named`: the option and its place, without secrets.
     """
     try:

@@ -1,12 +1,12 @@
-"""Asks by key what the ranges have left open, some prefixes at a time.
+"""Asks by key for what the ranges have left open, some prefixes per task.
 
-A key of the window may take effect long after it; an effect in the window may belong to a message that was committed
-long before. So inboxes are asked for every key of the window that has no row yet, and then outboxes for every key
-that has none. Asking comes after the ranges: a row that was not there then is there now, or was never written.
+A key of the window may take effect long after the window, and an effect in the window may belong to a message that was
+committed long before. So inboxes are asked for every key of the window without a row, and then outboxes for every key
+without a row. Look-ups come after the ranges, so that a row which the ranges missed is found now, or was never written.
 
-Business effects are counted here, too: a key's rows may come from several pages and tables, and only here is known
-which keys something else places in the window. A key that two inboxes of a group have is a double effect, and is
-written down as one: the rows of one inbox could not show it.
+Look-ups count business effects, too, because a key's rows may come from several pages and tables, and because only here
+is known which keys other evidence places in the window. A key in two inboxes of a group is a double effect. Look-ups
+write it as one, because the rows of one inbox cannot show it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import OutboxState
 
-#: Keys a statement: bounds its length, and the rows it returns.
+#: Keys per statement; bounds the statement's length and the rows that it returns.
 KEYS_A_STATEMENT = 500
-#: What files are called that look-ups write, with the first of their prefixes behind.
+#: First part of the names of files that look-ups write; the first of their prefixes follows.
 PART = "by-key"
 
-#: Rows of small files that a task's look-ups keep: about 80 MB.
+#: Largest number of rows of small files that a task keeps in memory: about 80 MB.
 KEPT_ROWS_MAX = 524_288
-#: Columns that look-ups ask about.
+#: Columns that look-ups read.
 _KINDS = {
     "key": pa.binary(),
     "topic": pa.string(),
@@ -58,19 +58,19 @@ _NO_EFFECTS = pa.table({"key": pa.array([], pa.binary()), "effects": pa.array([]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxPlace:
-    """One database, or export, of one group's inbox rows of one topic."""
+    """One database, or one export, with a group's inbox rows of one topic."""
 
     topic: str
     group: str
     source: Source
     selection: Selection
-    #: What the files are called, with a number behind, that its ranges wrote.
+    #: Name of the files that its ranges wrote, before their number.
     part: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxPlace:
-    """Where one producer group's outbox rows can be asked for."""
+    """One database with a producer group's outbox rows."""
 
     topics: tuple[str, ...]
     source: Source
@@ -79,24 +79,24 @@ class OutboxPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsPlace:
-    """One group's business effects, which a task before this one has written down row by row."""
+    """Business effects of one group, which an earlier task has written row by row."""
 
     topic: str
     group: str
-    #: The query took those of the window only. Else they are of all times, and a key that nothing else places in the
-    #: window is not one of this audit: its outbox and inbox rows may have been deleted years ago.
+    #: True: the query read effects of the window only. False: it read effects of all times. Then a key counts only if
+    #: other evidence places it in the window, because its outbox and inbox rows may have been deleted years ago.
     is_dated: bool
 
 
 @dataclass(slots=True)
 class KeptFiles:
-    """The first tables that were read, with at most KEPT_ROWS_MAX rows together."""
+    """Tables that were read first, with at most KEPT_ROWS_MAX rows together."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     rows: int = 0
 
     def of(self, file: str, read: Callable[[], pa.Table]) -> pa.Table:
-        """Opening a file costs as much as reading 10 000 of its rows."""
+        """Returns a file's table and keeps it, because opening a file costs as much as reading 10 000 of its rows."""
         table = self.tables.get(file)
         if table is None:
             table = read()
@@ -108,7 +108,7 @@ class KeptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLookups:
-    """The look-ups of some prefixes."""
+    """Look-ups of some prefixes."""
 
     folder: str
     prefixes: tuple[int, ...]
@@ -117,34 +117,35 @@ class PrefixLookups:
     inboxes: tuple[InboxPlace, ...]
     outboxes: tuple[OutboxPlace, ...]
     effects: tuple[EffectsPlace, ...]
-    #: Rows written from the first of these times on, or announced before the second, may count in this window.
+    #: Rows may count in this window if they were written after the first of these times or announced before the second.
     may_count_ms: tuple[int, int]
-    #: The history's folder (None: there is none), and its `announced` files of the prefixes that may hold rows from the
-    #: window's start until then.
+    #: Folder of the history. None: no history.
     history: str | None
+    #: `announced` files of these prefixes, from the window's start until the second of these times.
     announced: tuple[HistoryFile, ...]
     #: `announced` files of the day before the window.
     announced_before: tuple[HistoryFile, ...]
-    #: `consumed` files of the window and since.
+    #: `consumed` files from the time in which keys of the window may be consumed.
     consumed: tuple[HistoryFile, ...]
-    #: Topics of which every outbox was given, and subscriptions (topic, group, tags that it takes; None: all) whose
-    #: inbox was: there a key must have its row.
+    #: Topics whose outboxes were all given, so that each committed key must have a row.
     whole_outboxes: tuple[str, ...]
+    #: Subscriptions whose inbox was given, so that each consumed key must have a row: topic, group, tags that the group
+    #: takes (None: all).
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
-    #: The files that the ranges wrote: path, and its row groups of these prefixes.
+    #: Files that the ranges wrote: path -> row groups of these prefixes.
     ranges: Mapping[str, tuple[int, ...]]
-    #: What these look-ups have read of them: several questions are asked about each file.
+    #: Tables that these look-ups have read, because several questions read each file.
     read: KeptFiles = field(default_factory=KeptFiles, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpResult:
-    """What the look-ups of some prefixes did."""
+    """Result of the look-ups of some prefixes."""
 
     files: tuple[WrittenFile, ...]
-    #: (topic, group) -> keys whose effects were left out, because nothing places them in the window.
+    #: (topic, group) -> number of keys whose effects were left out, because no evidence places them in the window.
     undated: Mapping[tuple[str, str], int]
-    #: Keys that had a row, says the history, and have none: the earliest time of one.
+    #: Table in which keys must have had a row and have none -> earliest time of such a key.
     lacking: Mapping[Lacking, int]
 
 
@@ -162,8 +163,8 @@ class _TopicKeys:
 
 
 def look_up(lookups: PrefixLookups) -> LookUpResult:
-    """Writes the rows that were found, and the effects again. Raises AuditError."""
-    lookups = replace(lookups, read=KeptFiles())  # a cache that ends with this task: tasks wait in a list
+    """Writes the rows that are found, and one row of effects per key. Raises AuditError."""
+    lookups = replace(lookups, read=KeptFiles())  # a cache that ends with this task, because tasks wait in a list
     folder, part = Path(lookups.folder), f"{PART}-{lookups.prefixes[0]:02d}"
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {
@@ -205,8 +206,10 @@ def _ask_inboxes(
     wanted: Sequence[pa.ChunkedArray],
     add: Callable[[pa.Table], None],
 ) -> pa.Table:
-    """Asks every inbox of a group for what is wanted, and for what another one has; key and number of inboxes of those
-    that several have, in the order of keys."""
+    """Asks every inbox of a group for the wanted keys, and for keys that another inbox of the group has.
+
+    Returns the keys that several inboxes have, in their order, with the number of inboxes.
+    """
     places = [inbox for inbox in lookups.inboxes if (inbox.topic, inbox.group) == place]
     there = [keys_of_ranges(lookups, "inbox", *place, part=inbox.part) for inbox in places]
     if len(places) > 1:
@@ -230,8 +233,10 @@ def _ask_inboxes(
 def _count_effects(
     lookups: PrefixLookups, place: EffectsPlace, seen: _TopicKeys, of_inboxes: pa.Table
 ) -> tuple[pa.Table, int]:
-    """One row a key with the sum of its rows, at least as many as inboxes have it, in the order of keys; and how many
-    keys were left out."""
+    """Counts effects, one row per key, in the order of keys. A count is at least the number of inboxes with the key.
+
+    Returns the rows, and the number of keys that were left out.
+    """
     rows = _table(lookups, "effects", place.topic, ["key", "effects"], place.group)
     counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")])
     counted = counted.rename_columns({"effects_sum": "effects"}).select(["key", "effects"])
@@ -269,7 +274,7 @@ def _seen(lookups: PrefixLookups, topic: str) -> _TopicKeys:
 def _outbox_lacks(
     lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
-    """Keys that were announced, and so committed, without an outbox row."""
+    """Finds per topic the earliest announced, and so committed, key without an outbox row."""
     found: dict[Lacking, int] = {}
     for topic in lookups.whole_outboxes:
         there = _joined([seen[topic].outbox, _written(lookups, written, OUTBOX_EVIDENCE.name, topic)])
@@ -287,7 +292,10 @@ def _outbox_lacks(
 def _inbox_lacks(
     lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
-    """Keys of the window that the group has consumed, say the history or settled outbox rows, without an inbox row."""
+    """Finds per group the earliest key of the window that was consumed and has no inbox row.
+
+    The history names consumed keys. Without a history, settled outbox rows do.
+    """
     found: dict[Lacking, int] = {}
     for topic, group, tags in lookups.given_inboxes:
         there = _joined(
@@ -311,7 +319,7 @@ def _inbox_lacks(
 
 
 def _settled(lookups: PrefixLookups, topic: str, tags: tuple[str, ...] | None) -> pa.ChunkedArray:
-    """Keys whose outbox row was settled, and so was in the inbox of every group that takes its tag."""
+    """Finds keys whose outbox row is settled. Each of them was in the inbox of every group that takes its tag."""
     rows = _table(lookups, OUTBOX_EVIDENCE.name, topic, ["key", "state", "tag"])
     rows = rows.filter(pc.equal(rows["state"], OutboxState.SETTLED.value))
     if tags is not None:
@@ -330,7 +338,7 @@ def _of_history(
     topic: str,
     group: str | None = None,
 ) -> pa.Table:
-    """key and at_ms of a topic's (and group's) rows. Raises AuditError("inputs") for a file not to be believed."""
+    """Reads key and at_ms of rows of a topic (and group). Raises AuditError("inputs") for a file that fails checks."""
     found = [pa.table({"key": pa.chunked_array([], pa.binary()), "at_ms": pa.chunked_array([], pa.int64())})]
     for file in files:
         table = lookups.read.of(f"history/{file.path}", partial(history_rows, lookups.history or "", file, stream))
@@ -342,7 +350,7 @@ def _of_history(
 
 
 def history_rows(history: str, file: HistoryFile, stream: Table) -> pa.Table:
-    """key, topic, consumer_group and at_ms of its rows. Raises AuditError("inputs") for a file not to be believed."""
+    """Reads key, topic, consumer_group and at_ms. Raises AuditError("inputs") for a file that fails its checks."""
     problems: list[str] = []
     with reading_files(f"--history {history}", history):
         data = bytes_of(*open_folder(history), file)
@@ -355,7 +363,7 @@ def history_rows(history: str, file: HistoryFile, stream: Table) -> pa.Table:
 def _written(
     lookups: PrefixLookups, written: Sequence[WrittenFile], name: str, topic: str, group: str | None = None
 ) -> pa.ChunkedArray:
-    """Keys of rows that these look-ups have found."""
+    """Reads the keys of rows that these look-ups have found."""
     files = [file.path for file in written if file.path.startswith(f"{name}/")]
     return _rows([_file(lookups.folder, path) for path in files], topic, ["key"], group)["key"]
 
@@ -363,14 +371,14 @@ def _written(
 def keys_of_ranges(
     lookups: PrefixLookups, table: str, topic: str, group: str | None = None, *, part: str = ""
 ) -> pa.ChunkedArray:
-    """Keys of the rows that the ranges (`part`: of one place) wrote, of one topic (and group), and of no look-up."""
+    """Reads keys of one topic (and group) that the ranges wrote. `part`: keys of this place only."""
     return _table(lookups, table, topic, ["key"], group, part=part)["key"]
 
 
 def _table(
     lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None, *, part: str = ""
 ) -> pa.Table:
-    """Rows that the ranges wrote, of one topic (and group)."""
+    """Reads rows of one topic (and group) that the ranges wrote."""
     files = [path for path in lookups.ranges if path.startswith(f"{name}/")]
     files = [path for path in files if not part or path.removeprefix(f"{name}/").rpartition("-")[0] == part]
     tables = [lookups.read.of(path, partial(_file, lookups.folder, path, lookups.ranges[path])) for path in files]
@@ -378,7 +386,7 @@ def _table(
 
 
 def _file(folder: str, path: str, groups: Sequence[int] | None = None) -> pa.Table:
-    """Row groups of a file; None: all."""
+    """Reads row groups of a file. None: all row groups."""
     with pq.ParquetFile(f"{folder}/{path}") as parquet:
         names = [name for name in parquet.schema_arrow.names if name in _KINDS]
         numbers = range(parquet.num_row_groups) if groups is None else groups
@@ -401,7 +409,7 @@ def _joined(keys: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def _without(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each once, in the order of their first places: most are known, and the few others are quickly made unique."""
+    """Lists the unknown keys, each once, by first place. Known keys are removed first, because most keys are known."""
     return pa.chunked_array([pc.unique(keys.filter(pc.invert(pc.is_in(keys, value_set=known))))])
 
 

@@ -1,6 +1,6 @@
-"""A statement's rows from PostgreSQL by COPY, as CSV: no Python object a value.
+"""Reads a statement's rows from PostgreSQL by COPY, as CSV, without a Python object per value.
 
-COPY runs in the transaction, and on the connection, that the other statements have: their snapshot, TLS and time-outs.
+COPY runs in the transaction and on the connection of the other statements, so it has their snapshot, TLS and time-outs.
 Needs psycopg.
 """
 
@@ -14,11 +14,11 @@ import psycopg
 import sqlalchemy as sa
 from psycopg import pq
 
-#: What is given at once.
+#: Size at which rows become a piece.
 PIECE_BYTES = 4 * 1024 * 1024
-#: How often a wait looks for SIGTERM.
+#: Interval at which a wait looks for SIGTERM.
 _WAIT_SECONDS = 1.0
-#: By kind of column (contract/schema.py), the types that COPY's text says the same of as the driver.
+#: By kind of column (contract/schema.py), the types whose text in COPY equals the driver's value.
 _OIDS = {
     "key": frozenset({25, 1042, 1043}),  # text, char, varchar
     "name": frozenset({25, 1042, 1043}),
@@ -29,18 +29,18 @@ _OIDS = {
 
 
 def is_copied(kind: str, oid: object) -> bool:
-    """Whether COPY gives a column of this type as the evidence has it."""
+    """True if COPY gives a column of this type in the form of the evidence."""
     return oid in _OIDS[kind]
 
 
 def copied(connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[bytearray]:
-    """The statement's rows, some at a time: NULL is nothing, an empty text has quotes. Raises SQLAlchemyError.
+    """Yields the statement's rows in pieces. NULL is an empty field, an empty text has quotes. Raises SQLAlchemyError.
 
-    On a connection that has run a statement of the transaction. One that is left early is closed.
+    The connection must have run a statement of the transaction. It is closed if the caller stops early.
     """
     driver: Any = connection.connection.driver_connection
     compiled = statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
-    # UTF-8 whatever the database's encoding is; SQL_ASCII gives its bytes as they are.
+    # UTF-8 for every encoding of the database. The bytes of SQL_ASCII stay as they are.
     text = f"COPY ({compiled}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')"
     is_whole = False
     try:
@@ -55,7 +55,7 @@ def copied(connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[byt
 
 
 def _pieces(server: pq.abc.PGconn, query: bytes) -> Iterator[bytearray]:
-    """Whole rows. The driver's own way takes a generator's turn for each row, three times as long as all of this."""
+    """Yields pieces of whole rows. The driver's own generator takes a turn per row, three times as long as this."""
     server.send_query(query)
     while server.flush():
         select.select([], [server.socket], [], _WAIT_SECONDS)
@@ -80,7 +80,7 @@ def _pieces(server: pq.abc.PGconn, query: bytes) -> Iterator[bytearray]:
 
 
 def _require(server: pq.abc.PGconn, status: int) -> None:
-    """Waits for the statement's next result. Raises psycopg.Error for another one than this."""
+    """Waits for the statement's next result. Raises psycopg.Error if it has another status."""
     while server.is_busy():
         _wait(server)
     result = server.get_result()

@@ -1,4 +1,4 @@
-"""Texts of a PostgreSQL database in SQL_ASCII, which knows no encoding. Needs psycopg."""
+"""Texts of a PostgreSQL database in SQL_ASCII, which has no encoding. Needs psycopg."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _UncheckedText(Loader):
 
 
 def read_text(connection: Any, _record: object) -> None:
-    """At the event `connect`. The driver would give bytes; a text is UTF-8, as services write it, or stays bytes."""
+    """Makes str of UTF-8 texts, as services write them, at the event `connect`. Other texts stay the driver's bytes."""
     if connection.info.encoding == "ascii":
         for kind in ("text", "varchar", "bpchar", "name"):
             connection.adapters.register_loader(kind, _UncheckedText)

@@ -1,4 +1,4 @@
-"""Ranges of time that a table is read in, with about as many rows each, so that executors share them evenly."""
+"""Cuts a table into ranges of time with about as many rows each, so that executors share them evenly."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from reconciler.audit.collect.selection import Selection, limited
 from reconciler.audit.collect.sources import Source
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
 
-#: A range's file is opened for each of 64 prefixes, which costs as much as judging 100 000 rows.
+#: Rows of a range. Its file is opened for each of 64 prefixes, which costs as much as judging 100 000 rows.
 RANGE_ROWS = 1_048_576
-#: Some ten billion rows; what is more lies in the last range.
+#: Largest number of ranges: some ten billion rows. Further rows are in the last range.
 RANGES_MAX = 10_000
 
-#: Tables that have many rows of a window, and how many columns of equality their index of time begins with. Candidates
-#: and repairs are as few as what went wrong.
+#: Tables with many rows of a window -> number of equality columns before the time in their index. Candidates and
+#: repairs are few, because they come from accidents.
 _INDEXED = {OUTBOX_EVIDENCE.name: 0, INBOX_EVIDENCE.name: 1}
 
 
 def is_cut(source: Source, selection: Selection) -> bool:
-    """Whether it is read in ranges, if it has many rows."""
+    """True if the table is read in ranges when it has many rows."""
     return source.kind == "database" and selection.layout.name in _INDEXED
 
 
 def cuts_ms(source: Source, selection: Selection) -> tuple[int, ...]:
-    """Times between its ranges, in order; rows of one millisecond are not parted. Raises AuditError.
+    """Finds the times between the ranges, in order. Rows of one millisecond stay together. Raises AuditError.
 
-    The index is counted, which has no topic: of an outbox all rows count, of an inbox all of the group.
+    The count uses the index, which has no topic: it counts all rows of an outbox, and all rows of a group in an inbox.
     """
     column, first_ms, _ = selection.since or ("", 0, None)
     counted = replace(selection, equal=selection.equal[: _INDEXED[selection.layout.name]], among=())
@@ -49,7 +49,7 @@ def cuts_ms(source: Source, selection: Selection) -> tuple[int, ...]:
 
 
 def ranges(selection: Selection, cuts: Sequence[int]) -> Iterator[Selection]:
-    """The selection between these times."""
+    """Yields the selection of each range between these times."""
     column, first_ms, end_ms = selection.since or ("", 0, None)
     for low_ms, high_ms in zip((first_ms, *cuts), (*cuts, end_ms), strict=True):
         yield replace(selection, since=(column, low_ms, high_ms)) if cuts else selection

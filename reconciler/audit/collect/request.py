@@ -1,4 +1,4 @@
-"""What is asked of outboxes, inboxes, ledger and effects, and how evidence.json repeats it."""
+"""Request for evidence of outboxes, inboxes, ledger and effects, and its copy in evidence.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.contract.evidence_layout import EVIDENCE_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What evidence is asked for."""
+    """Request for the evidence of one window."""
 
     environment: str
     window: Window
@@ -26,34 +26,37 @@ class Request:
     #: Sorted by topic and group.
     subscriptions: tuple[AuditedSubscription, ...]
     sources: Sources
-    #: Path or URL of a history; None: there is none.
+    #: Path or URL of a history. None: no history.
     history: str | None
-    #: Its chain as an older audit has verified it; None: all of the manifest is read.
+    #: The history's chain as an older audit has verified it. None: the whole manifest is read.
     history_after: HistoryChain | None = None
-    #: Of the copies that `sources` name, sorted by input.
+    #: Versions of the copies that `sources` name, sorted by input.
     input_versions: tuple[InputVersion, ...] = ()
-    #: When the collection began.
+    #: Time at which the collection began.
     collected_at_ms: int
 
     @property
     def written_since_ms(self) -> int:
-        """A commit without a sign in inbox, ledger or history counts that much later than its row was written."""
+        """Earliest time of an outbox row that may count in the window.
+
+        A commit without a sign in inbox, ledger or history counts UNSEEN_LATES times `late_after_seconds` later.
+        """
         late_seconds = max(s.late_after_seconds for s in self.subscriptions)
         return self.window.start_ms - UNSEEN_LATES * round(late_seconds * 1000)
 
     @property
     def since_ms(self) -> int:
-        """Clocks may differ: an effect can seem to be that much older than its commit."""
+        """Earliest time of other rows that may count: clocks differ, so an effect can seem older than its commit."""
         return self.written_since_ms - self.skew_bound_ms
 
     @property
     def closes_ms(self) -> int:
-        """What comes later can change nothing of the window: the window's end, and the time for late effects."""
+        """Time after which no row changes the window: its end, and the time for late effects."""
         late_seconds = max(s.late_after_seconds for s in self.subscriptions)
         return self.window.end_ms + round(late_seconds * 1000) + 1
 
     def topics_of(self, producer_group: str) -> tuple[str, ...]:
-        """Audited topics that a producer group sends."""
+        """Lists the audited topics that a producer group sends."""
         return tuple(sorted({s.topic for s in self.subscriptions if producer_group in s.producer_groups}))
 
     @property
@@ -69,7 +72,7 @@ def evidence_document(
     undated: Mapping[tuple[str, str], int],
     lacking: Collection[LackingColumn],
 ) -> dict[str, object]:
-    """What evidence.json says: what was asked, and the files that answer."""
+    """Makes evidence.json of the request and the files that answer it."""
     return {
         "version": EVIDENCE_VERSION,
         "environment": request.environment,
@@ -107,7 +110,7 @@ def evidence_document(
 
 
 def described_files(files: Mapping[str, WrittenFile]) -> dict[str, object]:
-    """The field `files` of evidence.json."""
+    """Makes the field `files` of evidence.json."""
     return {path: _described(file) for path, file in sorted(files.items())}
 
 

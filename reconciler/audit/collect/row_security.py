@@ -1,7 +1,7 @@
-"""Row security of PostgreSQL, which leaves rows out without an error: whether a login sees each row that it asks for.
+"""Row security of PostgreSQL, which leaves out rows without an error: does a login see each row that it asks for?
 
-A policy that shows just what is asked for, as that of a group which sees its own inbox rows, hides nothing of it. What
-a view leaves out is not seen, nor what is hidden from a query of business effects.
+A policy that shows exactly the rows asked for hides none of them, such as one that shows a group its own inbox rows.
+Rows that a view leaves out are not noticed, and neither are rows that are hidden from a query of business effects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 _IS_ACTIVE = sa.text("SELECT row_security_active(to_regclass(:name)::oid)")
-#: Those for this login's SELECT: whether one of them is enough, and its condition.
+#: Policies for this login's SELECT: permissive or restrictive, and the condition.
 _POLICIES = sa.text(
     "SELECT polpermissive, pg_get_expr(polqual, polrelid) FROM pg_catalog.pg_policy "
     "WHERE polrelid = to_regclass(:name) AND polcmd IN ('r', '*') AND polqual IS NOT NULL AND (0 = ANY (polroles) "
@@ -21,9 +21,9 @@ _POLICIES = sa.text(
 
 
 def hides_rows(connection: sa.Connection, table: str, asked: Sequence[Mapping[str, str | int]]) -> bool:
-    """Whether a policy may hide rows with these values from the login; False where the server has no row security.
+    """True if a policy may hide rows with these values from the login. False for a server without row security.
 
-    Asked in the transaction that reads the rows, behind a statement that keeps the table as it is.
+    It runs in the transaction that reads the rows, after a statement whose lock keeps the table's definition.
     """
     if connection.dialect.name != "postgresql" or not asked:
         return False
@@ -41,7 +41,7 @@ def hides_rows(connection: sa.Connection, table: str, asked: Sequence[Mapping[st
 
 
 def _holds(connection: sa.Connection, condition: str, rows: sa.Subquery) -> bool:
-    """Whether a policy's condition is true of every row that has these values, whatever its other columns hold."""
+    """True if a policy's condition holds for every row with these values, whatever its other columns hold."""
     failing = sa.select(sa.func.count()).select_from(rows).where(sa.literal_column(f"({condition}) IS NOT TRUE"))
     try:
         with connection.begin_nested():
@@ -49,4 +49,4 @@ def _holds(connection: sa.Connection, condition: str, rows: sa.Subquery) -> bool
     except DBAPIError as error:
         if error.connection_invalidated:
             raise
-        return False  # it asks for another column
+        return False  # the condition needs another column

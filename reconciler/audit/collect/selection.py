@@ -1,7 +1,7 @@
-"""What is read of a source: columns of one of the project's tables, by equality, time range or keys.
+"""Reads the selection of a source: columns of one of the project's tables, by equality, time range or keys.
 
-The same selection reads a database (SELECT) or an export of the table as Parquet or Delta. Exports are read whole,
-without the time range: no key could be looked up in them afterwards.
+The same selection reads a database (SELECT) or an export of the table as Parquet or Delta. Exports are read without the
+time range, because keys cannot be looked up in them afterwards.
 """
 
 from __future__ import annotations
@@ -37,29 +37,32 @@ class Selection:
     """Rows of one table."""
 
     layout: Table
-    #: Name in databases, and of a folder in exports.
+    #: Name of the table in databases, and of its folder in exports.
     table: str
     equal: tuple[tuple[str, str | int], ...] = ()
     among: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    #: Column, first and last + 1 (None: no end), milliseconds.
+    #: Column, first millisecond, and end (not included). End None: no end.
     since: tuple[str, int, int | None] | None = None
 
     @property
     def values(self) -> list[dict[str, str | int]]:
-        """What its rows may have in the columns that it names."""
+        """Combinations of values that its rows may have in the columns of `equal` and `among`."""
         among = [[(name, one) for one in values] for name, values in self.among]
         return [dict((*self.equal, *chosen)) for chosen in product(*among)]
 
     def name_of(self, column: str) -> str:
-        """A column of the layout as the table calls it."""
+        """Names a column of the layout as the table does."""
         return "unique_key" if column == "key" else column
 
 
 def read_rows(
     source: Source, selection: Selection, *, file: str | None = None, lacking: set[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Pages with the layout's columns; `file`: only this file of an export; `lacking` gets the names of LATER_COLUMNS
-    that are not there, also where no row is. Raises AuditError."""
+    """Yields pages with the layout's columns. Raises AuditError.
+
+    `file`: only this file of an export is read.
+    `lacking`: gets the names of LATER_COLUMNS that the source lacks, even if it has no row.
+    """
     if source.kind == "database":
         with reading(source) as connection:
             question = _Question(connection, source, selection)
@@ -74,7 +77,7 @@ def read_rows(
 def key_reader(
     connection: sa.Connection, source: Source, selection: Selection
 ) -> Callable[[Sequence[bytes]], pa.Table | None]:
-    """A question by keys: their rows, whenever those were written; None: there are none."""
+    """Makes a function that reads the rows of keys, from any time. It returns None if the keys have no row."""
     question = _Question(connection, source, selection)
 
     def read(keys: Sequence[bytes]) -> pa.Table | None:
@@ -85,7 +88,7 @@ def key_reader(
 
 
 def is_dated(effects: EffectsSource) -> bool:
-    """Whether the query asks for effects between two times, and not for those of all days."""
+    """True if the query reads effects between two times. False: it reads those of all days."""
     return effects.source.kind == "database" and sa.text(effects.query).compile().params.keys() >= {
         "start_ms",
         "end_ms",
@@ -93,7 +96,7 @@ def is_dated(effects: EffectsSource) -> bool:
 
 
 def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tuple[int, int]) -> Iterator[pa.Table]:
-    """Effects of a group as they come: a key may come again. The query may use :start_ms and :end_ms.
+    """Yields effects of a group as they come; a key may come again. The query may use :start_ms and :end_ms.
 
     Raises AuditError.
     """
@@ -128,9 +131,9 @@ def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tup
 
 
 def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> int | None:
-    """The smallest time of a table's rows: of each the first of these columns that is there and not NULL.
+    """Finds the smallest time of the selection's rows. A row's first of these columns that is not NULL is its time.
 
-    None: the selection has no row. Raises AuditError.
+    Columns that the table lacks are ignored. None: the selection has no row. Raises AuditError.
     """
     if source.kind == "database":
         with reading(source) as connection:
@@ -153,7 +156,7 @@ def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> i
 
 
 def export_files(source: Source, selection: Selection) -> list[str | None]:
-    """Files of an export that can be read apart; [None]: read it in one piece."""
+    """Lists the files of an export that can be read separately. [None]: the export is read in one piece."""
     if source.kind == "delta":
         return [None]
     return list(_dataset(source, selection, None).files)
@@ -162,7 +165,7 @@ def export_files(source: Source, selection: Selection) -> list[str | None]:
 def export_batches(
     source: Source, selection: Selection, file: str | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of an export's rows, whenever those were written. Raises AuditError."""
+    """Yields these columns of an export's rows, from any time. Raises AuditError."""
     dataset = _dataset(source, selection, file)
     have = set(dataset.schema.names)
     for name in columns:
@@ -172,10 +175,10 @@ def export_batches(
 
 
 class _Question:
-    """The columns of a selection in one database, asked for as rows or, where it can be, as columns."""
+    """Query of a selection in one database. It reads columns by COPY where it can, else rows."""
 
     def __init__(self, connection: sa.Connection, source: Source, selection: Selection) -> None:
-        """Raises AuditError for a table without them."""
+        """Raises AuditError for a missing table or column, and for row security that may hide rows."""
         self._connection, self._source, self._selection = connection, source, selection
         have = column_types(connection, selection.table)
         if not have:
@@ -186,7 +189,7 @@ class _Question:
                 f"{source}: row security may hide rows of {selection.table} from this login, so what is missing there "
                 "proves nothing. Give it BYPASSRLS, or a policy FOR SELECT USING (true) and no restrictive one",
             )
-        #: Those of LATER_COLUMNS that the table lacks.
+        #: LATER_COLUMNS that the table lacks.
         self.lacking = _lacking(selection, set(have))
         self._columns: list[sa.ColumnElement[Any]] = []
         for column in selection.layout.columns:
@@ -213,7 +216,7 @@ class _Question:
                 ]
 
     def rows(self, *wanted: sa.ColumnElement[bool]) -> Iterator[pa.Table]:
-        """Those of the selection, in the layout's columns. Raises AuditError."""
+        """Yields the selection's rows that fulfil `wanted`, in the layout's columns. Raises AuditError."""
         layout, where = self._selection.layout, str(self._source)
         statement = _statement(self._selection, self._columns).where(*wanted)
         if self._copied is None:
@@ -223,7 +226,7 @@ class _Question:
 
 
 def limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:
-    """The statement over the selection's rows only."""
+    """Limits the statement to the selection's rows."""
     for name, value in selection.equal:
         statement = statement.where(sa.column(name) == value)
     for name, values in selection.among:
@@ -238,14 +241,16 @@ def limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:
 
 def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
     statement = limited(selection, sa.select(*columns).select_from(sa.table(selection.table)))
-    # A database may give equal rows in another order each time: the evidence's bytes must not depend on it.
+    # Sorted, because a database may change the order of rows, and the evidence's bytes must not depend on it.
     keyed = [column for column in columns if column.name == "unique_key"]
     return statement.order_by(*keyed, *(column for column in columns if column.name != "unique_key"))
 
 
 def _exactly(selection: Selection, rows: pa.Table, source: Source, keys: Sequence[bytes] | None = None) -> pa.Table:
-    """The rows. Raises AuditError if one has other names, or another key, than were asked for: a database whose
-    collation folds case, or leaves spaces at the end out, gives the rows of one group for those of another one."""
+    """Returns the rows. Raises AuditError if a row has a name or key that was not asked for.
+
+    A collation that folds case or ignores spaces at the end makes a database return one group's rows for another group.
+    """
     asked: list[tuple[str, Sequence[str | int]]] = [(name, (value,)) for name, value in selection.equal]
     for name, values in (*asked, *selection.among, *((("key", keys),) if keys is not None else ())):
         if name not in rows.column_names or pa.types.is_integer(rows.schema.field(name).type):
@@ -287,8 +292,10 @@ def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Datas
 
 
 def _delta(address: str, table: str) -> ds.Dataset:
-    """The newest version of the Delta table `address`, or of the one that lies in it under the table's name: the files
-    that its log counts, not all that lie there. Tables that need a newer reader (deletion vectors) are refused."""
+    """Opens the newest version of the Delta table `address`, or of the table below it with the table's name.
+
+    Only files in the table's log count. Tables that need a newer reader (deletion vectors) are refused.
+    """
     deltalake = importlib.import_module("deltalake")  # loaded only for a Delta table
     of_table = f"{address.rstrip('/')}/{table}"
     place = of_table if deltalake.DeltaTable.is_deltatable(of_table) else address
@@ -299,7 +306,7 @@ def _delta(address: str, table: str) -> ds.Dataset:
 def _batches(
     source: Source, selection: Selection, dataset: ds.Dataset, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the selection, all columns or these."""
+    """Yields the selection's rows with these columns. `columns` None: all columns."""
     fields = _fields(selection, dataset.schema)
     wanted = {name: fields[name] for name in (fields if columns is None else columns)}
     with reading_files(str(source), source.address, "the export cannot be read to its end"):
@@ -307,7 +314,7 @@ def _batches(
 
 
 def _fields(selection: Selection, schema: pa.Schema) -> dict[str, ds.Expression]:
-    """By name, each column as the layout has it: Impala and Hive write text as Parquet's BINARY, without UTF8."""
+    """Maps names to columns of the layout's types. Impala and Hive write text as Parquet's BINARY without UTF8."""
     texts = {column.name for column in selection.layout.columns if column.kind == "name"}
     return {
         one.name: ds.field(one.name).cast(pa.string())
@@ -343,7 +350,7 @@ def _read_export(source: Source, selection: Selection, file: str | None, lacking
 def _condition(selection: Selection, fields: Mapping[str, ds.Expression]) -> ds.Expression | None:
     condition: ds.Expression | None = None
     for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
-        if name in fields:  # a column that was left out of the export says nothing against its rows
+        if name in fields:  # a column that the export lacks excludes no row
             is_number = any(isinstance(value, int) for value in values)
             one = fields[name].isin(pa.array(values, pa.int64() if is_number else pa.string()))
             condition = one if condition is None else condition & one
@@ -355,7 +362,7 @@ def _lacking(selection: Selection, have: set[str]) -> set[str]:
 
 
 def _missing(selection: Selection, have: set[str]) -> list[str]:
-    """All columns that an export lacks, so that one mend is enough."""
+    """Lists all columns that an export lacks, so that one fix is enough."""
     named = {column.name: selection.name_of(column.name) for column in selection.layout.columns}
     return [name for of, name in named.items() if not have & {of, name} and of not in LATER_COLUMNS]
 

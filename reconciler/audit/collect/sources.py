@@ -1,8 +1,8 @@
-"""Where evidence comes from, by the command's options: databases, or exports of their tables as Parquet or Delta.
+"""Sources of evidence, by the command's options: databases, or exports of their tables as Parquet or Delta.
 
 `--outbox GROUP=URL`, `--inbox TOPIC/GROUP=URL`, `--ledger URL`, `--effects TOPIC/GROUP=URL#QUERY`. URL is SQLAlchemy's
-(sqlite, postgresql, mysql, mariadb), `parquet:PATH` or `delta:PATH`, or `@FILE`: a file that holds the URL, so that a
-password appears in no list of processes. Nothing is taken from FILE unless --from-configuration says so.
+(sqlite, postgresql, mysql, mariadb), `parquet:PATH`, `delta:PATH`, or `@FILE`. `@FILE` names a file that holds the URL,
+because a password must not appear in a list of processes. Only --from-configuration takes URLs from FILE.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.contract.urls import read_database_url, shown_value
 SubscriptionKey = tuple[str, str]
 SourceKind = Literal["database", "parquet", "delta"]
 
-#: The part before the = of an option: names of groups and topics, and not the beginning of a URL.
+#: Text before the = of an option: names of groups and topics. The beginning of a URL does not match.
 _NAME = re.compile(r"[%|a-zA-Z0-9_/-]{1,300}")
 _SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 
@@ -30,9 +30,9 @@ class Source:
     """One place that holds tables."""
 
     kind: SourceKind
-    #: SQLAlchemy URL, or a path or URL of a folder. May hold a password.
+    #: SQLAlchemy URL, or path or URL of a folder. May hold a password.
     address: str = field(repr=False)
-    #: The option that named it, without secrets, for messages.
+    #: Option that named the source, without secrets, for messages.
     option: str
 
     def __str__(self) -> str:
@@ -41,18 +41,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsSource:
-    """Where a group's business effects are counted: a query, or an export of its result."""
+    """Source of a group's business effects: a query, or an export of its result."""
 
     source: Source
-    #: SELECT of key and number of effects (or of keys, one row an effect); "" for exports.
+    #: SELECT of key and number of effects, or of keys with one row per effect. "": an export.
     query: str
-    #: Keys that are in no other table, and so in no window, and were not copied into this export (cut_copies.py).
+    #: Number of keys that cut_copies.py left out of this export, because no other table has them, and so no window.
     left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Everything that was given."""
+    """All sources that were given."""
 
     outboxes: tuple[tuple[str, Source], ...] = ()
     inboxes: Mapping[SubscriptionKey, tuple[Source, ...]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Sources:
 def parse_sources(
     *, outbox: Sequence[str] = (), inbox: Sequence[str] = (), effects: Sequence[str] = (), ledger: str | None = None
 ) -> Sources:
-    """The options. Raises AuditError("usage") with every problem."""
+    """Parses the options. Raises AuditError("usage") with every problem."""
     problems: list[str] = []
     outboxes: list[tuple[str, Source]] = []
     inboxes: dict[SubscriptionKey, tuple[Source, ...]] = {}
@@ -100,7 +100,7 @@ def parse_sources(
 def _named(text: str, option: str, form: str, problems: list[str]) -> tuple[str, Source | None]:
     name, equals, url = text.partition("=")
     if not equals or not _NAME.fullmatch(name) or not url:
-        # Without a name the text may be a URL with a password: it is not repeated.
+        # Without a name the text may be a URL with a password, so the message does not repeat it.
         problems.append(f"{option}: expected {form}")
         return "", None
     return name, source_at(url, f"{option} {name}", problems)
@@ -122,7 +122,7 @@ def _with_query(text: str, problems: list[str]) -> tuple[str, Source | None, str
 
 
 def subscription_key(name: str, option: str, problems: list[str]) -> SubscriptionKey | None:
-    """TOPIC/GROUP as a pair; None: it has another form, and a line of `problems` says so."""
+    """Splits TOPIC/GROUP into a pair. None: the name has another form, and a line of `problems` says so."""
     topic, slash, group = name.partition("/")
     if slash and topic and group and "/" not in group:
         return topic, group
@@ -131,11 +131,11 @@ def subscription_key(name: str, option: str, problems: list[str]) -> Subscriptio
 
 
 def source_at(url: str, option: str, problems: list[str]) -> Source | None:
-    """The database or export that a URL names; None: it names none, and a line of `problems` says so."""
+    """Makes the database or export that a URL names. None: it names neither, and a line of `problems` says so."""
     if url.startswith("@"):
         try:
             url = Path(url[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError):  # no UTF-8 text, or no file's name
+        except (OSError, ValueError):  # no UTF-8 text, or no name of a file
             file = shown_value(url[1:])
             problems.append(f"{option}: the file {file} cannot be read; it should hold the URL")
             return None

@@ -1,7 +1,7 @@
-"""The pieces of a collection, as values that travel to executors: a range of a table, or look-ups of some prefixes.
+"""Tasks of a collection, as values that travel to executors: a range of a table, or look-ups of some prefixes.
 
-A task answers with what it wrote or with why it could not: its errors come back as values, so that Spark neither
-repeats a refusal nor wraps its words in a stack of its own.
+A task answers with its files or with its error. Errors are values, so that Spark neither repeats a refusal nor wraps
+its words in a stack trace.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a task did."""
+    """Answer of a task."""
 
     files: tuple[WrittenFile, ...] = ()
-    #: Those of LATER_COLUMNS that the source of a RowsTask lacks.
+    #: Of a RowsTask: LATER_COLUMNS that its source lacks.
     lacking_columns: frozenset[str] = frozenset()
-    #: Rows outside of the audit, of a CountTask.
+    #: Of a CountTask: rows outside of the audit.
     not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
-    #: (topic, group) -> keys whose effects nothing places in the window, of a LookUpTask.
+    #: Of a LookUpTask: (topic, group) -> number of keys whose effects no evidence places in the window.
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    #: Keys that had a row once and have none, of a LookUpTask: the earliest time of one.
+    #: Of a LookUpTask: table in which keys must have had a row and have none -> earliest time of such a key.
     lacking: Mapping[Lacking, int] = field(default_factory=dict)
-    #: Times between the ranges of a table, of a CutTask.
+    #: Of a CutTask: times between the ranges of a table.
     cuts_ms: tuple[int, ...] = ()
-    #: The time of the oldest row, of an AgeTask; None: another task, or no row.
+    #: Of an AgeTask: time of the oldest row. None: no row, or another task.
     oldest_ms: int | None = None
-    #: Why it could not.
+    #: Kind of the error. None: the task succeeded.
     reason: Reason | None = None
     message: str = ""
-    #: The option that named the source which may answer when it is asked again; "": none may.
+    #: Option of the source that may answer when it is asked again. "": no source may.
     away: str = ""
 
 
@@ -58,26 +58,26 @@ class Task(Protocol):
 
     @property
     def reads_databases(self) -> bool:
-        """Whether it needs addresses with passwords, and drivers."""
+        """True if the task needs drivers, and addresses with passwords."""
 
     def run(self) -> Answer:
-        """Does it. Raises AuditError."""
+        """Runs the task. Raises AuditError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsTask:
-    """A range of a table."""
+    """Task that reads a range of a table."""
 
     folder: str
     part: str
     source: Source
     selection: Selection
-    #: One file of an export.
+    #: One file of an export. None: the table is read in one piece.
     file: str | None = None
 
     @property
     def reads_databases(self) -> bool:
-        """Of its source."""
+        """True if its source is a database."""
         return self.source.kind == "database"
 
     def run(self) -> Answer:
@@ -88,25 +88,25 @@ class RowsTask:
         return replace(answer, lacking_columns=frozenset(lacking))
 
     def part_of(self, number: int, selection: Selection) -> RowsTask:
-        """The task of one of its ranges."""
+        """Makes the task of one of its ranges."""
         return replace(self, part=f"{self.part.rpartition('-')[0]}-{number:04d}", selection=selection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsTask:
-    """The business effects of one subscription, row by row; the look-ups count them by key."""
+    """Task that reads one subscription's business effects row by row. The look-ups count them by key."""
 
     folder: str
     part: str
     effects: EffectsSource
     topic: str
     group: str
-    #: The values of :start_ms and :end_ms.
+    #: Values of :start_ms and :end_ms.
     between_ms: tuple[int, int]
 
     @property
     def reads_databases(self) -> bool:
-        """Of its source."""
+        """True if its source is a database."""
         return self.effects.source.kind == "database"
 
     def run(self) -> Answer:
@@ -117,13 +117,13 @@ class EffectsTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpTask:
-    """What the ranges have left open in some prefixes, asked by key."""
+    """Task that asks by key for what the ranges have left open in some prefixes."""
 
     lookups: PrefixLookups
 
     @property
     def reads_databases(self) -> bool:
-        """Of its inboxes and outboxes: exports were read whole."""
+        """True if an inbox or outbox is a database. Exports were read whole."""
         sources = (*(one.source for one in self.lookups.inboxes), *(one.source for one in self.lookups.outboxes))
         return any(source.kind == "database" for source in sources)
 
@@ -135,34 +135,34 @@ class LookUpTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTask:
-    """Rows of a range of a table outside of the audit."""
+    """Task that counts rows outside of the audit in a range of a table."""
 
     table: CountedTable
 
     @property
     def reads_databases(self) -> bool:
-        """Of its source."""
+        """True if its source is a database."""
         return self.table.source.kind == "database"
 
     def run(self) -> Answer:
-        """Writes nothing. Raises AuditError."""
+        """Counts the rows and writes nothing. Raises AuditError."""
         return Answer(not_asked=not_asked_rows(self.table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTask:
-    """Where what another task would read is cut into ranges."""
+    """Task that finds the times at which another task's rows are cut into ranges."""
 
     source: Source
     selection: Selection
 
     @property
     def reads_databases(self) -> bool:
-        """Of its source."""
+        """True if its source is a database."""
         return self.source.kind == "database"
 
     def run(self) -> Answer:
-        """Writes nothing, and leaves it to the task that reads the rows to say what is wrong with them."""
+        """Finds the times and writes nothing. Errors are left to the task that reads the rows; it reports them."""
         try:
             return Answer(cuts_ms=cuts_ms(self.source, self.selection))
         except AuditError:
@@ -171,36 +171,36 @@ class CutTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgeTask:
-    """How far back a table's rows go."""
+    """Task that finds the oldest row of a table."""
 
     age: AgeOfRows
 
     @property
     def reads_databases(self) -> bool:
-        """Of its source."""
+        """True if its source is a database."""
         return self.age.source.kind == "database"
 
     def run(self) -> Answer:
-        """Writes nothing. Raises AuditError."""
+        """Reads the time and writes nothing. Raises AuditError."""
         return Answer(oldest_ms=self.age.oldest_ms())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeeTask:
-    """Whether the process that runs it sees what it is going to read, and can write what it is going to write."""
+    """Task that checks whether its process can read these files and write into this folder."""
 
     #: (folder or URL, file below it)
     files: tuple[tuple[str, str], ...]
-    #: A folder.
+    #: Folder to write into. None: no folder.
     writes: str | None = None
 
     @property
     def reads_databases(self) -> bool:
-        """It reads files."""
+        """False, because it reads files."""
         return False
 
     def run(self) -> Answer:
-        """Leaves nothing. Raises AuditError("engine") with host and path."""
+        """Checks, and leaves no file. Raises AuditError("engine") with host and path."""
         for root, path in self.files:
             try:
                 filesystem, base = open_folder(root)
@@ -228,7 +228,7 @@ def _unseen(what: str) -> AuditError:
 
 
 def answer(task: Task) -> Answer:
-    """Runs a task; never raises for what evidence, databases and disks do."""
+    """Runs a task. Errors of evidence, databases and disks become its answer."""
     try:
         return task.run()
     except SourceAwayError as error:
@@ -240,7 +240,7 @@ def answer(task: Task) -> Answer:
 
 
 def files_of(answers: list[Answer]) -> Mapping[str, WrittenFile]:
-    """Everything that was written, by path. Raises AuditError with every task's problem, each once."""
+    """Maps paths to the written files. Raises AuditError with the problems of all tasks, each once."""
     failed = [found for found in answers if found.reason is not None]
     if failed:
         reason = next((found.reason for found in failed if found.reason != "engine"), failed[0].reason) or "inputs"

@@ -1,9 +1,8 @@
-"""The window of an audit from text: `START/END`, each an ISO 8601 time that names one instant.
+"""Parses the window of an audit: `START/END`, each an ISO 8601 time that names one instant.
 
-An instant is named by an offset (`2026-03-29T00:00+01:00`, `...Z`), by a zone (`2026-03-29T00:00[Europe/Berlin]`), by
-both as in RFC 9557, or by the zone of the whole command (--timezone). A date alone is the first instant of that day,
-so days of 23 and 25 hours are whole days. Nothing is guessed: a local time that the clock skipped or showed twice is
-refused.
+A time names an instant by an offset (`2026-03-29T00:00+01:00`, `...Z`), by a zone (`2026-03-29T00:00[Europe/Berlin]`),
+by both as in RFC 9557, or by the command's zone (--timezone). A date alone is the first instant of that day, so days of
+23 and 25 hours are whole days. A local time that the clock skipped or showed twice is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.result.values import Window
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: START/END, where zones in brackets hold slashes of their own.
+#: The slash between START and END. Zones in brackets hold slashes of their own.
 _BETWEEN = re.compile(r"/(?![^\[]*\])")
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})"
@@ -27,7 +26,7 @@ _EXAMPLE = "for example 2026-03-29T00:00+01:00, or 2026-03-29[Europe/Berlin]"
 
 
 def parse_window(text: str, timezone: str | None = None) -> Window:
-    """START/END in milliseconds UTC, END not included. Raises AuditError("usage")."""
+    """Parses START/END to milliseconds UTC; END is not included. Raises AuditError("usage")."""
     parts = _BETWEEN.split(text.strip())
     if len(parts) != 2:
         raise _usage(text, f"expected START/END, {_EXAMPLE}")
@@ -41,7 +40,7 @@ def parse_window(text: str, timezone: str | None = None) -> Window:
 
 
 def instant_ms(text: str, default: tzinfo | None = None) -> int:
-    """One instant in milliseconds UTC. Raises AuditError("usage") where the text names none, or two."""
+    """Parses an instant to milliseconds UTC. Raises AuditError("usage") if the text names no instant, or two."""
     text = text.strip()
     found = _TIME.fullmatch(text)
     if found is None:
@@ -64,7 +63,7 @@ def instant_ms(text: str, default: tzinfo | None = None) -> int:
 
 
 def _with_offset(local: datetime, offset: str, zone: tzinfo | None, text: str) -> datetime:
-    """The instant that an offset names; a zone in brackets beside it must agree."""
+    """Finds the instant that an offset names. A zone in brackets must agree with the offset."""
     moment = datetime.fromisoformat(f"{local.isoformat()}{offset}")
     if zone is not None and moment.astimezone(zone).replace(tzinfo=None) != local:
         raise _usage(text, "the zone never had this offset at this time; remove one of the two")
@@ -72,7 +71,7 @@ def _with_offset(local: datetime, offset: str, zone: tzinfo | None, text: str) -
 
 
 def _in_zone(local: datetime, zone: tzinfo, text: str) -> datetime:
-    """The one instant that a clock of the zone showed."""
+    """Finds the one instant at which a clock of the zone showed this time."""
     shown = _instants(local, zone)
     if len(shown) == 1:
         return shown[0]
@@ -88,7 +87,7 @@ def _instants(local: datetime, zone: tzinfo) -> list[datetime]:
 
 
 def _first_instant(day: date, zone: tzinfo, text: str) -> datetime:
-    """Midnight; the first of two midnights; where the clock skipped midnight, the first minute that it showed."""
+    """Finds the first instant of a day: the first midnight, or the first minute after a midnight that was skipped."""
     midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - a local time, its zone comes next
     for minute in range(24 * 60):
         shown = _instants(midnight + timedelta(minutes=minute), zone)

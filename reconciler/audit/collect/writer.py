@@ -1,7 +1,7 @@
-"""Evidence rows as Parquet files, one a task: DIR/<table>/<part>.parquet, with bounded memory.
+"""Writes evidence rows as Parquet files with bounded memory, one file per task: DIR/<table>/<part>.parquet.
 
-A file is written under another name and renamed when it is whole and on the disk, so a task that runs twice (another
-attempt after a lost executor) leaves each file once; what a dead attempt leaves besides is removed (`remove_rests`).
+A file is written under another name, brought to the disk whole, then renamed. So a task that runs twice (another
+attempt after a lost executor) leaves each file once. `remove_rests` removes the other files of dead attempts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reconciler.audit.result.values import BUSINESS_ID
 from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.schema import Table
 
-#: Rows of all prefixes together that wait in memory: about 40 MB.
+#: Largest number of rows that wait in memory, of all prefixes together: about 40 MB.
 WAITING_ROWS = 262_144
 
 
@@ -35,19 +35,20 @@ WAITING_ROWS = 262_144
 class WrittenFile:
     """One file of the evidence."""
 
-    #: Relative to the evidence folder, with "/".
+    #: Path below the evidence folder, with "/".
     path: str
     rows: int
     sha256: str
-    #: Of a table with keys: its row groups, and the digest of the bytes behind them.
+    #: Row groups of a table with keys.
     groups: tuple[RowGroup, ...] = ()
+    #: Digest of the bytes after the row groups. "": the table has no keys.
     footer_sha256: str = ""
 
 
 def remove_rests(folder: Path, written: Container[str]) -> None:
-    """Removes every file that no finished task named: rests of attempts that died with their executor.
+    """Removes every file that no finished task named, as left by attempts that died with their executor.
 
-    An attempt that was given up and still runs somewhere then fails to rename its file. Raises OSError.
+    An abandoned attempt that still runs then fails to rename its file. Raises OSError.
     """
     for place, _, names in os.walk(folder):
         for name in names:
@@ -58,7 +59,7 @@ def remove_rests(folder: Path, written: Container[str]) -> None:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Host and folder are named: of a cluster's executors, only one may have a full disk, or not see the folder."""
+    """Adds host and folder to errors, because one executor alone may have a full disk, or not see the folder."""
     try:
         yield
     except OSError as error:
@@ -67,19 +68,21 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 class PrefixWriter:
-    """A table's rows in one file, of which each row group has keys of one prefix; every file is whole at `close`.
-    Otherwise nothing stays."""
+    """Writer of a table's rows to one file, whose row groups have keys of one prefix each.
+
+    `close` completes the file. Without `close` no file stays.
+    """
 
     def __init__(self, folder: Path, layout: Table, part: str) -> None:
-        """Nothing is written before the first rows come."""
+        """Writes nothing; the first rows create the file."""
         self._folder, self._path = folder, f"{layout.name}/{part}.parquet"
         self._schema = schema_of(layout)
-        # The others are different in each row: looking for those that come again costs half of the writing.
+        # Values of the other columns differ in each row. Looking for repeated values there costs half of the writing.
         self._names = [column.name for column in layout.columns if column.kind == "name" and column.name != BUSINESS_ID]
         self._waiting: list[pa.Table] = []
         self._count = 0
         self._writer: pq.ParquetWriter | None = None
-        #: Prefix and rows of each row group. Tables without a key have no prefixes.
+        #: Prefix and number of rows of each row group. The prefix is 0 in tables without keys.
         self._groups: list[tuple[int, int]] = []
 
     def __enter__(self) -> PrefixWriter:
@@ -96,7 +99,7 @@ class PrefixWriter:
             self._partial.unlink(missing_ok=True)
 
     def add(self, table: pa.Table) -> None:
-        """Rows with the layout's columns. Raises AuditError("engine") for a full disk and the like."""
+        """Takes rows with the layout's columns. Raises AuditError("engine") for errors of the disk."""
         self._waiting.append(table)
         self._count += table.num_rows
         if self._count >= WAITING_ROWS:
@@ -104,7 +107,7 @@ class PrefixWriter:
                 self._flush()
 
     def close(self) -> list[WrittenFile]:
-        """Ends the file, if there were rows. Raises AuditError("engine") for a full disk and the like."""
+        """Completes the file, if there were rows. Raises AuditError("engine") for errors of the disk."""
         with _writing(self._folder):
             self._flush()
             if self._writer is None:
@@ -116,11 +119,11 @@ class PrefixWriter:
         if not self._count:
             return
         if self._writer is None:
-            # Not its parent: an audit that gave up has removed it, and a late task must not bring it back.
+            # The parent is not created: an audit that gave up has removed it, and a late task must not bring it back.
             self._writer = pq.ParquetWriter(
                 self._partial,
                 self._schema,
-                compression="snappy",  # of a row group of some hundred rows zstd takes three times as long
+                compression="snappy",  # zstd takes three times as long for a row group of some hundred rows
                 use_dictionary=self._names,
                 write_statistics=["key"] if "key" in self._schema.names else False,
             )

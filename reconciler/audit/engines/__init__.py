@@ -1,1 +1,1 @@
-"""Where an audit is computed: in this process or on Spark."""
+"""Engines: they compute an audit in this process or on Spark."""

@@ -1,7 +1,7 @@
-"""Where an audit is computed: in this process, or on Spark. Both judge by the same rules and find the same.
+"""Engines: they compute an audit in this process or on Spark. Both judge by the same rules and find the same.
 
-"here" needs neither Java nor PySpark. It takes one piece after the other, so its memory is that of one
-(judge/prefix.py: 160 bytes a row, 5 million rows at once), and its time that of all.
+"here" needs neither Java nor PySpark. It takes one piece after the other, so it needs the memory of one piece
+(judge/prefix.py: 160 bytes per row, 5 million rows at once) and the time of all pieces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PrefixJudge(Protocol):
-    """Judges an evidence folder: judge_on_spark without its session."""
+    """Function that judges an evidence folder: `judge_on_spark` without its session."""
 
     def __call__(
         self,
@@ -47,20 +47,20 @@ class PrefixJudge(Protocol):
         keys: KeyTarget | None,
         progress: Callable[[int], None] | None,
     ) -> JudgedWindow:
-        """Raises AuditError."""
+        """Judges the folder. Raises AuditError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What collects and judges."""
+    """Functions that collect and judge."""
 
-    #: As page and statement name it.
+    #: Kind, as page and statement name it.
     kind: EngineKind
-    #: For people: which version, and where.
+    #: Version and place, for people.
     name: str
     run: Runner
     judge: PrefixJudge
-    #: Raises AuditError where a process that is going to write into a folder does not see it.
+    #: Raises AuditError where a process that will write into a folder does not see it.
     require_seen: Callable[[Path], None]
 
 
@@ -77,7 +77,7 @@ def check_engine(options: argparse.Namespace) -> None:
 
 @contextmanager
 def opened_engine(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Engine]:
-    """The engine that the options name, until the block ends. Raises AuditError."""
+    """Opens the engine that the options name, until the block ends. Raises AuditError."""
     if options.engine == "here":
         yield Engine(kind="here", name="here", run=one_by_one, judge=judge_here, require_seen=_seen_by_us)
         return
@@ -88,7 +88,7 @@ def opened_engine(options: argparse.Namespace, say: Callable[[str], None]) -> It
 
 
 def engine_on(spark: SparkSession) -> Engine:
-    """The engine that a session is, whoever made it."""
+    """Makes the engine of a session, whoever opened it."""
     return Engine(
         kind="spark",
         name=engine_name(spark),
@@ -99,8 +99,10 @@ def engine_on(spark: SparkSession) -> Engine:
 
 
 def _run(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Executors of other machines get no address of a database: this process asks those. (What the tasks of one stage
-    read has no order.)"""
+    """Runs the tasks of one stage, in which the order of reading is free.
+
+    Executors of other machines get no address of a database: this process runs the tasks that read databases.
+    """
     if is_on_this_machine(spark):
         return run_on(spark, function, tasks)
     ours = [number for number, task in enumerate(tasks) if task.reads_databases]
@@ -117,16 +119,16 @@ def _require_seen(spark: SparkSession, folder: Path) -> None:
 
 
 def _seen_by_us(_folder: Path) -> None:
-    """Nothing to do: the reader is the process that made the folder."""
+    """Does nothing, because the reader is the process that made the folder."""
 
 
 def one_by_one(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Each task after the one before, answers in order."""
+    """Runs the tasks one after the other. Answers are in their order."""
     return [function(task) for task in tasks]
 
 
 def spark_settings(texts: Sequence[str]) -> Mapping[str, str]:
-    """--spark NAME=VALUE. Raises AuditError("usage")."""
+    """Parses --spark NAME=VALUE. Raises AuditError("usage")."""
     settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

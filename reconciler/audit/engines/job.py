@@ -1,7 +1,7 @@
-"""The audit as a Spark job: each task judges prefixes (judge/prefix.py); Spark only schedules.
+"""The audit as a Spark job. Each task judges prefixes (judge/prefix.py); Spark only schedules the tasks.
 
-Written as functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run it.
-A cluster's workers need this package (installed, or by --py-files), numpy and pyarrow, and have to see the evidence.
+The job is made of functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run
+it. A cluster's workers need numpy, pyarrow and this package (installed, or by --py-files), and must see the evidence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TASKS_MIN = 16
 _TASKS_A_CORE = 8
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-#: Answers of all prefixes.
+#: Function that answers for all prefixes.
 Answers = Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]
 
 
@@ -56,10 +56,11 @@ def judge_on_spark(
 ) -> JudgedWindow:
     """Judges an evidence folder (path or URL that every worker sees).
 
-    `history`: where it lies, if not where evidence.json says; `after`: its chain as an older audit has verified it.
-    `keys`: where tasks write every judged key. `progress` gets the number of finished prefixes, of 64, from another
-    thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
-    Spark said.
+    `history`: its place, if evidence.json names another one.
+    `after`: the history's chain as an older audit has verified it.
+    `keys`: where tasks write every judged key.
+    `progress`: gets the number of finished prefixes, of 64, from another thread.
+    Raises AuditError: "inputs" names the file that fails a check, "engine" has Spark's message.
     """
 
     def load() -> Evidence:
@@ -87,7 +88,7 @@ def judge_here(
     keys: KeyTarget | None = None,
     progress: Progress | None = None,
 ) -> JudgedWindow:
-    """The same answer without Spark, one prefix after the other in this process."""
+    """Judges an evidence folder without Spark, one prefix after the other in this process."""
     load = partial(
         load_evidence,
         evidence_dir,
@@ -100,8 +101,7 @@ def judge_here(
 
 
 def _judged(load: Callable[[], Evidence], answers: Answers, findings_max: int) -> JudgedWindow:
-    """The answer; once more from the start if a file of the history was merged into another one, and deleted, before it
-    was read. Raises AuditError."""
+    """Judges; begins again if a file of the history was merged and deleted before it was read. Raises AuditError."""
     evidence = load()
     for _ in range(CHAIN_READINGS_MAX):
         try:
@@ -118,18 +118,18 @@ def judged_by(
     answers: Answers,
     findings_max: int,
 ) -> JudgedWindow:
-    """Asks for all prefixes and puts the answers together."""
+    """Asks for the answers of all prefixes and merges them."""
     table = answers(evidence.plan, evidence.files)
     return judged_window(evidence, merged(table, len(evidence.plan.subscriptions), evidence.files), findings_max)
 
 
 def findings_a_prefix(findings_max: int) -> int:
-    """Twice its share: what the driver holds is bounded, and even a skewed prefix is seldom cut too early."""
+    """Gives a prefix twice its share, because the driver's memory is bounded and few prefixes have more findings."""
     return max(1, -(-2 * findings_max // PREFIXES))
 
 
 def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarget | None = None) -> Answers:
-    """Answers of all prefixes, by one Spark job."""
+    """Makes the function that answers for all prefixes by one Spark job."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
         tasks = _tasks(spark)
@@ -141,8 +141,10 @@ def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarge
 
 
 def _tasks(spark: SparkSession) -> int:
-    """Many a core, so that all end at about one time, but not one a prefix where there are few cores: a task costs
-    some 10 ms of its own."""
+    """Chooses the number of tasks: many per core, so that all cores end at about one time.
+
+    With few cores it is less than one task per prefix, because each task costs some 10 ms of its own.
+    """
     cores = PREFIXES if is_connect(spark) else spark.sparkContext.defaultParallelism
     return max(_TASKS_MIN, min(PREFIXES, _TASKS_A_CORE * cores))
 
@@ -153,12 +155,12 @@ def judged_prefixes(
     files: Mapping[int, Sequence[PlannedFile]],
     keys: KeyTarget | None = None,
 ) -> DataFrame:
-    """Prefixes (column `id`) in, result rows (merge.RESULT_SCHEMA) out."""
+    """Maps prefixes (column `id`) to result rows (merge.RESULT_SCHEMA)."""
     return mapped(prefixes, _task(plan, files, keys), RESULT_DDL)
 
 
 def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]], keys: KeyTarget | None) -> Task:
-    # A year's history names 100 000 files: each task unpickles those of its own prefixes only.
+    # A year's history names 100 000 files, so each task unpickles only those of its own prefixes.
     packed_plan = pickle.dumps(plan)
     packed_files = {prefix: pickle.dumps(tuple(of)) for prefix, of in files.items()}
 
@@ -190,7 +192,7 @@ def _answers_here(
 def _answers(
     plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]], keys: KeyTarget | None
 ) -> Iterator[pa.RecordBatch]:
-    """One task's prefixes, then the files of judged keys that it has written."""
+    """Yields the answers for one task's prefixes, then the files of judged keys that the task has written."""
     prefix = -1
     with ExitStack() as written:
         key_files = None if keys is None else written.enter_context(KeyFiles(keys, plan))

@@ -1,8 +1,8 @@
-"""The judged tables of a folder, put into Iceberg or Delta tables of a catalogue by the session that is there.
+"""Puts the judged tables of a folder into Iceberg or Delta tables of a catalogue, by the caller's session.
 
-As in the folder: rows of a run lie beside the older ones, which stay valid until the run's rows of audit_runs take the
-place of theirs in one commit; what was replaced goes afterwards. Whatever goes is named by a condition on columns that
-the tables are partitioned by, so a file holds one run of one window.
+As in the folder, rows of a run lie beside those of older runs. These stay valid until one commit replaces their rows of
+audit_runs by the run's; replaced rows are deleted afterwards. Conditions on partition columns name the rows to delete,
+so a file holds one run of one window.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TableFormat = Literal["iceberg", "delta"]
 
 _WINDOW = ("environment", "window_start", "window_end", "topic", "consumer_group")
 _OF_KEYS = (KEYS, FINDINGS, COUNTS)
-#: Rows come as tasks have written them, a file a subscription: nothing is sorted or moved for them.
+#: Options that keep rows as tasks have written them, one file per subscription, neither sorted nor moved.
 _AS_WRITTEN = {"distribution-mode": "none", "fanout-enabled": "true"}
 _ANOTHER = "checkback: another run is valid"
-#: What Iceberg and Delta say of two commits that touch the same window.
+#: Messages of Iceberg and Delta about two commits that touch the same window.
 _CONFLICT = re.compile(rf"{_ANOTHER}|conflicting files|conflicting delete|Concurrent\w+Exception|DELTA_CONCURRENT")
 
 
 def require_merge(spark: SparkSession) -> None:
-    """Raises AuditError("configuration") for a session of a PySpark whose DataFrames have no MERGE."""
+    """Raises AuditError("configuration") if DataFrames of the session's PySpark have no MERGE."""
     if not hasattr(spark.range(0), "mergeInto"):
         raise AuditError(
             "configuration",
@@ -45,9 +45,9 @@ def require_merge(spark: SparkSession) -> None:
 
 
 def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: TableFormat) -> None:
-    """Puts the rows of one run, which `folder` has (--tables), into the tables of the schema `into`.
+    """Puts the rows of one run in `folder` (--tables) into the tables of the schema `into`.
 
-    Raises AuditError: "inputs" if the folder lacks the run; "engine" if another one of the window became valid since
+    Raises AuditError: "inputs" if the folder lacks the run; "engine" if another run of the window became valid after
     this one began.
     """
     with spark_errors():
@@ -55,7 +55,7 @@ def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: Ta
 
 
 class _Load:
-    """One run into four tables."""
+    """Load of one run into four tables."""
 
     def __init__(self, spark: SparkSession, folder: Path, run: str, into: str, kind: TableFormat) -> None:
         self._spark = spark
@@ -72,7 +72,7 @@ class _Load:
         window = self._window()
         for table in self._names:
             self._ready(table)
-        # Of runs that began before this one: if one of them becomes valid meanwhile, this one does not.
+        # Runs that began before this one. If one of them becomes valid meanwhile, this one does not.
         older = {table: self._runs_in(table, window) - {self._run} for table in self._names}
         for table in _OF_KEYS:
             self._replace(table, self._rows[table], window & (self._column("run") == self._text(self._run)))
@@ -92,12 +92,12 @@ class _Load:
 
     def _read(self, folder: Path, table: str) -> DataFrame:
         reader = self._spark.read.option("mergeSchema", "true")
-        if table != RUNS:  # whose files are the window's
+        if table != RUNS:  # files of RUNS belong to a window, the others to a run
             reader = reader.option("pathGlobFilter", f"*_{self._run}_*.parquet")
         return reader.parquet(str(folder / table)).where(self._column("run") == self._text(self._run))
 
     def _subscriptions(self) -> list[dict[str, Any]]:
-        """What names the window and each subscription of the run, in the columns of _WINDOW."""
+        """Reads the values of _WINDOW for the window and each subscription of the run."""
         times = [self._functions.unix_micros(name).alias(name) for name in ("window_start", "window_end")]
         found = self._rows[RUNS].select("environment", *times, "topic", "consumer_group").collect()
         if not found:
@@ -107,7 +107,7 @@ class _Load:
         ]
 
     def _window(self, table: str = "") -> Column:
-        """The window and the subscriptions of the run, as a condition on the columns that a file has one value of."""
+        """Makes the condition for window and subscriptions of the run. A file has one value of each of its columns."""
 
         def equal(subscription: Mapping[str, Any]) -> Column:
             each = [self._column(f"{table}{name}") == self._text(subscription[name]) for name in _WINDOW]
@@ -116,7 +116,7 @@ class _Load:
         return reduce(lambda either, other: either | other, map(equal, self._found))
 
     def _ready(self, table: str) -> None:
-        """The table is there with all columns, and so are the rows': those of a later release are empty."""
+        """Makes the table with all columns. Columns of a later release become empty columns of the rows."""
         name, rows = self._names[table], self._rows[table]
         partitions = _WINDOW if table == RUNS else (*_WINDOW, "run")
         if not self._spark.catalog.tableExists(name):
@@ -141,10 +141,10 @@ class _Load:
         (writer.options(**_AS_WRITTEN) if self._kind == "iceberg" else writer).overwrite(replaced)
 
     def _make_valid(self, known: set[str]) -> None:
-        """One commit, which fails if another run's rows are there, or come while it is made."""
+        """Makes the run valid in one commit. It fails if rows of a run outside of `known` exist or come meanwhile."""
         target, rows = RUNS, self._rows[RUNS].alias("found")
         own = [self._column(f"{target}.{name}") == self._column(f"found.{name}") for name in _WINDOW]
-        # The values are said, too: a commit for another window is no conflict then.
+        # The condition repeats the values, so that a commit for another window is no conflict.
         merged = rows.mergeInto(
             self._names[RUNS], reduce(lambda both, other: both & other, own, self._window(f"{target}."))
         )

@@ -1,7 +1,6 @@
-"""The audit as two files for spark-submit: a zip for --py-files, and the script that it runs.
+"""Writes the audit as two files for spark-submit: a zip for --py-files, and the script that it runs.
 
-The zip holds all that an audit loads of this project. Of the settings, which the driver alone reads, it holds the
-parsing only.
+The zip holds all that an audit loads of this project. Only the driver reads settings, so it holds their parsing alone.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FILES = (
     "settings/file.py",
     "settings/secret_settings.py",
 )
-#: A constant time, so that the same code makes the same bytes.
+#: Constant time, so that the same code makes the same bytes.
 _TIME = (2020, 1, 1, 0, 0, 0)
 _SCRIPT = '''"""Driver of `spark-submit --py-files reconciler_audit.zip reconciler_audit.py audit ...`."""
 
@@ -38,7 +37,7 @@ if __name__ == "__main__":
 
 
 def write_package(folder: Path) -> tuple[Path, Path]:
-    """Writes both files; returns zip and script. Raises AuditError for a folder that cannot be written."""
+    """Writes zip and script and returns their paths. Raises AuditError for a folder that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         script = folder / SCRIPT_NAME
@@ -49,7 +48,7 @@ def write_package(folder: Path) -> tuple[Path, Path]:
 
 
 def write_zip(path: Path) -> Path:
-    """The package as Spark's executors import it."""
+    """Writes the package in the form that Spark's executors import."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in _entries():
             archive.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED)
@@ -57,7 +56,7 @@ def write_zip(path: Path) -> Path:
 
 
 def _entries() -> Iterator[tuple[str, bytes]]:
-    # From a zip of our own (an audit that was submitted) nothing can be packed again, and nothing has to be.
+    # Code that runs from such a zip cannot write another one, and need not.
     root = Path(str(reconciler.__file__)).parent
     for name in _FILES:
         yield f"reconciler/{name}", (root / name).read_bytes()

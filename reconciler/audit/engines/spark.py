@@ -1,4 +1,4 @@
-"""The Spark session of an audit: started, asked and ended here; nothing of it outlives the process.
+"""The Spark session of an audit: starts it, asks it, ends it. No part of it outlives the process.
 
 Under spark-submit the session is the submitted one. Otherwise a JVM is started as a child, and for a master that is
 not local the package travels to the executors as a zip.
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN = 17
 JAVA_SECONDS = 30
-#: Enough that each executor gets one, of the few that there are at the start.
+#: Number of tasks by which each of the few executors at the start gets one.
 SEEING_TASKS_MIN = 16
-#: Without one of them no task runs.
+#: Packages without which no task runs.
 EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow", "sqlalchemy")
-#: What a JVM gets to end by itself.
+#: Time in which a JVM has to end by itself.
 STOP_SECONDS = 10
 T = TypeVar("T")
 _VERSION = re.compile(r'version "(\d+)')
 
 
 def under_spark_submit(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a JVM has started us and not the other way round."""
+    """True if a JVM has started this process."""
     return "PYSPARK_GATEWAY_PORT" in environ
 
 
 def require_pyspark() -> None:
-    """Raises AuditError("configuration") without it."""
+    """Raises AuditError("configuration") if PySpark is missing."""
     if importlib.util.find_spec("pyspark") is None:
         raise AuditError(
             "configuration",
@@ -63,7 +63,7 @@ def require_pyspark() -> None:
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> None:
-    """Raises AuditError("configuration") unless there is a Java that Spark 4 runs on."""
+    """Raises AuditError("configuration") without a Java on which Spark 4 runs."""
     remedy = f"install Java {JAVA_MAJOR_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
     home = environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH"))
@@ -83,16 +83,16 @@ def require_java(environ: Mapping[str, str] = os.environ) -> None:
 
 @contextlib.contextmanager
 def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session; when the block ends its JVM has ended, too. Raises AuditError("engine") if it does not start.
+    """Opens a session, whose JVM ends with the block. Raises AuditError("engine") if it does not start.
 
-    `master`: None is local[*], or the master of spark-submit.
+    `master` None: local[*], or the master of spark-submit.
     """
     if not under_spark_submit():
         require_java()
         master = master or "local[*]"
         if master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns about every host's name
-    # pandas 3 is what `audit` was tested with; the versions are pinned in pyproject.toml.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns about every host's name
+    # The warning is about pandas 3, with which `audit` was tested; pyproject.toml pins the versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     spark: SparkSession | None = None
     with contextlib.ExitStack() as at_the_end:
@@ -106,7 +106,7 @@ def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[S
 
 
 def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """One Spark task for each of the tasks, answers in order. Raises AuditError("engine")."""
+    """Runs each task as one Spark task. Answers are in the order of the tasks. Raises AuditError("engine")."""
     packed = [pickle.dumps(task) for task in tasks]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,19 +129,18 @@ def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Seque
 def mapped(
     rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], ddl: str
 ) -> DataFrame:
-    """mapInArrow without PySpark's warning of pandas 3, which comes wherever a function is registered; Arrow in, Arrow
-    out uses no pandas."""
+    """Calls mapInArrow without PySpark's warning of pandas 3, because Arrow in and Arrow out use no pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         return rows.mapInArrow(function, ddl)
 
 
 def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, writes: Path | None = None) -> None:
-    """Every executor that is there sees these files (folder or URL, path below it) and can write into `writes`.
+    """Checks that every present executor sees these files (folder or URL, path below it) and can write into `writes`.
 
-    Asked before the hours of work; an executor that comes later says the same of what it lacks. Raises
-    AuditError("engine") with host and path, "configuration" with host and package. Processes of one machine see the
-    same files, and are asked for packages where their Python is another one.
+    It runs before the hours of work. An executor that comes later reports what it lacks itself. Processes of one
+    machine see the same files; they are asked for packages only if their Python is another one. Raises
+    AuditError("engine") with host and path, "configuration" with host and package.
     """
     if is_on_this_machine(spark):
         if spark.sparkContext.pythonExec != sys.executable:
@@ -154,29 +153,29 @@ def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, write
 
 
 def is_on_this_machine(spark: SparkSession) -> bool:
-    """Whether executors are this machine's."""
+    """True if the executors run on this machine."""
     return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
 def _seeing_tasks(spark: SparkSession) -> int:
-    """So many that each executor gets one."""
+    """Chooses a number of tasks that gives each executor one."""
     from pyspark.errors import PySparkException
 
     if not is_connect(spark):
         return max(SEEING_TASKS_MIN, 2 * spark.sparkContext.defaultParallelism)
     master = ""
-    with contextlib.suppress(PySparkException):  # a server may keep it to itself
+    with contextlib.suppress(PySparkException):  # a server may hide its master
         master = spark.conf.get("spark.master", "") or ""
-    # A server that runs tasks itself is the one executor, and may be on another machine.
+    # A server with a local master is the only executor, and may be on another machine.
     return 1 if master.startswith("local") else 2 * SEEING_TASKS_MIN
 
 
 def _require_packages(spark: SparkSession, tasks: int) -> None:
-    """Raises AuditError("configuration") with the hosts whose Python lacks what tasks import, and what that is."""
+    """Raises AuditError("configuration") with the hosts whose Python lacks packages, and with these packages."""
     names = EXECUTORS_IMPORT
 
-    # Pickled by value, since it is no module's, and passed rows by pickle, not by Arrow: it runs where neither this
-    # package nor pyarrow can be imported.
+    # It belongs to no module, so it is pickled by value. Its rows are passed by pickle, not by Arrow. So it runs where
+    # neither this package nor pyarrow can be imported.
     def lacking(_number: int) -> str:
         import socket
         from importlib.util import find_spec
@@ -198,7 +197,7 @@ def _require_packages(spark: SparkSession, tasks: int) -> None:
 
 
 def with_properties(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
-    """The function for another thread, with the local properties and tags of this one."""
+    """Wraps the function for another thread, with the local properties and tags of this one."""
     from pyspark import inheritable_thread_target
 
     wrapped: Callable[[], T] = inheritable_thread_target(spark)(function)
@@ -206,16 +205,16 @@ def with_properties(spark: SparkSession, function: Callable[[], T]) -> Callable[
 
 
 def tag_jobs(spark: SparkSession, tag: str) -> None:
-    """Puts a tag on the jobs of this thread."""
+    """Tags the jobs of this thread."""
     if is_connect(spark):
         spark.addTag(tag)
     else:
-        spark.sparkContext.addJobTag(tag)  # a session's own tags are known to their thread alone
+        spark.sparkContext.addJobTag(tag)  # only its own thread knows a session's tags
 
 
 def end_jobs(spark: SparkSession, tag: str) -> None:
-    """Ends jobs with this tag, of whatever thread."""
-    with contextlib.suppress(Exception):  # Spark may have gone
+    """Ends the jobs with this tag, of all threads."""
+    with contextlib.suppress(Exception):  # Spark may have ended
         if is_connect(spark):
             spark.interruptTag(tag)
         else:
@@ -223,12 +222,12 @@ def end_jobs(spark: SparkSession, tag: str) -> None:
 
 
 def engine_name(spark: SparkSession) -> str:
-    """For people: which engine, and where."""
+    """Names the engine and its place for people."""
     return f"spark {spark.version} {'over Connect' if is_connect(spark) else spark.sparkContext.master}"
 
 
 def _end(spark: SparkSession | None) -> None:
-    """Stops the session and waits for its JVM; one that does not go is killed."""
+    """Stops the session and waits for its JVM. A JVM that does not end is killed."""
     if under_spark_submit():
         if spark is not None:
             spark.stop()
@@ -238,7 +237,7 @@ def _end(spark: SparkSession | None) -> None:
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way to its JVM
     child: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if spark is not None:
-        with contextlib.suppress(Exception):  # the JVM may have gone before us
+        with contextlib.suppress(Exception):  # the JVM may have ended before us
             spark.stop()
     if gateway is None or child is None:
         _end_unfinished_start()
@@ -247,7 +246,7 @@ def _end(spark: SparkSession | None) -> None:
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session here starts its own JVM
     if child.stdin is not None:
-        child.stdin.close()  # what the JVM waits for
+        child.stdin.close()  # the JVM waits for this
     try:
         child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -257,8 +256,10 @@ def _end(spark: SparkSession | None) -> None:
 
 
 def _end_unfinished_start() -> None:
-    """Kills a JVM that was interrupted while it started: PySpark has let go of it. Linux only; elsewhere it ends when
-    it finds its standard input closed."""
+    """Kills a JVM that was interrupted while it started, because PySpark no longer knows it. Linux only.
+
+    Elsewhere the JVM ends when it finds its standard input closed.
+    """
     for children in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for pid in map(int, children.read_text().split()):

@@ -1,4 +1,4 @@
-"""What Spark, its JVM and their disks say when they fail, as one error in one or two lines."""
+"""Errors of Spark, its JVM and their disks, as one error in one or two lines."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from reconciler.audit.errors import AuditError
 
 _LINE_MAX = 400
-#: What py4j and Spark say around an error.
+#: Beginnings of lines that py4j and Spark put around an error.
 _SAYING_NOTHING = ("SQLSTATE", "at ", "...", "An error occurred while calling", "Driver stacktrace")
 
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raises AuditError("engine") for each error of Spark: its own ones, Java's, a JVM or a disk that has gone."""
+    """Raises AuditError("engine") for each error of Spark: its own, Java's, a lost JVM, a lost disk."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -25,8 +25,10 @@ def spark_errors() -> Iterator[None]:
 
 
 def cause_line(error: BaseException) -> str:
-    """Spark's first line that says something and its root cause, without the stack: the last "Caused by", or the last
-    line of a Python worker's traceback."""
+    """Joins Spark's first line about the error and its root cause, without the stack.
+
+    The root cause is the last "Caused by", or the last line of a Python worker's traceback.
+    """
     lines = [line.strip().removeprefix(": ") for line in str(error).split("JVM stacktrace")[0].splitlines()]
     lines = [line for line in lines if line and not line.startswith(_SAYING_NOTHING)] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]

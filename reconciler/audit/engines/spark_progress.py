@@ -1,4 +1,4 @@
-"""How many tasks of a running Spark job have ended, reported by another thread while the caller waits."""
+"""Reports how many tasks of a running Spark job have ended, from another thread while the caller waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Gets the number of finished prefixes; never a smaller one than before.
+#: Gets the number of finished prefixes, which never falls.
 Progress = Callable[[int], None]
 
 _LOOK_SECONDS = 0.25
@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.25
 
 @contextlib.contextmanager
 def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Iterator[None]:
-    """While the block runs, `progress` learns of finished tasks; at its regular end, of all of them."""
+    """Reports finished tasks to `progress` while the block runs, and all tasks at its regular end."""
     if progress is None:
         yield
         return
@@ -33,7 +33,7 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
 
 
 class _ProgressForwarder:
-    """Passes growing numbers on, up to `most`."""
+    """Forwarder of growing numbers, up to `most`."""
 
     def __init__(self, progress: Progress, most: int) -> None:
         self._progress = progress
@@ -41,7 +41,7 @@ class _ProgressForwarder:
         self._last = -1
 
     def forward(self, done: int) -> None:
-        """A number that may have been reported already."""
+        """Forwards a number that is larger than all before."""
         done = min(done, self._most)
         if done > self._last:
             self._last = done
@@ -49,7 +49,7 @@ class _ProgressForwarder:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is a Spark Connect client, which has no SparkContext."""
+    """True if the session is a Spark Connect client, which has no SparkContext."""
     return "pyspark.sql.connect" in type(spark).__module__
 
 
@@ -58,7 +58,7 @@ def _connect(spark: SparkSession, forwarder: _ProgressForwarder) -> Iterator[Non
     def handler(*_: Any, **seen: Any) -> None:
         forwarder.forward(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
 
-    registered: Any = handler  # pyspark's type is a class without a public name: a plain function serves
+    registered: Any = handler  # pyspark's type has no public name; a plain function serves
     spark.registerProgressHandler(registered)
     try:
         yield

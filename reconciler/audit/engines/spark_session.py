@@ -1,4 +1,4 @@
-"""A Spark session that audits: the same on a laptop, under spark-submit and in tests."""
+"""Spark session for audits: the same on a laptop, under spark-submit and in tests."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Python workers compute; a JVM that only schedules them ends before optimizing its code would pay.
+    # Python workers compute. A JVM that only schedules them ends before the optimizing of its code would pay.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 def open_session(master: str | None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A classic session; None: the master that spark-submit names. Raises AuditError: "configuration" without pyspark,
-    "engine" where Spark does not start."""
-    # Another minor version of Python on the workers' PATH would refuse to work with this one.
+    """Opens a classic session. `master` None: the master that spark-submit names.
+
+    Raises AuditError: "configuration" without PySpark, "engine" if Spark does not start.
+    """
+    # Workers with another minor version of Python, found on PATH, would refuse to work with this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:

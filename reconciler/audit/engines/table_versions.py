@@ -1,7 +1,7 @@
-"""Which state of a table a session reads: an Iceberg table's snapshot, a Delta table's version; of others none.
+"""State of a table that a session reads: an Iceberg table's snapshot or a Delta table's version. Others have none.
 
-The session is asked by statements that read, of the table's own metadata. A state that it does not tell is not known:
-the table is read as it is then.
+Reading statements ask the session for the table's own metadata. If it names no state, the state is unknown, and the
+table is read as it is at that time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ _DETAILS = "# Detailed Table Information"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table's rows, in one state."""
+    """Rows of a table in one state."""
 
     rows: DataFrame
-    #: As the catalogue calls it, in small letters: iceberg, delta, parquet; None: no table, or it does not say.
+    #: Format by its name in the catalogue, in small letters: iceberg, delta, parquet. None: no table, or not known.
     format: str | None
-    #: Snapshot or version; None: the format has none, the table was never written, or it is not known.
+    #: Snapshot or version. None: the format has none, the table was never written, or it is not known.
     version: str | None
 
 
 def read_table(spark: SparkSession, given: DataFrame | str) -> TableState:
-    """A DataFrame as it is, or the table or view of a name; where its state is told, what is written later is not in
-    its rows. One that cannot be read raises Spark's errors here, or when its rows are asked for."""
+    """Reads a DataFrame as it is, or the table or view of a name. Later writes are not in the rows of a known state.
+
+    Spark raises its errors for unreadable rows here, or when the rows are read.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -41,7 +43,7 @@ def read_table(spark: SparkSession, given: DataFrame | str) -> TableState:
         kind = _format(spark, given)
         version = _version(spark, given, kind)
         if version is not None:
-            # A name that `table` reads is one that a statement reads. An Iceberg snapshot has the columns of its time.
+            # A statement reads each name that `table` reads. An Iceberg snapshot has the columns of its time.
             then = spark.sql(f"SELECT * FROM {given} VERSION AS OF {version}")  # noqa: S608  # a table's own name
             if then.columns == rows.columns:
                 return TableState(rows=then, format=kind, version=version)
@@ -69,7 +71,7 @@ def _version(spark: SparkSession, name: str, kind: str | None) -> str | None:
 
 
 def _whole_name(spark: SparkSession, name: str) -> str:
-    """With its catalogue and namespace, for which a name of one part would be taken beside `refs`."""
+    """Adds catalogue and namespace, because Spark takes a name of one part beside `refs` for a namespace."""
     table = spark.catalog.getTable(name)
     parts = [part for part in (table.catalog, *(table.namespace or ()), table.name) if part is not None]
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)

@@ -1,1 +1,1 @@
-"""An evidence folder: its document, which files are believed, and what is planned from it."""
+"""Evidence folder: its document, which files are believed, and the plan made of it."""

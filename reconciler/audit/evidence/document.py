@@ -1,4 +1,4 @@
-"""evidence.json: what was asked, of which sources, and which files answer. Parsed with distrust; nothing is guessed."""
+"""evidence.json: the request, its sources and the files that answer it. Parsed with distrust; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from reconciler.contract.history_row import PREFIXES
 
 EVIDENCE_JSON = "evidence.json"
 _SKEW_BOUND_MS = 10_000
-#: As columns of tables have them.
+#: Integers of columns of tables are below this number.
 _INTEGER_MAX = 1 << 63
-#: Some thirty years: what is longer can be added to no time.
+#: Some thirty years. A longer time cannot be added to a time.
 _SECONDS_MAX = 1e9
 
-#: Topic, group, table and column: of LATER_COLUMNS, one that a source of the subscription's evidence lacked.
+#: Topic, group, table and column: one of LATER_COLUMNS that a source of the subscription's evidence lacked.
 LackingColumn = tuple[str, str, str, str]
 
 
@@ -33,18 +33,18 @@ class EvidenceFile:
 
     path: str
     table: str
-    #: None for tables without a key, and for files of all prefixes.
+    #: None: the table has no key, or the file is one of all prefixes.
     prefix: int | None
     rows: int
     sha256: str
-    #: All row groups of a file of all prefixes; none of another one.
+    #: Row groups of a file of all prefixes. Other files list none.
     groups: tuple[RowGroup, ...] = ()
     footer_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceDocument:
-    """The parsed document."""
+    """Parsed evidence.json."""
 
     environment: str
     window: Window
@@ -55,16 +55,15 @@ class EvidenceDocument:
     subscriptions: tuple[AuditedSubscription, ...]
     outboxes: frozenset[str]
     ledger: bool
-    #: Relative to the evidence folder, absolute, or a URL; None: there is none.
+    #: Path relative to the evidence folder, absolute path, or URL. None: no history.
     history: str | None
-    #: Rows of the window that the sources have and the audit did not ask for, by table, topic and group. None: they
-    #: were not counted.
+    #: (table, topic, group) -> rows of the window that the audit did not ask for. None: they were not counted.
     not_asked: Mapping[RowsOf, int] | None
-    #: (topic, group) -> keys with business effects that nothing places in the window: left out.
+    #: (topic, group) -> number of keys whose business effects were left out, because nothing places them in the window.
     undated_effects: Mapping[tuple[str, str], int]
     #: Columns that were read as NULL because a source lacked them. None: it is not known which.
     lacking_columns: frozenset[LackingColumn] | None
-    #: Of a platform's tables that were copied.
+    #: Versions of a platform's tables that were copied.
     input_versions: tuple[InputVersion, ...]
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
@@ -73,7 +72,7 @@ class EvidenceDocument:
 
 
 def parse_evidence(data: bytes) -> EvidenceDocument:
-    """Raises AuditError("inputs") that names the field."""
+    """Parses evidence.json. Raises AuditError("inputs") that names the field."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -139,7 +138,7 @@ def _subscription(item: Any, place: int) -> AuditedSubscription:
         late_after_seconds=_seconds(item, "late_after_seconds", where),
         inbox=_typed(item, "inbox", bool, where),
         effects=_typed(item, "effects", bool, where),
-        # Absent where announcements tell of its messages, and in evidence of earlier releases.
+        # Absent where services announce the messages, and in evidence of earlier releases.
         of_halves="of_halves" in item and _typed(item, "of_halves", bool, where),
     )
     if not found.producer_groups:
@@ -148,7 +147,7 @@ def _subscription(item: Any, place: int) -> AuditedSubscription:
 
 
 def not_asked_document(counts: Mapping[RowsOf, int]) -> dict[str, Any]:
-    """What `_not_asked` reads: the field `not_asked` of evidence.json."""
+    """Makes the field `not_asked` of evidence.json, which `_not_asked` reads."""
     first = kept(counts, KEPT_MAX)
     omitted = first.pop(OMITTED, 0)
     listed = [{"table": t, "topic": topic, "group": group, "rows": n} for (t, topic, group), n in first.items()]
@@ -184,13 +183,13 @@ def _undated_effects(document: Mapping[str, Any]) -> Mapping[tuple[str, str], in
 
 
 def lacking_document(lacking: Collection[LackingColumn]) -> list[dict[str, str]]:
-    """What `_lacking_columns` reads: the field `lacking_columns` of evidence.json."""
+    """Makes the field `lacking_columns` of evidence.json, which `_lacking_columns` reads."""
     return [{"topic": topic, "group": group, "table": t, "column": name} for topic, group, t, name in sorted(lacking)]
 
 
 def _lacking_columns(document: Mapping[str, Any]) -> frozenset[LackingColumn] | None:
     if document.get("lacking_columns") is None:
-        return None  # collected by a release, or a program, that does not say
+        return None  # collected by a release, or a program, that does not record them
     found: set[LackingColumn] = set()
     for place, one in enumerate(_typed(document, "lacking_columns", list)):
         where = f"lacking_columns[{place}]."
@@ -203,7 +202,7 @@ def _lacking_columns(document: Mapping[str, Any]) -> frozenset[LackingColumn] | 
 
 def _input_versions(document: Mapping[str, Any]) -> tuple[InputVersion, ...]:
     if document.get("input_versions") is None:
-        return ()  # collected by the command, or by a release that does not say
+        return ()  # collected by the command, or by a release that does not record them
     found: list[InputVersion] = []
     for place, one in enumerate(_typed(document, "input_versions", list)):
         where = f"input_versions[{place}]."

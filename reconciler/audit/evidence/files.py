@@ -1,4 +1,4 @@
-"""One Parquet file as an Arrow table, believed only if its bytes, rows, columns and states are what they should be.
+"""Reads one Parquet file as an Arrow table, after checks of its bytes, rows, columns and states.
 
 Every doubt is an AuditError("inputs") that names the file and what to do.
 """
@@ -25,16 +25,16 @@ from reconciler.audit.evidence.tables import ReadTable
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import LATER_COLUMNS
 
-#: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
+#: Files up to this size are read once, into memory. Larger files are read for the digest, and then by row groups.
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
-#: Metadata of so many files of all prefixes stays in memory, some 0.3 MB each.
+#: Number of files of all prefixes whose metadata stays in memory, some 0.3 MB each.
 _METADATA_KEPT = 64
-#: A SHA-256.
+#: Length of a SHA-256.
 DIGEST_BYTES = 32
 _OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
 _BRING_BACK = "bring it back, or collect again; executors of a cluster must all see it under this path"
 _HASH_BYTES = 4 * 1024 * 1024
-#: A time beyond the year 5000 is one in another unit.
+#: Largest believable time. A time beyond the year 5000 has another unit.
 TIME_MS_MAX = 10**14
 
 _NAMES: tuple[Callable[[Any], bool], ...] = (
@@ -60,17 +60,17 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], ...]] = {
 
 
 class VerifiedFile:
-    """A file whose digest, size in rows and columns have been seen to be right."""
+    """File whose digest, number of rows and columns have been checked."""
 
     def __init__(self, file: PlannedFile, table: ReadTable | None, *, is_verified: bool = False) -> None:
-        """Reads it; without a table only the digest is looked at; `is_verified`: that was done by this task before."""
+        """Checks the file. `table` None: its digest alone. `is_verified`: this task has checked the digest before."""
         self._file = file
         self._table = table
         source, metadata = _open(file, is_verified=is_verified)
         if self._table is None:
             return
         try:
-            # read_dictionary refuses what is absent.
+            # read_dictionary refuses absent columns.
             names = [c.name for c in self._table.columns if c.kind == "name" and c.name not in LATER_COLUMNS]
             self._parquet = pq.ParquetFile(source, metadata=metadata, read_dictionary=names)
         except KeyError as error:  # the column that read_dictionary names is not in the file
@@ -87,8 +87,10 @@ class VerifiedFile:
         self._check_columns()
 
     def batches(self, columns: Sequence[str], *, by_row_group: bool = False) -> Iterator[pa.Table]:
-        """These columns, all rows that are read or one row group at a time, NULLs and states checked. One of
-        LATER_COLUMNS that is not there is NULL."""
+        """Yields these columns, with all rows or one row group at a time, after checks of NULLs and states.
+
+        An absent column of LATER_COLUMNS is NULL.
+        """
         lacking = set(columns) - set(self._parquet.schema_arrow.names)
         for groups in [[n] for n in self._groups] if by_row_group else [[*self._groups]]:
             try:
@@ -156,13 +158,12 @@ class VerifiedFile:
 
 
 def wrong(file: PlannedFile, what: str, remedy: str = "collect it again") -> AuditError:
-    """The error for a file that cannot be believed."""
+    """Makes the error for a file that fails a check."""
     return AuditError("inputs", f"{file.shown}: {what}; {remedy}")
 
 
 def _open(file: PlannedFile, *, is_verified: bool) -> tuple[Any, pq.FileMetaData | None]:
-    """A random-access source of the file's bytes, whose SHA-256 is the announced one, and its metadata if it is known
-    already."""
+    """Opens the file for random access, checks its SHA-256, and returns its metadata if that is known already."""
     try:
         filesystem, base = _folder(file.root)
         path = f"{base.rstrip('/')}/{file.path}"
@@ -190,7 +191,7 @@ def _open(file: PlannedFile, *, is_verified: bool) -> tuple[Any, pq.FileMetaData
 
 
 def _part(file: PlannedFile, part: PartOfFile, filesystem: arrow_fs.FileSystem, path: str) -> tuple[Any, Any]:
-    """A source of some row groups, and the whole file's metadata: each with the announced SHA-256."""
+    """Opens some row groups, with the whole file's metadata. The SHA-256 of each is checked."""
     size, metadata, ranges = _metadata(replace(file, rows=0, part=None), part.footer_sha256, path)
     pieces = []
     with filesystem.open_input_file(path) as whole:
@@ -206,7 +207,7 @@ def _part(file: PlannedFile, part: PartOfFile, filesystem: arrow_fs.FileSystem, 
 
 @functools.lru_cache(maxsize=_METADATA_KEPT)
 def _metadata(file: PlannedFile, sha256: str, path: str) -> tuple[int, pq.FileMetaData, tuple[Range, ...]]:
-    """The file's size, its metadata and the ranges of its row groups. They are kept: each prefix asks for them."""
+    """Reads the file's size, its metadata and the ranges of its row groups. Cached, because each prefix needs them."""
     with _folder(file.root)[0].open_input_file(path) as whole:
         size = whole.size()
         try:
@@ -220,7 +221,7 @@ def _metadata(file: PlannedFile, sha256: str, path: str) -> tuple[int, pq.FileMe
 
 
 def _shown_to(file: PlannedFile) -> str:
-    """Each executor of a cluster has a host, and perhaps disks, of its own."""
+    """Names path and host, because each executor of a cluster has a host, and perhaps disks, of its own."""
     return f"{file.root}/{file.path} on {socket.gethostname()}"
 
 

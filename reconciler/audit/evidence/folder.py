@@ -1,8 +1,8 @@
-"""An evidence folder made ready for judging: what holds for all prefixes, and the files of each.
+"""Makes an evidence folder ready for judging: reads what holds for all prefixes, and plans the files of each prefix.
 
 Before: a collector wrote the folder (contract/evidence_layout.py) and the reconciler wrote the history. After: job.py
-sends `plan` and the files of a prefix to each task. Files of a prefix are believed or refused by the tasks that read
-them; evidence.json, the manifest, rounds, gaps and snapshots are read here.
+sends `plan` and the files of a prefix to each task. This file reads evidence.json, the manifest, rounds, gaps and
+snapshots. Tasks check the files of their prefixes.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT, SnapshotKind
 from reconciler.contract.manifest import HistoryFile, entry_name, manifest_folder
 
-#: Problems that a message names one by one.
+#: Problems that one message lists.
 _PROBLEMS_NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The evidence as the judging needs it: plan and files."""
+    """Evidence in the form that judging needs: plan and files."""
 
     document: EvidenceDocument
     history: HistoryState
     plan: JudgePlan
     #: By prefix, 0 to 63.
     files: Mapping[int, tuple[PlannedFile, ...]]
-    #: Everything that was or will be read, sorted by path.
+    #: All files that were or will be read, sorted by path.
     inputs: tuple[InputFile, ...]
     closed: Mapping[tuple[str, str], bool]
     not_checked: tuple[UncheckedRule, ...]
@@ -70,9 +70,9 @@ def load_evidence(
     history: str | None = None,
     after: HistoryChain | None = None,
 ) -> Evidence:
-    """Reads everything but the files of the prefixes. Raises AuditError("inputs").
+    """Reads all but the files of the prefixes. Raises AuditError("inputs").
 
-    `history`: where it lies, if not where evidence.json says. `after`: its chain as an older audit has verified it.
+    `history`: its place, if evidence.json names another one. `after`: its chain as an older audit has verified it.
     """
     root = _root(folder)
     document = read_document(root)
@@ -110,7 +110,7 @@ def load_evidence(
 
 
 def read_document(folder: Path | str) -> EvidenceDocument:
-    """What the folder's evidence.json says. Raises AuditError("inputs")."""
+    """Reads the folder's evidence.json. Raises AuditError("inputs")."""
     return parse_evidence(_document_bytes(_root(folder)))
 
 
@@ -134,7 +134,7 @@ def _document_bytes(root: str) -> bytes:
 def _history(
     root: str, document: EvidenceDocument, moved: str | None, after: HistoryChain | None
 ) -> tuple[str, HistoryState]:
-    """Where it lies, and what it is worth. `moved`: if not where the document says."""
+    """Finds the history's place and checks it. `moved`: its place, if the document names another one."""
     if document.history is None:
         if moved is not None:
             raise AuditError(
@@ -156,7 +156,7 @@ def _history_root(root: str, history: str) -> str:
 
 
 def _ledger_rounds(root: str, document: EvidenceDocument) -> pa.Table | None:
-    """Rounds that the ledger stored; None without the ledger, or where they were not collected."""
+    """Reads the rounds that the ledger stored. None: no ledger was given, or its rounds were not collected."""
     files = [file for file in document.files if file.table == LEDGER_ROUND_EVIDENCE.name]
     if not document.ledger or not files:
         return None
@@ -170,7 +170,7 @@ def _ledger_rounds(root: str, document: EvidenceDocument) -> pa.Table | None:
 def _used_history(
     history: HistoryState, document: EvidenceDocument
 ) -> Mapping[str, Mapping[int | None, list[HistoryFile]]]:
-    """Files from a day before the window to a day after its close: a history that grows changes no old answer."""
+    """Chooses files from a day before the window to a day after its close, so that later rows change no old answer."""
     late_ms = max(round(asked.late_after_seconds * 1000) for asked in document.subscriptions)
     first_ms, last_ms = document.window.start_ms - DAY_MS, document.window.end_ms + late_ms + DAY_MS
     return {
@@ -185,7 +185,8 @@ def _used_history(
 def _snapshots(
     history_root: str, used: Mapping[str, Mapping[int | None, list[HistoryFile]]], problems: list[str]
 ) -> Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]]:
-    """Snapshots of every subscription by shard, in the order of time; of AT_REST the first one behind each round."""
+    """Reads snapshots of every subscription by shard, in the order of time; of AT_REST the first one after each
+    round."""
     found: dict[tuple[str, str], dict[int, set[tuple[int, str, int]]]] = defaultdict(lambda: defaultdict(set))
     files = used.get(SNAPSHOT.name, {}).get(None, [])
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -213,8 +214,8 @@ def _look_at_the_rest(
     read: frozenset[str],
     problems: list[str],
 ) -> None:
-    """Checks the digests of files that no rule needs (the gate, rounds long before the window): an altered one is a
-    problem all the same."""
+    """Checks digests of files that no rule needs (the gate, rounds long before the window). An altered one is a
+    problem."""
     streams = (by_prefix.get(None, []) for name, by_prefix in used.items() if name != SNAPSHOT.name)
     files = [file for of in streams for file in of if file.path not in read]
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -223,7 +224,7 @@ def _look_at_the_rest(
 
 
 def _check_given(document: EvidenceDocument) -> None:
-    """Raises AuditError where evidence is missing without which nothing can be judged."""
+    """Raises AuditError if evidence is missing without which nothing can be judged."""
     for asked in document.subscriptions:
         name = f"{asked.topic}/{asked.group}"
         if _is_of_halves(asked, document):
@@ -250,7 +251,7 @@ def _check_given(document: EvidenceDocument) -> None:
 
 
 def _is_of_halves(asked: AuditedSubscription, document: EvidenceDocument) -> bool:
-    """An outbox that was given all the same says what was committed."""
+    """True if half messages announce, and no outbox was given that says what was committed."""
     return asked.of_halves and not document.outboxes & set(asked.producer_groups)
 
 
@@ -268,7 +269,7 @@ def _planned(
         tags=None if asked.tags is None else frozenset(asked.tags),
         grace_ms=round(asked.grace_period_seconds * 1000),
         late_after_ms=round(asked.late_after_seconds * 1000),
-        # What happened after the databases were read is not in the evidence: no key is called lost for it.
+        # The evidence ends when the databases were read. No key is called lost because of what happened later.
         as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
         outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
         of_halves=_is_of_halves(asked, document),
@@ -281,12 +282,13 @@ def _planned(
 
 
 def _went_with(snapshot: Snapshot, shard: int, lost: HistoryGap) -> bool:
-    """Taken while rounds ran that history has not: what it lacks, one of them may have matched."""
+    """True if the snapshot was taken while rounds ran that the history lacks; they may have matched its missing
+    keys."""
     return shard == lost.shard and lost.from_ms < snapshot.at_ms <= lost.to_ms
 
 
 def _is_closed(asked: AuditedSubscription, document: EvidenceDocument, history: HistoryState) -> bool:
-    """History, if there is one, and databases are known beyond the window's end and the time for late effects."""
+    """True if databases and history (if any) are known beyond the window's end and the time for late effects."""
     watermark_ms = history.watermarks.get((asked.topic, asked.group))
     closes_ms = _closes_ms(asked, document)
     if document.history is None:
@@ -301,7 +303,7 @@ def _closes_ms(asked: AuditedSubscription, document: EvidenceDocument) -> int:
 def _no_answer(
     document: EvidenceDocument, history: HistoryState, closed: Mapping[tuple[str, str], bool]
 ) -> NoAnswer | None:
-    """A gap says more than an open window, which may only follow from it."""
+    """Chooses the reason for no answer. A gap comes before an open window, because it may be why the window is open."""
     if history.gaps:
         first = history.gaps[0]
         more: dict[str, object] = {"more": len(history.gaps) - 1} if len(history.gaps) > 1 else {}
@@ -348,7 +350,7 @@ def _by_prefix(
         for prefix, part in _parts(root, file):
             found[prefix].append(part)
     for stream in (one for one in HISTORY_STREAMS if one.has_key):
-        # The other streams are only looked at: an altered file is reported even if no rule needs it.
+        # The other streams are only checked, because an altered file is reported even if no rule needs it.
         table = stream.name if stream.name in STREAM_NAMES else f"history.{stream.name}"
         for prefix in range(PREFIXES):
             for one in used.get(stream.name, {}).get(prefix, ()):

@@ -1,4 +1,4 @@
-"""A column of keys as Arrow holds it: how long its keys are, and its bytes in one piece."""
+"""Keys of an Arrow column: their lengths, and their bytes in one piece."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from reconciler.contract.unique_key import TEXT_BYTES_MAX
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Beyond this a column does not hold keys.
+#: Length of the longest key.
 KEY_BYTES_MAX = TEXT_BYTES_MAX
 
 
 def _key_lengths(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each key of a binary, large_binary or fixed_size_binary array without nulls."""
+    """Counts the bytes of each key of a binary, large_binary or fixed_size_binary array without nulls."""
     if pa.types.is_fixed_size_binary(keys.type):
         return np.full(len(keys), keys.type.byte_width, np.int64)
     return np.diff(key_offsets(keys))
 
 
 def lengths_seen(arrays: Sequence[pa.Array]) -> list[int]:
-    """Distinct lengths of all keys."""
+    """Lists the distinct lengths of all keys."""
     found: set[int] = set()
     for keys in arrays:
         if pa.types.is_fixed_size_binary(keys.type):
@@ -39,7 +39,7 @@ def lengths_seen(arrays: Sequence[pa.Array]) -> list[int]:
 
 
 def contiguous(column: pa.ChunkedArray) -> pa.Array:
-    """One array; binary of more than 2 GiB becomes large_binary."""
+    """Joins a column to one array. Binary of more than 2 GiB becomes large_binary."""
     if column.num_chunks == 1:
         return column.chunk(0)
     if pa.types.is_binary(column.type) and column.nbytes > 2**31 - 2**24:
@@ -48,7 +48,7 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
 
 
 def key_offsets(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Offsets of the array's keys in its data, one more than keys."""
+    """Reads the offsets of the keys in the array's data; there is one more offset than keys."""
     kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     buffer = keys.buffers()[1]
     if buffer is None or not len(keys):
@@ -58,7 +58,7 @@ def key_offsets(keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def by_length(keys: pa.Array) -> Iterator[tuple[npt.NDArray[np.intp], Bytes]]:
-    """The places of the keys, or texts, of each length, and their bytes: a row a key."""
+    """Yields for each length the places of its keys, or texts, and their bytes, one row per key."""
     offsets, buffer = key_offsets(keys), keys.buffers()[2]
     lengths, data = np.diff(offsets), np.frombuffer(buffer or b"", np.uint8)
     for length in np.unique(lengths).tolist():
@@ -70,7 +70,7 @@ def by_length(keys: pa.Array) -> Iterator[tuple[npt.NDArray[np.intp], Bytes]]:
 
 
 def prefixes_of(keys: pa.Array) -> npt.NDArray[np.int8]:
-    """The partition of each key (contract/history_row.py)."""
+    """Computes the partition of each key (contract/history_row.py)."""
     found = np.empty(len(keys), np.int8)
     for rows, data in by_length(keys):
         found[rows] = crc32_of(data) % PREFIXES
@@ -78,7 +78,7 @@ def prefixes_of(keys: pa.Array) -> npt.NDArray[np.int8]:
 
 
 def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
-    """zlib.crc32 of each row: that of zeros, and what each byte changes by its distance from the end."""
+    """Computes zlib.crc32 of each row: that of zeros, changed by each byte by its distance from the end."""
     count, length = keys.shape
     found = np.full(count, zlib.crc32(bytes(length)), np.uint32)
     for place in range(length):
@@ -87,7 +87,7 @@ def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
 
 
 def _changes() -> npt.NDArray[np.uint32]:
-    """By distance from the end of a key and value of a byte."""
+    """Computes how a byte changes the CRC, by its distance from the end of the key and its value."""
     found = np.zeros((KEY_BYTES_MAX, 256), np.uint32)
     found[0] = [zlib.crc32(bytes([value])) ^ zlib.crc32(b"\0") for value in range(256)]
     for distance in range(1, KEY_BYTES_MAX):

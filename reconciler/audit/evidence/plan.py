@@ -1,4 +1,4 @@
-"""The plan of every task: plain values that can be pickled. folder.py makes it, and judge/ reads it."""
+"""Plan of every task: plain values that can be pickled. folder.py makes the plan, and judge/ reads it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from reconciler.audit.result.values import Window
 
-#: Rows of all tables of a prefix that are judged at once, about 160 bytes each; more are judged in slices of keys.
+#: Rows of all tables of a prefix that are judged at once, about 160 bytes each. More are judged in slices of keys.
 ROWS_AT_ONCE_MAX = 5_000_000
-#: How long after its row's window a commit may be seen: history is read from a day before a window on, and a key that
-#: was announced before that and again in the window must not be taken for new.
+#: Longest time after its row's window in which a commit may be seen. History is read from a day before a window on, and
+#: a key that was announced before that and again in the window must not count as new.
 LATE_COMMIT_MS_MAX = 86_400_000
-#: An unseen commit counts this many times `late_after_seconds` after its row: an audit that waits for one more has seen
-#: it if its transaction lasted that long.
+#: An unseen commit counts this many times `late_after_seconds` after its row. An audit waits for one more, so it has
+#: seen a commit whose transaction lasted that long.
 UNSEEN_LATES = 2
 
 
@@ -28,7 +28,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """How one subscription is judged."""
+    """Plan by which one subscription is judged."""
 
     topic: str
     group: str
@@ -37,29 +37,29 @@ class GroupPlan:
     grace_ms: int
     late_after_ms: int
     as_of_ms: int
-    #: An outbox was given for every producer group.
+    #: True: an outbox was given for every producer group.
     outboxes_complete: bool
-    #: Its half messages announce, and no outbox was given: a half without a known effect may be one that was rolled
-    #: back, and is in no class.
+    #: True: half messages announce, and no outbox was given. A half without a known effect may have been rolled back,
+    #: so it is in no class.
     of_halves: bool = False
     #: By shard, in the order of at_ms.
     snapshots: Mapping[int, tuple[Snapshot, ...]] = field(default_factory=dict)
-    #: Times of the first rounds after Redis lost rounds that history has not: what rounds took before is not all known.
+    #: Times of the first rounds after Redis lost rounds that the history lacks. Before them not all rounds are known.
     reread_ms: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePlan:
-    """What holds for all prefixes."""
+    """Plan that holds for all prefixes."""
 
     window: Window
     skew_bound_ms: int
-    #: The ledger was given: without it only history shows which keys were quarantined.
+    #: True: the ledger was given. Without it only the history shows which keys were quarantined.
     ledger: bool
-    #: A history was given: without it the announcements are not known.
+    #: True: a history was given. Without it the announcements are not known.
     history: bool
     subscriptions: tuple[GroupPlan, ...]
-    #: Findings that a prefix gives back at most.
+    #: Largest number of findings that a prefix returns.
     findings_max: int
     rows_at_once_max: int = ROWS_AT_ONCE_MAX
 
@@ -71,7 +71,7 @@ class RowGroup:
     number: int
     prefix: int
     rows: int
-    #: Of its bytes in the file.
+    #: Of the group's bytes in the file.
     sha256: str
 
 
@@ -80,7 +80,7 @@ class PartOfFile:
     """The row groups of a file that a task reads."""
 
     groups: tuple[RowGroup, ...]
-    #: Of the whole file.
+    #: Rows of the whole file.
     rows_of_file: int
     #: Of the file's last bytes, from the metadata on.
     footer_sha256: str
@@ -88,16 +88,16 @@ class PartOfFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """One Parquet file that a task reads, or its part of one."""
+    """One Parquet file, or part of one, that a task reads."""
 
     #: Folder or URL.
     root: str
-    #: Below `root`.
+    #: Path below `root`.
     path: str
-    #: What messages call it.
+    #: Name in messages.
     shown: str
     table: str
-    #: Those that the task reads.
+    #: Rows that the task reads.
     rows: int
     #: Of the whole file.
     sha256: str

@@ -1,5 +1,4 @@
-"""Row groups of a Parquet file, each read and believed without the others: where their bytes lie, and a source that has
-those of some of them."""
+"""Row groups of a Parquet file, each read and checked alone: the places of their bytes, and a source of some groups."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: The last bytes of a file: the length of its metadata, and a magic.
+#: Length of a file's end: the length of its metadata, and a magic.
 _END_BYTES = 8
 _MAGIC = b"PAR1"
 
@@ -17,7 +16,7 @@ Range = tuple[int, int]
 
 
 def group_ranges(metadata: pq.FileMetaData) -> tuple[Range, ...]:
-    """First byte and end of each row group: from its first column chunk to the end of its last one."""
+    """Finds first byte and end of each row group: from its first column chunk to the end of its last one."""
     found = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -32,7 +31,7 @@ def group_ranges(metadata: pq.FileMetaData) -> tuple[Range, ...]:
 
 
 def footer_range(file: Any, size: int) -> Range:
-    """First byte and end of the footer of a file that can be read at any place. Raises ValueError where none is."""
+    """Finds first byte and end of the footer of a file that can be read at any place. Raises ValueError without one."""
     end = file.read_at(_END_BYTES, size - _END_BYTES) if size > _END_BYTES else b""
     length = int.from_bytes(end[:4], "little")
     if not end.endswith(_MAGIC) or length + _END_BYTES > size:
@@ -41,23 +40,23 @@ def footer_range(file: Any, size: int) -> Range:
 
 
 def metadata_of(footer: bytes) -> pq.FileMetaData:
-    """What a footer says. Raises pyarrow.ArrowException, OSError."""
+    """Parses a footer. Raises pyarrow.ArrowException, OSError."""
     return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
 
 
 class HeldBytes:
-    """A file of which only some pieces are there; a read of anything else fails."""
+    """File of which only some pieces are in memory. Reading other bytes fails."""
 
     closed = False
 
     def __init__(self, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Of each piece, where it begins, and its bytes."""
+        """Takes each piece with the place of its first byte."""
         self._size = size
         self._pieces: Sequence[tuple[int, memoryview]] = [(first, memoryview(data)) for first, data in pieces]
         self._at = 0
 
     def read(self, length: int = -1) -> memoryview:
-        """The bytes from here on. Raises OSError where they are not there."""
+        """Reads the bytes from here on. Raises OSError if they are in no piece."""
         end = self._size if length < 0 else min(self._size, self._at + length)
         for first, data in self._pieces:
             if first <= self._at and end <= first + len(data):
@@ -67,21 +66,21 @@ class HeldBytes:
         raise OSError(f"its metadata points to bytes {self._at} to {end}, which are not of its row group")
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As a file's."""
+        """Moves as a file does."""
         self._at = (0, self._at, self._size)[whence] + offset
         return self._at
 
     def tell(self) -> int:
-        """As a file's."""
+        """Returns the place, as a file does."""
         return self._at
 
     def readable(self) -> bool:
-        """As a file's."""
+        """True, as of a file."""
         return True
 
     def seekable(self) -> bool:
-        """As a file's."""
+        """True, as of a file."""
         return True
 
     def close(self) -> None:
-        """As a file's."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""The tables that the judgement reads, from the contract: which columns, of which kind, with which values."""
+"""Tables that the judgement reads, from the contract: their columns, with kinds and values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTable:
-    """One table as the judgement reads it."""
+    """Table as the judgement reads it."""
 
     name: str
-    #: Every column of the contract has to be there with its type, or is of LATER_COLUMNS ...
+    #: Columns of the contract. Each must exist with its type, unless it is one of LATER_COLUMNS.
     columns: tuple[Column, ...]
-    #: ... and these are read; `key` always, digests where they are compared.
+    #: Columns that are read besides `key`; digests only where they are compared.
     used: tuple[str, ...]
-    #: A column with a closed list of values.
+    #: Column with a closed list of values.
     states: tuple[str, type[StrEnum]] | None = None
 
 
@@ -90,13 +90,13 @@ _TABLES = (
     _t(f"history.{PENDING.name}", "topic", "consumer_group", "shard", "at_ms"),
 )
 
-#: Not judged: rounds that history has to hold (history/check.py).
+#: Not judged: rounds that the history must hold (history/check.py).
 LEDGER_ROUND_TABLE = ReadTable(
     name=LEDGER_ROUND_EVIDENCE.name,
     columns=LEDGER_ROUND_EVIDENCE.columns,
     used=tuple(column.name for column in LEDGER_ROUND_EVIDENCE.columns),
 )
-#: By name: the evidence's tables and the history's streams that are judged.
+#: By name: tables of the evidence and streams of the history that are judged.
 READ_TABLES: dict[str, ReadTable] = {table.name: table for table in _TABLES}
 #: Tables below the evidence folder itself.
 EVIDENCE_NAMES: tuple[str, ...] = tuple(table.name for table in EVIDENCE_TABLES)

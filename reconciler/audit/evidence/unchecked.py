@@ -1,4 +1,4 @@
-"""Which rules cannot be applied, for want of which input: an auditor must not take silence for a check."""
+"""Rules that cannot be applied because an input is missing. An auditor must not take silence for a check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, UncheckedRule
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 
-#: Of the columns that evidence may lack (LATER_COLUMNS), each that a rule asks for: the rule, table and column.
+#: Columns of LATER_COLUMNS that rules need: rule, table, column.
 _ASKED_OF_COLUMNS = (
     (KeyClass.EFFECT_INCOMPLETE, INBOX_EVIDENCE.name, "incomplete"),
     (KeyClass.UNNECESSARY_REPAIR, REPAIR_EVIDENCE.name, "first_sent_at_ms"),
@@ -31,7 +31,7 @@ _OF_COMMITS = (
 def not_checked(
     document: EvidenceDocument, plans: Sequence[GroupPlan], reread: Sequence[HistoryGap] = ()
 ) -> tuple[UncheckedRule, ...]:
-    """By topic, group and the order of the list; one reason a rule."""
+    """Lists these rules by topic, group and the order of classes, with one reason per rule."""
     found: list[UncheckedRule] = []
     for asked, plan in zip(document.subscriptions, plans, strict=True):
         lost = [one for one in reread if (one.topic, one.group) == (asked.topic, asked.group)]
@@ -48,14 +48,13 @@ def _both(first: Sentence, second: Sentence) -> Sentence:
 
 
 def _lost_account(lost: Sequence[HistoryGap]) -> Sentence:
-    """Of the reconciler's own account only what is before and after the loss is known; commits and effects are read
-    from outbox and inbox as ever."""
+    """Says from when to when the reconciler's account is unknown. Outbox and inbox still show commits and effects."""
     from_ms, to_ms = min(one.from_ms for one in lost), max(one.to_ms for one in lost)
     return sentence("lost-account", start=time_text(from_ms), end=time_text(to_ms))
 
 
 def _lacking_columns(asked: AuditedSubscription, document: EvidenceDocument) -> Iterator[tuple[KeyClass, str]]:
-    """A column that was not there is NULL in every row, which looks as if there were nothing to find."""
+    """Yields rules whose column is absent, because its NULL in every row looks as if there were nothing to find."""
     lacking = document.lacking_columns
     for name, table, column in _ASKED_OF_COLUMNS:
         if lacking is None:

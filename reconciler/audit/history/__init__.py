@@ -1,1 +1,1 @@
-"""A history is checked before it is believed."""
+"""Checks of a history before it is believed."""

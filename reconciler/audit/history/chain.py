@@ -1,7 +1,7 @@
-"""The manifest of a history, read with distrust: every entry is there once, unaltered, and follows the one before.
+"""Reads the manifest of a history with distrust: every entry exists once, is unaltered, and follows the one before.
 
-Before: a folder written by the reconciler (contract/manifest.py). After: check.py, which reads the rounds.
-Nothing here raises for a bad history: what is wrong is a list of lines, so that one run reports everything.
+Before: a folder written by the reconciler (contract/manifest.py). After: check.py, which reads the rounds. A bad
+history raises nothing. Its problems become lines of a list, so that one run reports all of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from reconciler.contract.manifest import HistoryFile, canonical_json, digest_of,
 _ENTRY_NAME = re.compile(r"\d{12}\.json", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _STREAMS = {stream.name: stream for stream in HISTORY_STREAMS}
-#: A broken chain of a million entries must not make a million lines.
+#: Largest number of problems, because a broken chain of a million entries must not make a million lines.
 PROBLEMS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryChain:
-    """What the manifest says now."""
+    """Content of a manifest after its newest entry."""
 
     environment: str
-    #: Number and SHA-256 of the newest entry; 0 and "" for an empty history.
+    #: Number and SHA-256 of the newest entry. Empty history: 0 and "".
     sequence: int
     digest: str
     #: YYYY-MM-DD: rows before this UTC day were retired on purpose.
@@ -38,25 +38,25 @@ class HistoryChain:
     #: Path -> file, for all files added and not removed.
     files: Mapping[str, HistoryFile]
     problems: tuple[str, ...]
-    #: The entry behind which reading began: those up to it were verified by an older audit. 0: all were read.
+    #: Number of the last entry that an older audit has verified; reading began after it. 0: all entries were read.
     read_from: int = 0
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The chain while it is read."""
+    """State of the chain while it is read."""
 
     environment: str
     sequence: int = 0
     digest: str = ""
     kept_from: str | None = None
     files: dict[str, HistoryFile] = field(default_factory=dict)
-    #: Paths that were there and have gone, so that a removal that comes twice is noticed.
+    #: Paths that were removed, so that a second removal is noticed.
     gone: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
     def note(self, line: str) -> None:
-        """Keeps a problem, up to a bound."""
+        """Keeps a problem, up to PROBLEMS_MAX."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(line)
 
@@ -64,8 +64,10 @@ class _Reading:
 def read_chain(
     filesystem: arrow_fs.FileSystem, base: str, environment: str, after: HistoryChain | None = None
 ) -> HistoryChain:
-    """Every entry of the manifest in order; `after`: those that follow an entry that was verified before, and that it
-    is still the same. Raises OSError where the folder cannot be read at all."""
+    """Reads every entry of the manifest in order. Raises OSError if the folder cannot be read at all.
+
+    `after`: a verified chain. Then only later entries are read, after a check that its newest entry is still the same.
+    """
     folder = f"{base}/{manifest_folder(environment)}"
     if after is not None:
         return _following(after, environment, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
@@ -76,9 +78,9 @@ def read_chain(
 
 
 def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str], bytes]) -> HistoryChain:
-    """The chain of a manifest's folder. `names`: what lies in it, in any order; None: there is no such folder.
+    """Reads the chain of a manifest's folder. `names`: the folder's files, in any order. None: there is no folder.
 
-    `read` gives an entry's bytes. Raises what `read` raises.
+    `read` returns an entry's bytes. Raises what `read` raises.
     """
     reading = _Reading(environment)
     for name in _entry_names(names, reading):
@@ -90,7 +92,7 @@ def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str]
 
 
 def _following(after: HistoryChain, environment: str, read: Callable[[str], bytes]) -> HistoryChain:
-    """Each entry is asked for by its name, up to the first that is not there: no list of them all."""
+    """Reads entries by name until one does not exist, without a list of the folder."""
     reading = _Reading(
         environment,
         sequence=after.sequence,
@@ -143,7 +145,7 @@ def _bytes_of(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
 
 
 def _take(reading: _Reading, name: str, data: bytes) -> None:
-    """One entry: its form, its place in the chain, its files."""
+    """Takes one entry: checks its form and its place in the chain, and applies its files."""
     previous, before = reading.digest, reading.sequence
     reading.digest, reading.sequence = digest_of(data), int(name[:12])
     document = _document(reading, name, data)
@@ -173,7 +175,7 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:
-    """The entry's fields, or None where they cannot be trusted."""
+    """Parses the entry. None: it cannot be trusted."""
     try:
         document = json.loads(data)
         canonical = canonical_json(document)

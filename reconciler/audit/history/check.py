@@ -1,13 +1,13 @@
-"""Whether a history can be trusted for a window: its chain, its files, and rounds without a hole.
+"""Checks a history for a window: its chain, its files, and its rounds, which must have no hole.
 
-Before: chain.py has read the manifest. After: evidence/folder.py plans the files that are named here.
+Before: chain.py has read the manifest. After: evidence/folder.py plans the files that are listed here.
 
-Where shards rest, rows of the stream `snapshot` say until when their last captured rounds are all that there were.
-A round that history lacks is a gap: a `gap` row names it, or it is a hole between two generations of a shard; so is the
-time before a subscription's first round and after its last one. None is what went with Redis' memory, where a `reread`
-row says that rounds of the new memory have taken it. A gap in a window means that there is no answer.
-Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; a row
-that is missing by then never comes.
+A round that the history lacks is a gap: a `gap` row names it, or it is a hole between two generations of a shard. The
+time before a subscription's first round and after its last round is a gap, too. Rounds that were lost with Redis'
+memory are no gap where a `reread` row says that rounds of the new memory have taken their keys. Where shards rest, rows
+of the stream `snapshot` say until when their last captured rounds are all rounds that ran. A window with a gap has no
+answer. Rounds later than a day after the window's close are ignored, so that a growing history changes no old answer; a
+row that is missing by then never comes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 
 DAY_MS = 86_400_000
-#: How often the chain is read again where a file was compacted away while it was looked for.
+#: Largest number of readings of the chain while files are compacted away.
 CHAIN_READINGS_MAX = 5
-#: Absent files that are named one by one.
+#: Absent files that are listed one by one.
 ABSENT_NAMED_MAX = 20
-#: Topic or group in a gap row that means all of them.
+#: Topics or groups of gap rows that mean all of them.
 _ALL = frozenset({"", "*"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryState:
-    """What a history is worth for one window."""
+    """State of a history for one window."""
 
     environment: str
     #: Number and SHA-256 of the newest manifest entry.
@@ -50,36 +50,36 @@ class HistoryState:
     digest: str
     #: YYYY-MM-DD: rows before this UTC day were retired on purpose.
     kept_from: str | None
-    #: The entry up to which an older audit has verified the manifest; 0: all was read.
+    #: Number of the last entry that an older audit has verified. 0: all entries were read.
     read_from: int
     #: Current files by stream and prefix (None for streams without a key), sorted by path.
     files: Mapping[str, Mapping[int | None, tuple[HistoryFile, ...]]]
-    #: (topic, group) -> the time up to which every shard's rounds are there without a hole; None: a shard has none.
+    #: (topic, group) -> time up to which the rounds of every shard have no hole. None: a shard has no round.
     watermarks: Mapping[tuple[str, str], int | None]
-    #: What is missing between the window's start and its end + late_after_seconds: reason "gap".
+    #: Gaps between the window's start and its end + late_after_seconds: reason "gap".
     gaps: tuple[HistoryGap, ...]
-    #: What is missing elsewhere; changes no answer about this window.
+    #: Gaps elsewhere, which change no answer about this window.
     other_gaps: tuple[HistoryGap, ...]
     #: Altered, missing, doubled or unknown parts: reason "inputs".
     problems: tuple[str, ...]
-    #: Rounds that touch the same time and went with Redis' memory, whose announcements were read again: no gaps.
+    #: Rounds of the same time that were lost with Redis' memory and whose announcements were read again: no gaps.
     reread: tuple[HistoryGap, ...]
-    #: Captured rounds that were looked at, doubled ones once.
+    #: Number of captured rounds that were read. A doubled round counts once.
     rounds: int
     #: Topics and groups that had rounds in the window and were not asked about, sorted.
     others: tuple[tuple[str, str], ...]
-    #: Paths of the files that were read: their digests are those of the manifest, or are listed among the problems.
+    #: Paths of the files that were read. Their digests are those of the manifest, or `problems` lists them.
     read: frozenset[str]
-    #: Of stored rounds of the ledger in the window, how many history should hold; None: no ledger given.
+    #: Number of the ledger's rounds in the window that the history should hold. None: no ledger was given.
     ledger_rounds: int | None
 
     def of(self, stream: str, prefix: int | None = None) -> tuple[HistoryFile, ...]:
-        """Files of a stream and prefix."""
+        """Lists the files of a stream and prefix."""
         return self.files.get(stream, {}).get(prefix, ())
 
     @property
     def paths(self) -> frozenset[str]:
-        """All its files. One that a later reading lacks was merged into another one meanwhile, or has grown too old."""
+        """Paths of all files. A path that a later reading lacks was merged into another file, or has grown too old."""
         return frozenset(file.path for by in self.files.values() for of in by.values() for file in of)
 
 
@@ -94,10 +94,11 @@ def check_history(
     ledger_rounds: pa.Table | None = None,
     after: HistoryChain | None = None,
 ) -> HistoryState:
-    """Reads manifest, rounds and gap rows. `window_ms` is [start, end); `asked_at_ms`: when evidence was collected.
-    `after`: the chain that an older audit has verified: what follows it is read, and the window's own files.
+    """Reads manifest, rounds and gap rows. A bad history raises nothing.
 
-    `ledger_rounds`: rows of contract/evidence_layout.py LEDGER_ROUND_EVIDENCE. Raises nothing for a bad history.
+    `window_ms`: [start, end). `asked_at_ms`: when evidence was collected.
+    `ledger_rounds`: rows of contract/evidence_layout.py LEDGER_ROUND_EVIDENCE.
+    `after`: chain that an older audit has verified. Then only later entries and the window's own files are read.
     """
     start_ms, end_ms = window_ms
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
@@ -160,7 +161,7 @@ def _settled_chain(
     after: HistoryChain | None,
     between_ms: tuple[int, int],
 ) -> HistoryChain:
-    """The chain, read again where the daemon compacted files away in the meantime; absent files are problems.
+    """Reads the chain, and again while the daemon compacts files away. Absent files are problems.
 
     `between_ms`: of a history that an older audit has verified, only files with rows of this time are looked for.
     """
@@ -199,13 +200,13 @@ def _holes(
     chain: HistoryChain,
     start_ms: int,
 ) -> Iterable[HistoryGap]:
-    """Generations that no file holds, and a history that begins after the window's start."""
+    """Finds generations that no file holds, and a history that begins after the window's start."""
     kept_from_ms = _day_start_ms(chain.kept_from)
     for topic, group in closes_ms:
         heads = [head for shard in range(shards) if (head := found.head((topic, group, shard))) is not None]
         first = min(heads, key=lambda head: head.at_ms, default=None)
         if first is not None and first.generation == 1 and first.at_ms > start_ms:
-            # A shard's own first round may come later: its generation 1 proves that none came before.
+            # One shard's first round may come later: its generation 1 proves that none came before.
             why = sentence("first-round")
             yield _gap((topic, group, -1), start_ms, first.at_ms, None, why)
         if kept_from_ms is not None and kept_from_ms > start_ms:
@@ -231,10 +232,10 @@ def _holes(
 
 
 def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms: int) -> bool:
-    """Whether retired days are why a shard's first round is not its first: only where they end as it begins.
+    """True if retired days explain that a shard's rounds begin late: the days end where the rounds begin.
 
-    A window that starts with the first day that is kept has its rounds from a moment later on; before any other window
-    there must be a round. `longest_ms`: so far apart rounds of this shard are.
+    A window that starts with the first kept day has rounds from a moment later on. Any other window needs a round
+    before it. `longest_ms`: longest time between two rounds of the shard.
     """
     return kept_from_ms is not None and start_ms - longest_ms <= kept_from_ms and head_ms - kept_from_ms <= longest_ms
 
@@ -242,7 +243,7 @@ def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms:
 def _endings(
     found: RoundsByShard, closes_ms: Mapping[tuple[str, str], int], shards: int, start_ms: int, horizon_ms: int
 ) -> Iterable[HistoryGap]:
-    """Shards without a round from the close to the horizon, which is over: none of theirs will come."""
+    """Finds shards without a round from the close to the horizon. The horizon is over, so no such round will come."""
     for (topic, group), close_ms in closes_ms.items():
         newest = {shard: found.newest_ms((topic, group, shard), until_ms=horizon_ms) for shard in range(shards)}
         ended = {shard: at_ms for shard, at_ms in newest.items() if at_ms is None or at_ms < close_ms}
@@ -257,7 +258,7 @@ def _endings(
 def _declared(
     declared: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard
 ) -> Iterable[HistoryGap]:
-    """Gaps that writers declared, but for rounds that another writer has captured."""
+    """Yields gaps that writers declared, except for rounds that another writer has captured."""
     for row in declared:
         generations = (row["first_generation"], row["last_generation"])
         for topic, group in closes_ms:
@@ -281,7 +282,8 @@ def _declared(
 def _before_declared(
     declared: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard, start_ms: int
 ) -> Iterable[HistoryGap]:
-    """A declared gap proves that rounds before it ran. Those that the history lacks and no writer declared are gaps."""
+    """Yields rounds before a declared gap that the history lacks and no writer declared: the gap proves that they
+    ran."""
     for row in declared:
         key: ShardKey = (row["topic"], row["consumer_group"], row["shard"])
         before = (row["first_generation"] or 1) - 1
@@ -309,7 +311,7 @@ def _reread(row: Mapping[str, Any]) -> HistoryGap:
 
 
 def _is_made_good(gap: HistoryGap, by: HistoryGap) -> bool:
-    """What the last captured round had not accounted for, the new memory's rounds have taken: so by time."""
+    """True if the gap lies within `by`, because the new memory's rounds have taken all that was open at that time."""
     same = (gap.topic, gap.group, gap.shard, gap.stream) == (by.topic, by.group, by.shard, by.stream)
     return same and by.from_ms <= gap.from_ms and gap.to_ms <= by.to_ms
 
@@ -322,7 +324,7 @@ def _rows(
     read: set[str],
     problems: list[str],
 ) -> list[dict[str, Any]]:
-    """All rows of the stream; notes which files were read."""
+    """Reads all rows of the stream and notes which files were read."""
     rows: list[dict[str, Any]] = []
     for file in sorted((f for f in files if f.stream == stream.name), key=lambda f: f.path):
         rows += _table(filesystem, base, file, stream, read, problems).to_pylist()
@@ -332,7 +334,7 @@ def _rows(
 def _table(
     filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, read: set[str], problems: list[str]
 ) -> pa.Table:
-    """Without rows if the file is not to be trusted, which is a problem then."""
+    """Reads a file of the stream. No rows: the file cannot be trusted, and `problems` says why."""
     read.add(file.path)
     table = read_stream_file(filesystem, base, file, stream, problems)
     return no_rows(stream) if table is None else table
@@ -368,7 +370,7 @@ def _day_start_ms(day: str | None) -> int | None:
 
 
 def without_history(environment: str, subscriptions: Sequence[AuditedSubscription]) -> HistoryState:
-    """The auditor has none: no rounds, no announcements, and nothing of them is missing."""
+    """Makes the state for an auditor without history: no rounds, no announcements, no gaps."""
     return _nothing_read(environment, subscriptions)
 
 

@@ -1,7 +1,7 @@
-"""What an audit has verified of a manifest, as a file of its output: the next audit reads on from there.
+"""File of an audit's output that says what the audit has verified of a manifest. The next audit reads on from there.
 
-Its columns are those of contract/manifest.py HistoryFile, a row a file that the history had then; the newest entry that
-was read stands in the file's metadata. It is believed only where a signed statement lists it (statement/checkpoint.py).
+Its columns are those of contract/manifest.py HistoryFile, one row per file of the history. The file's metadata names
+the newest entry that was read. The file is believed only if a signed statement lists it (statement/checkpoint.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import HistoryState
 from reconciler.contract.manifest import HistoryFile
 
-#: In OUT.
+#: Name of the file in OUT.
 CHECKPOINT = "manifest.parquet"
 _HEAD = ("environment", "sequence", "digest", "kept_from")
 _COLUMNS = {
@@ -33,7 +33,7 @@ _COLUMNS = {
 
 
 def checkpoint_of(history: HistoryState) -> bytes:
-    """The bytes of the file: the same for the same manifest."""
+    """Makes the bytes of the file. The same manifest gives the same bytes."""
     files = sorted((file for by in history.files.values() for of in by.values() for file in of), key=lambda f: f.path)
     arrays = [pa.array([getattr(file, name) for file in files], kind) for name, kind in _COLUMNS.items()]
     table = pa.Table.from_arrays(arrays, names=list(_COLUMNS))
@@ -47,7 +47,8 @@ def checkpoint_of(history: HistoryState) -> bytes:
 
 
 def verified_chain(data: bytes) -> HistoryChain:
-    """The chain as it was when the file was written. Raises ValueError, pyarrow.ArrowException for another file."""
+    """Reads the chain as it was when the file was written. Raises ValueError, pyarrow.ArrowException for another
+    file."""
     with pq.ParquetFile(pa.BufferReader(data)) as parquet:
         found: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
         table = parquet.read(columns=list(_COLUMNS), use_threads=False)

@@ -1,7 +1,7 @@
-"""Captured rounds of the shards in question: which generations are there, where there is a hole, how far it goes.
+"""Captured rounds of the audited shards: which generations exist, where holes are, and until when rounds are complete.
 
-Two records of one generation are allowed (two daemons; Redis that fell back): generations are taken as a set. Rows
-are 16 bytes a round in memory; of rounds before the window only the newest of each epoch is kept.
+Two records of one generation are allowed (two daemons, or a Redis that fell back), because generations are a set. A
+round takes 16 bytes of memory. Of the rounds before the window only the newest of each epoch is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.audit.result.values import HistoryGap
 Longs = npt.NDArray[np.int64]
 #: topic, group, shard
 ShardKey = tuple[str, str, int]
-#: ... and epoch
+#: topic, group, shard, epoch
 EpochKey = tuple[str, str, int, str]
 
 _KEYS = ["topic", "consumer_group", "shard", "epoch"]
@@ -40,7 +40,7 @@ class HistoryRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Generations that are missing between two that are there; from_ms and to_ms are those two's times."""
+    """Generations that are missing between two existing ones, whose times are from_ms and to_ms."""
 
     epoch: str
     first_generation: int
@@ -50,7 +50,7 @@ class Hole:
 
 
 class CapturedRounds:
-    """Collects tables of rounds; `finish` gives what they say together."""
+    """Collector of tables of rounds. `finish` returns what they show together."""
 
     def __init__(
         self, *, subscriptions: frozenset[tuple[str, str]], start_ms: int, end_ms: int, horizon_ms: int
@@ -62,14 +62,14 @@ class CapturedRounds:
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
-        #: The highest generation before the window, and time and generation of the newest round before it: Redis may
-        #: have fallen back in between.
+        #: Before the window: the highest generation, and time and generation of the newest round. Redis may have fallen
+        #: back in between.
         self._before: dict[EpochKey, tuple[int, int, int]] = {}
-        #: Generation -> the first and the last time at which the shard was seen at rest behind that round.
+        #: Generation -> first and last time at which the shard was seen at rest after that round.
         self._rests: dict[EpochKey, dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def add(self, table: pa.Table) -> None:
-        """Rows of the stream `round`."""
+        """Adds rows of the stream `round`."""
         table = table.select([*_KEYS, "generation", "at_ms"])
         table = table.filter(pc.less_equal(table["at_ms"], self._horizon_ms))
         grouped = table.group_by(_KEYS).aggregate([("generation", "list"), ("at_ms", "list")])
@@ -83,7 +83,7 @@ class CapturedRounds:
                 self.others.add((topic, group))
 
     def add_rests(self, table: pa.Table) -> None:
-        """Rows of the stream `snapshot`, of which those AT_REST count."""
+        """Adds rows of the stream `snapshot`, of which those AT_REST count."""
         rests = rests_by_round(table.filter(pc.less_equal(table["at_ms"], self._horizon_ms)))
         for key, generation, first_ms, last_ms in rests:
             if key[:2] in self._subscriptions:
@@ -104,7 +104,7 @@ class CapturedRounds:
             self._inside[key].append((generations[~early], at_ms[~early]))
 
     def need_nothing_before(self, last_ms: int, shards: int) -> bool:
-        """Whether older rows, none of them younger than `last_ms`, can change nothing any more."""
+        """True if older rows, up to `last_ms`, can change nothing any more."""
         newest: dict[ShardKey, int] = {}
         for (topic, group, shard, _), (_, at_ms, _) in self._before.items():
             key = (topic, group, shard)
@@ -113,7 +113,7 @@ class CapturedRounds:
         return all(key in newest and newest[key] > last_ms for key in keys)
 
     def finish(self) -> RoundsByShard:
-        """What was collected, by shard."""
+        """Puts what was collected in order, by shard."""
         lives: dict[ShardKey, list[_Life]] = defaultdict(list)
         for key in sorted(self._inside.keys() | self._before.keys()):
             topic, group, shard, epoch = key
@@ -136,8 +136,7 @@ class CapturedRounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Life:
-    """One epoch of a shard: the newest generation and time before the window, all rounds since, and when the shard was
-    seen at rest behind which generation."""
+    """One epoch of a shard: its newest round before the window, all later rounds, and its rests by generation."""
 
     epoch: str
     before: tuple[int, int, int] | None
@@ -147,7 +146,7 @@ class _Life:
 
     @property
     def first(self) -> HistoryRound:
-        """The first round that is there."""
+        """First round that is known."""
         if self.before is not None:
             return HistoryRound(epoch=self.epoch, generation=self.before[0], at_ms=self.before[1])
         generation = int(self.generations[0])
@@ -156,27 +155,28 @@ class _Life:
 
     @property
     def highest(self) -> int:
-        """The highest generation."""
+        """Highest generation."""
         before = 0 if self.before is None else self.before[0]
         return max(before, int(self.generations.max(initial=0)))
 
     @property
     def last(self) -> int:
-        """The generation of the newest round: not the highest one where Redis fell back."""
+        """Generation of the newest round. It is not the highest one if Redis fell back."""
         inside = [_newest(self.generations, self.at_ms)] if len(self.at_ms) else []
         before = [] if self.before is None else [self.before[1:]]
         return max(inside + before)[1]
 
     @property
     def times(self) -> Longs:
-        """Of all rounds, and of the rest behind the newest of them. A rest behind a round that is not there proves
+        """Times of all rounds, and of the last rest after the newest round. A rest after an unknown round proves
         nothing."""
         before = [] if self.before is None else [self.before[1]]
         rest = self.rests.get(self.last, ())[1:]
         return np.concatenate([self.at_ms, before, rest]).astype(np.int64)
 
     def longest_ms(self) -> int:
-        """The longest time between two neighbours, or between the last rest behind one and the next one."""
+        """Measures the longest time between two neighbours, or between the last rest after a round and the next
+        round."""
         longest = 0
         rounds = sorted(zip(self.at_ms.tolist(), self.generations.tolist(), strict=True))
         for (at_ms, generation), (next_ms, _) in pairwise(rounds):
@@ -185,7 +185,8 @@ class _Life:
         return longest
 
     def holes(self) -> Iterator[Hole]:
-        """Between neighbours. A generation up to the newest one before the window has been there: Redis fell back."""
+        """Yields holes between neighbours. Generations below the newest before the window are no holes: Redis fell
+        back."""
         generations, at_ms = self.generations, self.at_ms
         if self.before is not None:
             later = generations > self.before[0]
@@ -203,34 +204,34 @@ class _Life:
 
 
 def _newest(generations: Longs, at_ms: Longs) -> tuple[int, int]:
-    """Time and generation of the newest round."""
+    """Finds time and generation of the newest round."""
     newest_ms = at_ms.max()
     return int(newest_ms), int(generations[at_ms == newest_ms].max())
 
 
 class RoundsByShard:
-    """Rounds by shard: epochs in the order of their first round."""
+    """Rounds by shard, with epochs in the order of their first rounds."""
 
     def __init__(self, lives: Mapping[ShardKey, list[_Life]]) -> None:
         self._lives = lives
 
     @property
     def count(self) -> int:
-        """Distinct rounds of the window and after it."""
+        """Number of distinct rounds in the window and after it."""
         return sum(len(life.generations) for of in self._lives.values() for life in of)
 
     def head(self, key: ShardKey) -> HistoryRound | None:
-        """The first round that is there."""
+        """Finds the first round that is known."""
         of = self._lives.get(key)
         return of[0].first if of else None
 
     def holes(self, key: ShardKey) -> list[Hole]:
-        """Missing generations: within one epoch, and before the first one of an epoch that is not the shard's first."""
+        """Finds missing generations within each epoch, and before the first one of a later epoch."""
         found: list[Hole] = []
         highest, newest_ms = 0, 0
         for number, life in enumerate(self._lives.get(key, ())):
             first = life.first
-            # A new marker does not always mean a new counter: it goes on where only the marker was lost.
+            # A new epoch does not always mean a new counter: the counter continues if only the marker was lost.
             if number and first.generation > highest + 1:
                 found.append(
                     Hole(
@@ -247,8 +248,10 @@ class RoundsByShard:
         return found
 
     def head_seen_ms(self, key: ShardKey) -> int | None:
-        """When the first round that is there ran, or the shard was first seen at rest before it: from then on nothing
-        is missing before that round."""
+        """Finds when the first known round ran, or the shard was first seen at rest before it.
+
+        From that time on no round is missing before the first known one. None: no round is known.
+        """
         of = self._lives.get(key)
         if not of:
             return None
@@ -258,7 +261,7 @@ class RoundsByShard:
     def has_all(
         self, key: ShardKey, epoch: str | None, generations: tuple[int | None, int | None], *, since_ms: int
     ) -> bool:
-        """Whether every one of these generations is there with a time since then, and since the window's start."""
+        """True if every one of these generations has a round since `since_ms` and since the window's start."""
         first, last = generations
         if first is None or last is None:
             return False
@@ -267,9 +270,10 @@ class RoundsByShard:
         return last >= first and last - first < len(have) and have.issuperset(range(first, last + 1))
 
     def knows_of(self, key: ShardKey, epoch: str, generation: int) -> bool:
-        """Whether the generation is there, or may be: of an epoch only its newest before the window is known.
+        """True if the generation has a round, or may have one: before the window only an epoch's newest round is known.
 
-        Where only an epoch's marker was lost the counter goes on, so its first generation follows the last one's.
+        If only an epoch's marker was lost, the counter continues: the first generation follows the last of the old
+        epoch.
         """
         of = self._lives.get(key, ())
         mine = [life for life in of if life.epoch == epoch]
@@ -281,16 +285,17 @@ class RoundsByShard:
         )
 
     def newest_ms(self, key: ShardKey, *, until_ms: int) -> int | None:
-        """Time of the newest round up to then."""
+        """Finds the time of the newest round, or rest after it, up to `until_ms`."""
         times = [int(t) for life in self._lives.get(key, ()) for t in life.times if t <= until_ms]
         return max(times, default=None)
 
     def longest_ms(self, key: ShardKey) -> int:
-        """The longest time between two neighbouring rounds that are there."""
+        """Measures the longest time between two neighbouring rounds."""
         return max((life.longest_ms() for life in self._lives.get(key, ())), default=0)
 
     def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
-        """Up to where every shard is there without a hole that ends in or after the window; None: a shard has none."""
+        """Finds the time up to which no shard has a hole that ends in or after the window. None: a shard has no
+        round."""
         lowest: int | None = None
         for shard in range(shards):
             key: ShardKey = (*subscription, shard)
@@ -303,9 +308,9 @@ class RoundsByShard:
         return lowest
 
     def missing(self, stored: pa.Table) -> tuple[list[HistoryGap], int]:
-        """Rounds that the ledger stored and history lacks, as runs; and how many were compared.
+        """Finds runs of rounds that the ledger stored and the history lacks, and how many rounds were compared.
 
-        Those younger than a shard's newest captured one are no gap: history may lag, the watermark says so.
+        Rounds after a shard's newest captured round are no gap, because the history may lag; the watermark says so.
         """
         have: dict[EpochKey, Longs] = {}
         newest: dict[ShardKey, int] = {}
@@ -327,7 +332,7 @@ class RoundsByShard:
 
 
 def _by_epoch(table: pa.Table) -> Iterator[tuple[EpochKey, Longs, Longs]]:
-    """Generations and times of each epoch of a shard, epochs in order."""
+    """Yields generations and times of each epoch of a shard, epochs in order."""
     names = [table[name].cast(pa.string()) if name != "shard" else table[name] for name in _KEYS]
     plain = pa.table([*names, table["generation"], table["at_ms"]], names=[*_KEYS, "generation", "at_ms"])
     grouped = (

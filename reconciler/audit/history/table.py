@@ -1,4 +1,4 @@
-"""One file of a history as an Arrow table: the bytes that the manifest names, the columns of the contract."""
+"""Reads one file of a history as an Arrow table: the bytes that the manifest names, the columns of the contract."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ _TYPES = {
 def read_stream_file(
     filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, problems: list[str]
 ) -> pa.Table | None:
-    """All columns of the stream; None with a line in `problems` where the file cannot be trusted."""
+    """Reads all columns of the stream. None: the file cannot be trusted, and `problems` says why."""
     data = _read(filesystem, base, file, problems)
     return None if data is None else stream_table(data, file, stream, problems)
 
 
 def rests_by_round(snapshots: pa.Table) -> Iterator[tuple[tuple[str, str, int, str], int, int, int]]:
-    """Of rows of the stream `snapshot` those AT_REST: topic, group, shard and epoch, generation, and the first and the
-    last time of each."""
+    """Groups rows AT_REST of the stream `snapshot`: topic, group, shard and epoch; generation; first and last time."""
     rests = snapshots.filter(pc.equal(snapshots["kind"], str(SnapshotKind.AT_REST)))
     by = ["topic", "consumer_group", "shard", "epoch", "generation"]
     for row in rests.group_by(by).aggregate([("at_ms", "min"), ("at_ms", "max")]).to_pylist():
@@ -43,12 +42,12 @@ def rests_by_round(snapshots: pa.Table) -> Iterator[tuple[tuple[str, str, int, s
 
 
 def no_rows(stream: Table) -> pa.Table:
-    """A table with the columns of the stream."""
+    """Makes an empty table with the columns of the stream."""
     return pa.table({column.name: pa.array([], _TYPES[column.kind]) for column in stream.columns})
 
 
 def stream_table(data: bytes, file: HistoryFile, stream: Table, problems: list[str]) -> pa.Table | None:
-    """All columns of the stream; None with a line in `problems` where these bytes of the file cannot be trusted."""
+    """Parses all columns of the stream. None: the bytes cannot be trusted, and `problems` says why."""
     where = f"history file {file.path}"
     if not _is_named(data, file, problems):
         return None
@@ -66,13 +65,13 @@ def stream_table(data: bytes, file: HistoryFile, stream: Table, problems: list[s
 
 
 def trusted_bytes(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problems: list[str]) -> bytes | None:
-    """The file, if it is the one that the manifest names; None with a line in `problems` if not."""
+    """Reads the file that the manifest names. None: the file is another one, and `problems` says so."""
     data = _read(filesystem, base, file, problems)
     return data if data is not None and _is_named(data, file, problems) else None
 
 
 def bytes_of(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile) -> bytes:
-    """The file, whatever it is. Raises OSError."""
+    """Reads the file without a check. Raises OSError."""
     with filesystem.open_input_stream(f"{base}/{file.path}") as source:
         data: bytes = source.read()
     return data
@@ -87,7 +86,7 @@ def _read(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problem
 
 
 def _is_named(data: bytes, file: HistoryFile, problems: list[str]) -> bool:
-    """Whether the manifest names these bytes, with a line in `problems` if not."""
+    """True if the manifest names these bytes. Else a line of `problems` says so."""
     is_named = hashlib.sha256(data).hexdigest() == file.sha256
     if not is_named:
         where = f"history file {file.path}"

@@ -1,1 +1,1 @@
-"""The judgement of the evidence, one prefix at a time, vectorised; and the prefixes put together."""
+"""Judgement of the evidence: one prefix at a time, vectorised. Then the prefixes are merged."""

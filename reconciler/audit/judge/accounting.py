@@ -1,4 +1,4 @@
-"""Announced keys that are unaccounted for: neither consumed nor left, and gone from pending."""
+"""Unaccounted keys: announced, neither consumed nor left, and gone from pending."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from reconciler.audit.judge.rows import Flags, Vocabulary
 def unaccounted(
     suspects: Flags, announced: CodedRows, pending: CodedRows, asked: GroupPlan, vocabulary: Vocabulary
 ) -> tuple[Flags, Longs]:
-    """Suspects that the first snapshot after their newest announcement lacks, and that snapshot's time (else -1).
+    """Finds suspects that the first snapshot after their newest announcement lacks, with that snapshot's time (else
+    -1).
 
-    Suspects are announced, not consumed, not left, without a candidate. A key without a later snapshot counts as
-    accounted for: no snapshot can show it yet.
+    Suspects are announced keys, not consumed, not left, without a candidate. A key without a later snapshot counts as
+    accounted for, because no snapshot can show it yet.
     """
     size = len(suspects)
     lacking = np.zeros(size, np.bool_)
@@ -41,7 +42,7 @@ def unaccounted(
 
 
 def _newest(announced: CodedRows, rows: npt.NDArray[np.intp], vocabulary: Vocabulary) -> npt.NDArray[np.intp]:
-    """The row of each code's newest announcement, in the order of codes."""
+    """Finds the row of each code's newest announcement, in the order of codes."""
     times = announced.rows.times
     epochs = vocabulary.ranks()[announced.rows.names["epoch"][rows]]
     codes = announced.codes[rows]
@@ -55,11 +56,11 @@ def _newest(announced: CodedRows, rows: npt.NDArray[np.intp], vocabulary: Vocabu
 def _next_snapshot(
     announced: CodedRows, rows: npt.NDArray[np.intp], snapshots: Sequence[Snapshot], vocabulary: Vocabulary
 ) -> Longs:
-    """Time of the first snapshot in the same life of Redis that was taken after each row's round, -1 without one.
+    """Finds the first snapshot of the same epoch after each row's round, and returns its time. -1: there is none.
 
-    A snapshot's time is taken before it is read, so one that is later by the clock may still have been read before
-    the round: the generation decides. One of another life says nothing: Redis lost its memory in between, and a
-    snapshot taken before the announcements were read again lacks keys that were not forgotten.
+    A snapshot's time is taken before it is read, so a snapshot that is later by the clock may have been read before the
+    round. Therefore the generation decides. A snapshot of another epoch proves nothing: Redis lost its memory in
+    between, and a snapshot taken before the announcements were read again lacks keys that were not forgotten.
     """
     times = announced.rows.times["at_ms"][rows]
     generations = announced.rows.times["generation"][rows]
@@ -73,7 +74,7 @@ def _next_snapshot(
 
 
 def _still_pending(pending: CodedRows, codes: Codes, shards: Longs, looked_at: Longs) -> Codes:
-    """Codes that are in the snapshot that was looked at."""
+    """Finds the codes that are in the snapshot of `looked_at`."""
     shard_of = np.full(len(looked_at), -1, np.int64)
     shard_of[codes] = shards
     rows = pending.rows.times["at_ms"] == looked_at[pending.codes]

@@ -1,4 +1,4 @@
-"""What the business calls the few messages that people look at: there are as many ids as keys, and few are decoded."""
+"""Business ids of the few messages that people look at. Only these ids are decoded, because every key has one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE
 
 
 def name_by_business(plan: JudgePlan, files: Sequence[PlannedFile], findings: Sequence[FoundKey]) -> None:
-    """Adds the business id to the evidence of each finding whose outbox rows have one: the first in their order.
+    """Adds to each finding's evidence the first business id, by order, of its outbox rows.
 
-    The files are those that were judged: their digests have been looked at. Raises AuditError("inputs").
+    The files were judged, so their digests have been checked. Raises AuditError("inputs").
     """
     wanted: dict[tuple[str, bytes], list[FoundKey]] = {}
     for found in findings:

@@ -1,6 +1,6 @@
-"""What is known of each key of one subscription, as dense columns by the key's code: the facts that rules ask for.
+"""Facts that rules need about each key of one subscription, as dense columns by the key's code.
 
-Every column is a set's or a minimum's answer, so neither the order of rows nor a row that is there twice changes one.
+Every column comes from a set or a minimum, so neither the order of rows nor a doubled row changes it.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from reconciler.audit.judge.rows import NULL, Flags, Rows, Vocabulary
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
 from reconciler.contract.verdicts import GIVEN_UP
 
-#: No such time: later than all.
+#: Later than all times: there is no time.
 NEVER = np.int64(np.iinfo(np.int64).max)
 
-#: A later state of a candidate wins; at one time the graver one does.
+#: A later state of a candidate wins. Of states at one time the graver one wins.
 _GRAVITY = (CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTINED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedRows:
-    """Rows and the code of each row's key."""
+    """Rows, with the code of each row's key."""
 
     rows: Rows
     codes: Codes
 
     def take(self, places: npt.NDArray[np.intp] | None) -> CodedRows:
-        """The rows at these places; None: all."""
+        """Takes the rows at these places. None: all rows."""
         return self if places is None else CodedRows(rows=self.rows.take(places), codes=self.codes[places])
 
 
 def flagged(codes: Codes, size: int) -> Flags:
-    """True for each code that is there."""
+    """Marks the codes that occur."""
     flags = np.zeros(size, np.bool_)
     flags[codes] = True
     return flags
 
 
 def earliest(codes: Codes, times: Longs, size: int) -> Longs:
-    """The smallest time of each code, else NEVER."""
+    """Finds the smallest time of each code. NEVER: the code has no time."""
     found = np.full(size, NEVER, np.int64)
     found[codes] = times
     beaten = found[codes] > times
@@ -54,7 +54,7 @@ def earliest(codes: Codes, times: Longs, size: int) -> Longs:
 
 
 def largest(codes: Codes, numbers: Longs, size: int) -> Longs:
-    """The largest number of each code, else NULL."""
+    """Finds the largest number of each code. NULL: the code has no number."""
     found = np.full(size, NULL, np.int64)
     found[codes] = numbers
     beaten = found[codes] < numbers
@@ -65,11 +65,11 @@ def largest(codes: Codes, numbers: Longs, size: int) -> Longs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """What the outbox says of a topic's keys; `committed_at` of a tombstone is its row's time."""
+    """Facts of the outbox about a topic's keys. `created_at` of a tombstone is its row's time."""
 
     size: int
     outbox: CodedRows
-    #: Those of its rows that are no tombstones.
+    #: Rows that are no tombstones.
     commits: CodedRows
     committed: Flags
     tombstone: Flags
@@ -77,7 +77,8 @@ class TopicFacts:
 
 
 def topic_facts(outbox: CodedRows, size: int, vocabulary: Vocabulary) -> TopicFacts:
-    """A committed row beats a tombstone of the same key; of several the earliest counts."""
+    """Reads the facts of an outbox. A committed row beats a tombstone of its key; of several rows the earliest
+    counts."""
     is_tombstone = outbox.rows.names["state"] == vocabulary.number(OutboxState.ROLLED_BACK)
     times = outbox.rows.times["created_at_ms"]
     if not is_tombstone.any():
@@ -106,17 +107,17 @@ def topic_facts(outbox: CodedRows, size: int, vocabulary: Vocabulary) -> TopicFa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairFacts:
-    """Repairs that were sent and reach the group; `first_sent` by scope, NEVER where it is not known."""
+    """Repairs that were sent and reach the group. `first_sent` is by scope; NEVER: it is not known."""
 
     seen: Flags
     sent: Flags
     first_sent: tuple[Longs, Longs]
-    #: When the loss was proved.
+    #: Time at which the loss was proved.
     created_at: Longs
 
 
 def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabulary) -> RepairFacts:
-    """`repairs`: the topic's. The first send is known where it was stored, or where there was one send only."""
+    """Reads the facts of a topic's repairs. The first send is known if it was stored, or if it was the only send."""
     scopes = (vocabulary.number(EVERY_GROUP), vocabulary.number(group))
     reaching = repairs.take(np.flatnonzero(np.isin(repairs.rows.names["scope"], scopes)))
     times = reaching.rows.times
@@ -138,48 +139,48 @@ def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabula
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What the rules ask for (rules.py), one element a key code."""
+    """Facts that rules need (rules.py), one element per key code."""
 
-    #: Belongs to the subscription's window.
+    #: The key belongs to the subscription's window.
     present: Flags
-    #: The time that decides it.
+    #: Time by which the key belongs to a window.
     key_time: Longs
-    #: When the commit was first seen; NEVER: no row shows it.
+    #: Time at which the commit was first seen. NEVER: no row shows it.
     seen_at: Longs
     committed: Flags
     tombstone: Flags
     created_at: Longs
     accepted: Flags
     effect: Flags
-    #: NEVER: no inbox row.
+    #: NEVER: the key has no inbox row.
     applied_at: Longs
-    #: An inbox row whose handler ended the transaction before it returned.
+    #: An inbox row says that its handler ended the transaction before it returned.
     incomplete: Flags
-    #: As counted in the business tables; NULL: no row.
+    #: Number of effects in the business tables. NULL: no row.
     effects: Longs
     repair: RepairFacts
     digests_differ: Flags
     unnecessary: Flags
     announced_at: Longs
     consumed_at: Longs
-    #: Announced in history, or in the ledger; without one of them "neither" cannot be said.
+    #: Announced in the history, or known to the ledger. True for all keys if history or ledger is not given.
     watched: Flags
     quarantined: Flags
     unaccounted: Flags
-    #: The snapshot that lacks an unaccounted key, else -1.
+    #: Time of the snapshot that lacks an unaccounted key, else -1.
     looked_at: Longs
     #: Committed, and the grace period is over.
     old: Flags
-    #: Applied later than `late_after_seconds` after the commit.
+    #: Applied more than `late_after_seconds` after the commit.
     late: Flags
     #: Every producer group's outbox was given.
     outboxes_complete: bool
-    #: Halves of the window that are in no class: no outbox tells whether they were committed, and no effect is known.
+    #: Halves of the window in no class: no outbox says whether they were committed, and no effect is known.
     unproved: Flags
 
 
 def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -> Flags:
-    """Committed with a tag that the group takes; a message without a tag is taken only by groups that take all."""
+    """Marks commits with a tag that the group takes. Only a group that takes all tags takes a message without a tag."""
     if asked.tags is None:
         return topic.committed
     numbers = [vocabulary.number(tag) for tag in sorted(asked.tags)]
@@ -187,7 +188,7 @@ def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -
 
 
 def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
-    """Which keys have a candidate, and which one's newest state is QUARANTINED; one that was given up counts, too."""
+    """Marks keys with a candidate, and keys whose newest state is QUARANTINED or given up."""
     if not len(rows.codes):
         none = np.zeros(size, np.bool_)
         return none, none
@@ -202,14 +203,14 @@ def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tupl
 
 
 def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired: Longs, late_after_ms: int) -> Longs:
-    """The time of the outbox row; without a row the earliest time at which any evidence shows the key.
+    """Finds each key's time: that of its outbox row, else the earliest time at which any evidence shows the key.
 
     A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
-    that was first seen more than `late_after_ms` after its row gets the time of being seen minus `late_after_ms`: an
-    audit, which waits for as long as that, has seen all that were seen in time.
-    One that nobody has seen yet counts at twice `late_after_ms` after its row, and stays there if it is first seen
-    longer after than any transaction lasts: by then the window of that time has been audited.
-    A key that is only counted among the business effects has no time: it counts at the window's start.
+    that was first seen more than `late_after_ms` after its row gets the time of being seen, minus `late_after_ms`. An
+    audit waits for as long as that, so it has seen all commits that were seen in time. A commit that was never seen
+    counts at twice `late_after_ms` after its row. It stays there if it is first seen more than LATE_COMMIT_MS_MAX
+    later, because by then the window of that time has been audited. A key that only the business effects have has no
+    time. It counts at the window's start.
     """
     times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))
     times = np.where(times == NEVER, window_start_ms, times)
@@ -221,7 +222,7 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
 
 
 def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Flags:
-    """True for each suspect whose smallest known digests of commit and inbox are unequal."""
+    """Marks each suspect whose smallest known digests of commit and inbox differ."""
     differ = np.zeros(len(suspects), np.bool_)
     if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
         return differ
@@ -232,7 +233,7 @@ def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Fla
 
 
 def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray[np.uint64]]:
-    """Codes in order and the smallest digest of each."""
+    """Finds codes, in order, and the smallest digest of each."""
     assert coded.rows.digests is not None  # noqa: S101 - asked by the caller
     words, there = coded.rows.digests
     rows = np.flatnonzero(there & wanted[coded.codes])
@@ -245,7 +246,7 @@ def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray
 
 
 def quarantined_by_history(left: CodedRows, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
-    """Without the ledger, only history shows which keys were quarantined."""
+    """Marks keys that history calls quarantined. With a ledger there are none, because the ledger says it."""
     if plan.ledger:
         return np.zeros(size, np.bool_)
     rows = left.rows.names["reason"] == vocabulary.number(CandidateState.QUARANTINED)

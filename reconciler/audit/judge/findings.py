@@ -1,4 +1,4 @@
-"""Python rows for the few keys that people look at: which ones, and the facts that made their rule match."""
+"""Findings: Python rows for the few keys that people look at, with the facts that made their rule match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LISTED_NUMBERS = np.array(sorted(NUMBERS[name] for name in KeyClass if name in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKey:
-    """A finding of one prefix; the subscription is its place in the plan."""
+    """Finding of one prefix. `subscription` is the subscription's place in the plan."""
 
     subscription: int
     number: int
@@ -31,7 +31,7 @@ class FoundKey:
 
 
 def listed_codes(classes: npt.NDArray[np.uint8], words: Words, layout: KeyLayout, findings_max: int) -> Codes:
-    """Codes of keys in listed classes: the first ones by class and key, in that order."""
+    """Lists codes of keys in listed classes, the first ones by class and key, in that order."""
     codes = np.flatnonzero(np.isin(classes, _LISTED_NUMBERS)).astype(np.int32)
     columns: list[npt.NDArray[Any]] = [*reversed(layout.ordered(words[codes])), classes[codes]]
     order = np.lexsort(columns)
@@ -49,7 +49,7 @@ class EvidenceOf:
         self._vocabulary = vocabulary
 
     def of(self, codes: Codes, classes: npt.NDArray[np.uint8], as_of_ms: int) -> list[dict[str, EvidenceValue]]:
-        """One dict a code, in their order. Facts that are not known are left out."""
+        """Makes one dict per code, in their order. Unknown facts are left out."""
         wanted = flagged(codes, self._topic.size)
         found: dict[int, dict[str, Any]] = {int(code): {} for code in codes}
         self._outbox(found, wanted)
@@ -70,7 +70,7 @@ class EvidenceOf:
     def _records(
         self, coded: CodedRows, wanted: npt.NDArray[np.bool_], *columns: str
     ) -> Iterable[tuple[int, list[Any]]]:
-        """Code and columns of each wanted row, sorted, so that no order of reading shows."""
+        """Reads code and columns of each wanted row, sorted, so that the order of reading changes nothing."""
         rows = np.flatnonzero(wanted[coded.codes]) if len(coded.codes) else np.empty(0, np.intp)
         values: list[list[Any]] = []
         for column in columns:
@@ -82,7 +82,7 @@ class EvidenceOf:
         return sorted(records, key=lambda record: (record[0], [(v is not None, v) for v in record[1]]))
 
     def _outbox(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """The earliest committed row, else the earliest tombstone."""
+        """Adds the earliest committed row, else the earliest tombstone."""
         records = self._records(self._topic.outbox, wanted, "created_at_ms", "state", "producer_group", "tag")
         for is_ended in (True, False):
             for code, (created_at, state, producer_group, tag) in reversed(list(records)):
@@ -102,7 +102,7 @@ class EvidenceOf:
             found[code].update(applied_at_ms=applied_at, source=source)
 
     def _candidate(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """The newest row."""
+        """Adds the newest row."""
         names = ("updated_at_ms", "state", "verdict", "loss_verdict", "first_seen_ms")
         for code, (_, state, verdict, loss_verdict, first_seen) in self._records(self._rows.candidate, wanted, *names):
             found[code].update(
@@ -110,7 +110,7 @@ class EvidenceOf:
             )
 
     def _repair(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """The one that was sent most; an older row of the same repair may have its first send."""
+        """Adds the repair with most sends. An older row of the same repair may have its first send."""
         names = ("attempts", "scope", "rung", "state", "created_at_ms")
         for code, (attempts, scope, rung, state, created_at) in self._records(self._rows.repair, wanted, *names):
             found[code].update(

@@ -1,4 +1,4 @@
-"""The facts of one subscription from its rows."""
+"""Makes the facts of one subscription from its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconciler.audit.judge.rows import NO_NAME, Flags, Vocabulary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRows:
-    """The rows of one subscription; `repair` holds those of the topic's other groups, too."""
+    """Rows of one subscription. `repair` has those of the topic's other groups, too."""
 
     inbox: CodedRows
     effects: CodedRows
@@ -44,7 +44,7 @@ class GroupRows:
 def group_facts(
     topic: TopicFacts, rows: GroupRows, asked: GroupPlan, plan: JudgePlan, vocabulary: Vocabulary
 ) -> GroupFacts:
-    """Every fact that a rule asks for."""
+    """Computes every fact that a rule needs."""
     size, window = topic.size, plan.window
     applied_at = _first(rows.inbox, "applied_at_ms", size)
     announced_at = _first(rows.announced, "at_ms", size)
@@ -60,7 +60,7 @@ def group_facts(
     present &= committed | topic.tombstone | announced | effect | candidate | repair.seen
     suspects = present & announced & (consumed_at == NEVER) & ~candidate & np.bool_(plan.ledger)
     suspects[rows.left.codes] = False
-    # Out of pending by the word of the outbox: there is no other row of it, and history may lack its last ones.
+    # The outbox took it out of pending. No other row says so, and the history may lack its last rows.
     accepted = accepted_tags(topic, asked, vocabulary)
     suspects &= ~committed | accepted
     lacking, looked_at = unaccounted(suspects, rows.announced, rows.pending, asked, vocabulary)
@@ -100,7 +100,7 @@ def _first(coded: CodedRows, column: str, size: int) -> Longs:
 
 
 def _sent_after_effect(first_sent: tuple[Longs, Longs], applied_at: Longs, skew_bound_ms: int) -> Flags:
-    """A repair whose first send is known and later than the group's effect, beyond the skew bound."""
+    """Marks repairs whose first send is known and later than the group's effect by more than the skew bound."""
     late = np.zeros(len(applied_at), np.bool_)
     for sent_at in first_sent:
         late |= (sent_at != NEVER) & (sent_at - skew_bound_ms > applied_at)

@@ -1,4 +1,4 @@
-"""Every judged key of one subscription as Arrow columns: what a table of keys is made of."""
+"""Every judged key of one subscription as Arrow columns, from which tables of keys are made."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from reconciler.audit.judge.rows import NO_NAME, NULL, Flags, Vocabulary
 from reconciler.audit.result.classes import BY_NAME, NAMES
 from reconciler.contract.unique_key import DIGITS_BYTES_MAX, DIGITS_BYTES_MIN, key_of
 
-#: The unit that Parquet, Iceberg, Delta and Spark all have.
+#: Type of times in a unit that Parquet, Iceberg, Delta and Spark all have.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: The years 1 to 9999: what readers can show. A time beyond them is damaged evidence.
+#: The years 1 to 9999, which readers can show. A time beyond them is damaged evidence.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-#: Two characters a byte, as one number.
+#: Two characters per byte, as one number.
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 _VIOLATION = np.array([False, *(BY_NAME[name].violation for name in NAMES)])
 
 
 class KeySink(Protocol):
-    """Takes the judged keys of a subscription, a piece at a time."""
+    """Receiver of the judged keys of a subscription, a piece at a time."""
 
     def add(self, place: int, keys: pa.Table) -> None:
-        """Columns as `judged_keys` makes them; `place` is the subscription's in the plan. Raises AuditError."""
+        """Takes columns that `judged_keys` makes. `place` is the subscription's place in the plan. Raises
+        AuditError."""
 
 
 def judged_keys(
@@ -38,7 +39,7 @@ def judged_keys(
     layout: KeyLayout,
     vocabulary: Vocabulary,
 ) -> pa.Table:
-    """One row a key that belongs to the window, in no order."""
+    """Makes one row per key of the window, in no order."""
     codes = np.flatnonzero(facts.present)
     numbers = classes[codes]
     committed_at = np.where(facts.committed, facts.created_at, NEVER)[codes]
@@ -66,19 +67,19 @@ def judged_keys(
 
 
 def timestamps(times: Longs) -> pa.Array:
-    """Milliseconds as timestamps; NULL where there is none, or none that a reader could show."""
+    """Converts milliseconds to timestamps. NULL: there is no time, or none that a reader could show."""
     unknown = (times < _FIRST_MS) | (times > _LAST_MS)
     return pa.array(np.where(unknown, 0, times) * 1_000, mask=unknown).cast(TIMESTAMP)
 
 
 def _between(start: Longs, end: Longs) -> pa.Array:
-    """Milliseconds from one to the other, below 0 where clocks differ; NULL where one is not known."""
+    """Subtracts times, in milliseconds. The result is below 0 where clocks differ. NULL: a time is not known."""
     unknown: Flags = (start == NEVER) | (end == NEVER)
     return pa.array(np.where(unknown, 0, end) - np.where(unknown, 0, start), mask=unknown)
 
 
 def _causes(candidate: CodedRows, size: int, vocabulary: Vocabulary) -> pa.Array:
-    """By code: the verdict that first meant a loss. It never changes: of damaged rows that differ the first by name."""
+    """Finds by code the verdict that first meant a loss. It never changes. Of damaged rows the first by name counts."""
     verdicts = candidate.rows.names["loss_verdict"]
     rows = np.flatnonzero(verdicts != NO_NAME)
     found: Longs = np.full(size, NEVER, np.int64)
@@ -91,7 +92,7 @@ def _causes(candidate: CodedRows, size: int, vocabulary: Vocabulary) -> pa.Array
 
 
 def key_texts(words: Words, layout: KeyLayout) -> pa.Array:
-    """The unique key of each row of words (contract/unique_key.py), without a Python object a key of digits."""
+    """Writes the unique key of each row of words (contract/unique_key.py). Keys of digits need no Python object."""
     members = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), layout.width * 8)
     if len(layout.lengths) <= 1:
         return _texts(members, layout.lengths[0] if layout.lengths else 0)

@@ -1,8 +1,8 @@
-"""Keys of any length and byte value as dense integer codes, without a Python object a key.
+"""Keys of any length and byte value as dense integer codes, without a Python object per key.
 
-A key becomes `width` 64-bit words, padded with zeros, and one word with its length where lengths differ (a trailing
-NUL is part of a key). Words are looked up in an open-addressing table of int32; every match compares all words, so
-that colliding hashes cost time and never an answer.
+A key becomes `width` 64-bit words, padded with zeros. Where lengths differ, one more word has the length, because a
+trailing NUL is part of a key. An open-addressing table of int32 finds words. Every match compares all words, so that
+colliding hashes cost time and never change an answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-#: Slots of the table a key: collisions stay rare and the table in the cache.
+#: Slots of the table per key: collisions stay rare, and the table stays in the cache.
 _SLOTS_A_KEY = 5
 _ODD = tuple(
     np.uint64(value)
@@ -29,16 +29,16 @@ _ODD = tuple(
 
 
 class KeyLayout:
-    """How many words a key takes, and whether its length is one of them."""
+    """Number of words of a key, and whether its length is one of them."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        """`lengths`: the distinct ones of all arrays that will be encoded."""
+        """`lengths`: distinct lengths of all arrays that will be encoded."""
         self.lengths = sorted(set(lengths))
         self.padded = -(-max(self.lengths, default=8) // 8)
         self.width = self.padded + (len(self.lengths) > 1)
 
     def words(self, keys: pa.Array) -> Words:
-        """(n, width) words of a binary array without nulls whose lengths are among the layout's."""
+        """Encodes a binary array without nulls as (n, width) words. The lengths of its keys are among the layout's."""
         count = len(keys)
         if pa.types.is_fixed_size_binary(keys.type):
             length = keys.type.byte_width
@@ -69,12 +69,12 @@ class KeyLayout:
         return words
 
     def ordered(self, words: Words) -> list[Words]:
-        """Columns that compare as the keys' bytes do, most significant first (for np.lexsort: reverse)."""
+        """Makes columns that compare as the keys' bytes do, most significant first (for np.lexsort: reverse)."""
         columns = [words[:, place].byteswap() for place in range(self.padded)]
         return columns + [words[:, place] for place in range(self.padded, self.width)]
 
     def key_bytes(self, words: Words) -> list[bytes]:
-        """The keys of rows of words."""
+        """Decodes the keys of rows of words."""
         rows = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), self.width * 8)
         if len(self.lengths) <= 1:
             length = self.lengths[0] if self.lengths else 0
@@ -83,7 +83,7 @@ class KeyLayout:
 
 
 def hash_of(words: Words) -> Words:
-    """A mixed 64-bit hash of each row: real keys share most of their bytes."""
+    """Computes a mixed 64-bit hash of each row, because real keys share most of their bytes."""
     mixed = words[:, 0] * _ODD[0]
     for place in range(1, words.shape[1]):
         mixed ^= mixed >> np.uint64(29)
@@ -96,7 +96,7 @@ def hash_of(words: Words) -> Words:
 
 
 def prefixes_of_words(layout: KeyLayout, words: Words) -> npt.NDArray[np.uint32]:
-    """The partition of each key (contract/history_row.py)."""
+    """Computes the partition of each key (contract/history_row.py)."""
     bytes_of = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), layout.width * 8)
     found = np.empty(len(words), np.uint32)
     several = len(layout.lengths) > 1
@@ -107,7 +107,7 @@ def prefixes_of_words(layout: KeyLayout, words: Words) -> npt.NDArray[np.uint32]
 
 
 class KeyCodes:
-    """Gives each distinct key a number from 0, in the order in which keys came."""
+    """Table that gives each distinct key a number from 0, in the order in which keys come."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -120,11 +120,11 @@ class KeyCodes:
 
     @property
     def words(self) -> Words:
-        """(number of keys, width)."""
+        """Words of the keys: (number of keys, width)."""
         return self._stored
 
     def add(self, words: Words) -> Codes:
-        """The number of each row's key; new keys get new numbers."""
+        """Returns the number of each row's key. New keys get new numbers."""
         hashes = hash_of(words)
         codes = self._find(words, hashes)
         missing = np.flatnonzero(codes < 0)
@@ -139,7 +139,7 @@ class KeyCodes:
         return (hashes >> np.uint64(64 - self._bits)).astype(np.int64)
 
     def _find(self, words: Words, hashes: Words) -> Codes:
-        """Numbers of known keys, -1 for others."""
+        """Finds the numbers of known keys. -1: the key is unknown."""
         codes = np.full(len(words), -1, np.int32)
         if not len(self._stored) or not len(words):
             return codes
@@ -159,10 +159,10 @@ class KeyCodes:
         return codes
 
     def _insert(self, words: Words, hashes: Words) -> Codes:
-        """Numbers for rows whose keys are all unknown; rows may repeat a key."""
+        """Numbers rows whose keys are all unknown. Rows may repeat a key."""
         known = len(self._stored)
         self._grow(known + len(words))
-        # Until it is known which row of a repeated key wins, the table holds known + the row's place.
+        # Until it is known which row of a repeated key wins, the table holds `known` plus the row's place.
         provisional = np.arange(known, known + len(words), dtype=np.int32)
         codes = provisional.copy()
         rows, slots = np.arange(len(words)), self._slots(hashes)
@@ -190,7 +190,7 @@ class KeyCodes:
         return codes
 
     def _grow(self, keys: int) -> None:
-        """Makes room; a new table takes the known keys over."""
+        """Makes room. A new table takes over the known keys."""
         bits = max(8, (keys * _SLOTS_A_KEY).bit_length())
         if bits <= self._bits:
             return
@@ -206,7 +206,7 @@ class KeyCodes:
 
 
 def _equal(stored: Words, places: Codes, words: Words) -> npt.NDArray[np.bool_]:
-    """Whether stored[places[i]] is words[i]; a place below 0 is equal to nothing."""
+    """Compares stored[places[i]] with words[i]. False for a place below 0."""
     same = places >= 0
     safe = np.maximum(places, 0)
     for column in range(words.shape[1]):

@@ -1,7 +1,7 @@
-"""Exact counts of milliseconds in buckets: order and partition change nothing, and prefixes simply add up.
+"""Exact counts of milliseconds in buckets. Order and partition change nothing; counts of prefixes add up.
 
 A bucket holds the numbers that share exponent and 7 bits of mantissa of `value + 1`: single values below 255 ms, then
-1/128 of the value wide. A percentile is the largest value of its bucket, so at most 1/128 too large.
+1/128 of the value wide. A percentile is the largest value of its bucket, so it is at most 1/128 too large.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MANTISSA_BITS = 7
 _SHIFT = np.int64(52 - _MANTISSA_BITS)
 #: Bucket of the value 0.
 _BASE = int(np.float64(1.0).view(np.int64)) >> int(_SHIFT)
-#: Times that are centuries apart are one bucket: the value's double has to be exact.
+#: Larger values share one bucket, because the value's double must be exact.
 _VALUE_MAX = 2**52
 
 
 @dataclass(slots=True)
 class LatencyCounts:
-    """How many values fell into each bucket."""
+    """Number of values in each bucket."""
 
     buckets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
     smallest_ms: int = 0
@@ -32,11 +32,11 @@ class LatencyCounts:
 
     @property
     def count(self) -> int:
-        """Values counted."""
+        """Number of counted values."""
         return int(self.buckets.sum())
 
     def add(self, values: Longs) -> None:
-        """Counts values; those below 0 as 0."""
+        """Counts values. A value below 0 counts as 0."""
         if not len(values):
             return
         values = np.clip(values, 0, _VALUE_MAX)
@@ -45,7 +45,7 @@ class LatencyCounts:
         self.merge(LatencyCounts(counts, smallest_ms=int(values.min()), largest_ms=int(values.max())))
 
     def merge(self, other: LatencyCounts) -> None:
-        """Adds another's counts."""
+        """Adds the counts of another object."""
         if not len(other.buckets):
             return
         first = not len(self.buckets)
@@ -58,7 +58,8 @@ class LatencyCounts:
         self.buckets = total
 
     def percentiles(self) -> Percentiles | None:
-        """None without a value. The q-th percentile is the smallest bucket with at least q of the values up to it."""
+        """Computes percentiles. The q-th is the smallest bucket with at least q of the values up to it. None: no
+        value."""
         count = self.count
         if not count:
             return None
@@ -81,17 +82,17 @@ class LatencyCounts:
         )
 
     def encoded(self) -> bytes:
-        """smallest, largest and the counts as little-endian int64."""
+        """Encodes smallest, largest and the counts as little-endian int64."""
         return np.concatenate([[self.smallest_ms, self.largest_ms], self.buckets]).astype("<i8").tobytes()
 
     @classmethod
     def decoded(cls, data: bytes) -> LatencyCounts:
-        """From `encoded`."""
+        """Decodes what `encoded` returned."""
         numbers: npt.NDArray[np.int64] = np.frombuffer(data, "<i8").astype(np.int64)
         return cls(numbers[2:], smallest_ms=int(numbers[0]), largest_ms=int(numbers[1]))
 
 
 def _largest_of(bucket: int) -> int:
-    """The largest value that falls into a bucket."""
+    """Computes the largest value of a bucket."""
     next_start = float(np.int64((bucket + 1 + _BASE) << int(_SHIFT)).view(np.float64))
     return int(np.ceil(next_start)) - 2

@@ -1,6 +1,6 @@
-"""Results of prefixes as Arrow rows and back, and all of them together as one judged window.
+"""Results of prefixes as Arrow rows and back, and their merge to one judged window.
 
-Nothing here depends on the order in which prefixes come: counts add up, findings are sorted.
+The order of prefixes changes nothing, because counts add up and findings are sorted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import STILL_DELIVERED
 
-#: What a task gives back: one row a count, a latency, a finding or an error. `place` is the subscription's in the plan.
+#: Answer of a task: one row per count, latency, finding or error. `place` is the subscription's place in the plan.
 RESULT_SCHEMA = pa.schema(
     [
         pa.field("prefix", pa.int32(), nullable=False),
@@ -53,18 +53,18 @@ RESULT_DDL = (
     "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
     "count bigint not null, payload binary not null"
 )
-#: Subscriptions that a note names one by one.
+#: Subscriptions that a note lists one by one.
 _NAMED_MAX = 20
 _Row = tuple[int, str, int, str, int, int, bytes]
 
 
 def error_rows(prefix: int, error: AuditError) -> pa.RecordBatch:
-    """A prefix whose inputs cannot be believed: an answer too, so that Spark neither retries nor hides it."""
+    """Makes the answer of a prefix with an error. As an answer, Spark neither repeats nor hides it."""
     return _batch([(prefix, "error", -1, error.reason, 0, 0, str(error).encode())])
 
 
 def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
-    """What a prefix says."""
+    """Makes the answer of a prefix with a result."""
     rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
     rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
     rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]
@@ -102,7 +102,7 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
 
 
 def key_file_rows(prefix: int, files: Sequence[KeyFile]) -> pa.RecordBatch:
-    """Files of judged keys that a task has written; `prefix` is one of its own."""
+    """Makes rows for the files of judged keys that a task has written. `prefix` is one of the task's."""
     return _batch([(prefix, "key_file", file.place, file.name, 0, file.rows, b"") for file in files])
 
 
@@ -117,7 +117,7 @@ def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
 
 
 def merged(table: pa.Table, subscriptions: int, prefixes: Iterable[int]) -> PrefixResult:
-    """All prefixes together. Raises AuditError: the first one by prefix, or "engine" where a prefix did not answer."""
+    """Merges all prefixes. Raises AuditError: the first error by prefix, or "engine" for a prefix without answer."""
     total = PrefixResult(subscriptions=[SubscriptionCounts() for _ in range(subscriptions)])
     answered: Counter[int] = Counter()
     for row in sorted(table.to_pylist(), key=lambda row: (row["kind"] != "error", row["prefix"])):
@@ -172,7 +172,7 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
 
 
 def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) -> JudgedWindow:
-    """The result of the window, as reports, tables and statements read it."""
+    """Makes the result of the window, which reports, tables and statements read."""
     to_list: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
     for counts in total.subscriptions:
         to_list.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
@@ -246,7 +246,7 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
 
 
 def _of_halves(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
-    """What the answer is of, where no outbox tells which halves were committed."""
+    """Writes the notes of subscriptions for which no outbox says which halves were committed."""
     for plan, counts in zip(evidence.plan.subscriptions, total.subscriptions, strict=True):
         if plan.of_halves:
             yield sentence("of-halves", subscription=f"{plan.topic}/{plan.group}", count=counts.unproved)
@@ -266,7 +266,7 @@ def _verified_before(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _not_asked(evidence: Evidence) -> tuple[str, ...]:
-    """Coverage: what was reconciled in the window and this audit says nothing about."""
+    """Writes the note about subscriptions that had rounds in the window and were not audited."""
     others = [f"{topic}/{group}" for topic, group in evidence.history.others]
     if not others:
         return ()
@@ -286,7 +286,7 @@ def _undated(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
-    """Commits that the audit of the window of their rows has not counted, or that this one does not."""
+    """Writes the notes about commits that count in another window than that of their rows."""
     for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
         for moved, code in ((counts.late, "counted-late"), (counts.unseen, "counted-next")):
             if moved.count:
@@ -295,7 +295,7 @@ def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
 
 
 def _still_delivered(findings: Iterable[Finding]) -> Iterable[str]:
-    """Losses that `explain` calls LAGGING or RETRYING: both are true, and the note says how."""
+    """Writes the notes about losses that `explain` calls LAGGING or RETRYING. Both are true; the note says how."""
     found = Counter(
         (one.topic, one.group, str(one.evidence["verdict"]))
         for one in findings

@@ -1,7 +1,7 @@
-"""The judgement of one prefix: files in, counts and findings out; no database, no Spark, no clock.
+"""Judges one prefix: files in, counts and findings out. It uses no database, no Spark and no clock.
 
-Rows become numpy columns (rows.py), keys become dense codes a topic (keys.py), every group's facts are
-columns by code (group.py), rules are tried over them (rules.py), and only findings become Python rows.
+Rows become numpy columns (rows.py) and keys become dense codes per topic (keys.py). Facts of every group are columns by
+code (group.py), which rules test (rules.py). Only findings become Python rows.
 """
 
 from __future__ import annotations
@@ -33,71 +33,71 @@ from reconciler.contract.unique_key import key_of
 
 HOUR_MS = 3_600_000
 
-#: Those that end when a round took the key.
+#: Latencies that end when a round took the key.
 ACCOUNTED_LATENCIES = ("commit_to_announced", "announced_to_consumed")
 
-#: Outbox first: most keys are in it, in one row each.
+#: The outbox is first, because it has most keys, in one row each.
 _TABLE_ORDER = ("outbox", "inbox", "announced", "consumed", "left", "pending", "candidate", "repair", "effects")
 _GROUP_TABLES = tuple(name for name in _TABLE_ORDER if name not in {"outbox", "repair"})
-#: Tables with one row a key (and group): more rows than keys are doubled ones.
+#: Tables with one row per key (and group). Further rows are doubled ones.
 _ONE_ROW_A_KEY = ("inbox", "effects", "candidate")
 _NOWHERE = np.empty(0, np.intp)
 
 
-#: Keys of other windows' rows that are named one by one.
+#: Keys of other windows' rows that one note lists.
 MOVED_NAMED_MAX = 20
 
 
 @dataclass(slots=True)
 class MovedKeys:
-    """Keys that count in another window than the one their row was written in."""
+    """Keys that count in another window than that of their row."""
 
     count: int = 0
-    #: The smallest, at most MOVED_NAMED_MAX.
+    #: The smallest keys, at most MOVED_NAMED_MAX.
     first: list[bytes] = field(default_factory=list)
 
     def add(self, count: int, keys: Iterable[bytes]) -> None:
-        """More of them."""
+        """Adds further keys."""
         self.count += count
         self.first = sorted([*self.first, *keys])[:MOVED_NAMED_MAX]
 
 
 @dataclass(slots=True, kw_only=True)
 class SubscriptionCounts:
-    """One subscription's keys: by class, and by hour and class."""
+    """Number of keys of one subscription, by class, and by hour and class."""
 
-    #: Place in the list (from 1) -> keys.
+    #: Number of the class in the list (from 1) -> keys.
     classes: Counter[int] = field(default_factory=Counter)
-    #: (start of the UTC hour, place in the list) -> keys
+    #: (start of the UTC hour, number of the class) -> keys.
     hours: Counter[tuple[int, int]] = field(default_factory=Counter)
     latencies: dict[str, LatencyCounts] = field(default_factory=dict)
-    #: Keys that are counted in this window although their rows are older.
+    #: Keys that count in this window although their rows are older.
     late: MovedKeys = field(default_factory=MovedKeys)
-    #: Keys with a row of this window that no witness has seen yet: counted in the next window.
+    #: Keys with a row of this window that no witness has seen yet. They count in the next window.
     unseen: MovedKeys = field(default_factory=MovedKeys)
-    #: Halves of this window that are in no class: no outbox tells whether they were committed.
+    #: Halves of this window in no class, because no outbox says whether they were committed.
     unproved: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class PrefixResult:
-    """What one prefix, or several together, says."""
+    """Result of one prefix, or of several together."""
 
     subscriptions: list[SubscriptionCounts]
     findings: list[FoundKey] = field(default_factory=list)
     #: Topic -> keys that belong to the window in any of its groups, each once.
     messages: Counter[str] = field(default_factory=Counter)
-    #: Rows read by table.
+    #: Table -> rows that were read.
     rows: Counter[str] = field(default_factory=Counter)
-    #: Rows by table that were there more than once and counted once.
+    #: Table -> doubled rows, which count once.
     doubled: Counter[str] = field(default_factory=Counter)
     #: Rows of the window that no subscription judges.
     unjudged: Counter[RowsOf] = field(default_factory=Counter)
-    #: Files of judged keys that tasks wrote, where they were asked for.
+    #: Files of judged keys that tasks wrote. Empty: none were asked for.
     key_files: list[KeyFile] = field(default_factory=list)
 
     def keep_first(self, findings_max: int) -> None:
-        """Bounds the findings: the first ones by class, subscription and key."""
+        """Keeps the first findings by class, subscription and key."""
         self.findings.sort(key=lambda found: (found.number, found.subscription, found.key))
         del self.findings[findings_max:]
 
@@ -105,11 +105,11 @@ class PrefixResult:
 def judge_prefix(
     plan: JudgePlan, prefix: int, files: Sequence[PlannedFile], keys: KeySink | None = None
 ) -> PrefixResult:
-    """Every key of the prefix in one class a subscription. Raises AuditError("inputs") for a file not to be believed.
+    """Puts every key of the prefix in one class per subscription.
 
-    `keys` gets each of them; None: they are only counted.
-
-    Memory: about 160 bytes a row, at most `plan.rows_at_once_max` rows at once and the largest row group.
+    `keys` gets each judged key. None: keys are only counted.
+    Memory: about 160 bytes per row, for at most `plan.rows_at_once_max` rows and the largest row group.
+    Raises AuditError("inputs") for a file that fails a check.
     """
     result = PrefixResult(subscriptions=[SubscriptionCounts() for _ in plan.subscriptions])
     for part in slices(files, plan.rows_at_once_max):
@@ -137,7 +137,7 @@ def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult
 
 
 def _check_prefix(prefix: int, index: KeyCodes, layout: KeyLayout, coded: Mapping[str, CodedRows]) -> None:
-    """A key in another prefix's file would be judged without its other rows. Raises AuditError("inputs")."""
+    """Raises AuditError("inputs") for a key of another prefix, because it would be judged without its other rows."""
     prefixes = prefixes_of_words(layout, index.words)
     wrong = np.flatnonzero(prefixes != prefix)
     if len(wrong):
@@ -159,7 +159,7 @@ def _judge_topic(
     result: PrefixResult,
     keys: KeySink | None,
 ) -> Counter[str]:
-    """Adds to the result; rows of each table that were judged (of repairs that is not known here)."""
+    """Judges a topic and adds to the result. Returns how many rows of each table were judged, except of repairs."""
     layout, vocabulary = part.layout, part.vocabulary
     facts = topic_facts(coded["outbox"], len(index), vocabulary)
     result.doubled["outbox"] += len(coded["outbox"].codes) - int((facts.created_at != NEVER).sum())
@@ -194,8 +194,8 @@ def _judge_topic(
 def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[np.uint8], asked: GroupPlan) -> None:
     """Adds classes, hours and latencies of the keys that belong to the window.
 
-    Times of rounds are not counted where they lie on two sides of rounds that Redis lost: one of these may have taken
-    the key before.
+    Latencies of rounds are left out if they span rounds that Redis lost, because a lost round may have taken the key
+    earlier.
     """
     present = np.flatnonzero(facts.present)
     if not len(present):
@@ -230,7 +230,7 @@ def _count_moved(
 
 
 def _latency_times(facts: GroupFacts) -> dict[str, tuple[Longs, Longs]]:
-    """Start and end of each latency (result.LATENCIES), NEVER where there is none."""
+    """Finds start and end of each latency (result.LATENCIES). NEVER: there is no such time."""
     committed_at = np.where(facts.committed, facts.created_at, NEVER)
     applied_at = np.where(facts.incomplete, NEVER, facts.applied_at)
     proved_at = np.where(facts.repair.sent, facts.repair.created_at, NEVER)

@@ -1,4 +1,4 @@
-"""Rows of one table as numpy columns: times as int64, names as codes of a vocabulary, keys still in Arrow."""
+"""Rows of one table as numpy columns: times as int64, names as codes of a vocabulary, keys as words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reconciler.audit.judge.keys import Codes, Longs, Words
 
 Flags = npt.NDArray[np.bool_]
 
-#: A NULL among integers.
+#: NULL among integers.
 NULL = np.int64(np.iinfo(np.int64).min)
 #: Code of a NULL name.
 NO_NAME = -1
 
 
 class Vocabulary:
-    """Numbers for the names of a prefix: topics, groups, tags, states. There are few."""
+    """Numbers for the few names of a prefix: topics, groups, tags, states."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -30,7 +30,7 @@ class Vocabulary:
         return len(self._names)
 
     def number(self, name: str) -> int:
-        """The number of a name, a new one for a new name."""
+        """Returns the number of a name. A new name gets a new number."""
         found = self._numbers.get(name)
         if found is None:
             found = self._numbers[name] = len(self._names)
@@ -38,17 +38,17 @@ class Vocabulary:
         return found
 
     def name(self, number: int) -> str | None:
-        """The name; None for NO_NAME."""
+        """Returns the name. None: NO_NAME."""
         return None if number < 0 else self._names[number]
 
     def ranks(self) -> Longs:
-        """By number: the place of each name in the order of names, which no order of reading changes."""
+        """Ranks the names: ranks[number] is the name's place in sorted order, whatever the order of reading was."""
         ranks = np.empty(len(self._names), np.int64)
         ranks[np.argsort(np.array(self._names, dtype=object), kind="stable")] = np.arange(len(self._names))
         return ranks
 
     def codes(self, column: pa.ChunkedArray) -> Codes:
-        """Numbers of a column of strings or dictionaries of strings; NULL is NO_NAME."""
+        """Numbers a column of strings or dictionaries of strings. NULL becomes NO_NAME."""
         parts = [self._chunk(chunk) for chunk in column.chunks if len(chunk)]
         if len(parts) == 1:
             return parts[0]
@@ -69,7 +69,7 @@ class Vocabulary:
 
 
 def longs(column: pa.ChunkedArray) -> Longs:
-    """Integers as int64, NULL as the constant NULL."""
+    """Converts integers to int64, and NULL to the constant NULL."""
     if pa.types.is_null(column.type):
         return np.full(len(column), NULL, np.int64)
     if column.null_count:
@@ -80,19 +80,19 @@ def longs(column: pa.ChunkedArray) -> Longs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Some rows of one table. All columns have the same length; they are never changed."""
+    """Some rows of one table. All columns have the same length and never change."""
 
     words: Words
     names: Mapping[str, Codes]
     times: Mapping[str, Longs]
-    #: Four words a digest and whether there is one; only where digests are compared.
+    #: Four words per digest, and whether there is one. None: digests are not compared.
     digests: tuple[Words, Flags] | None = None
 
     def __len__(self) -> int:
         return len(self.words)
 
     def take(self, rows: npt.NDArray[np.intp] | None) -> Rows:
-        """The rows at these places; None: all, without a copy."""
+        """Takes the rows at these places. None: all rows, without a copy."""
         if rows is None:
             return self
         digests = None if self.digests is None else (self.digests[0][rows], self.digests[1][rows])
@@ -105,7 +105,7 @@ class Rows:
 
 
 def places_of(column: Codes, wanted: Iterable[int]) -> dict[int, npt.NDArray[np.intp] | None]:
-    """The places of each wanted number in a column of names, in their order; None: all. Absent ones are left out."""
+    """Finds the places of each wanted number in a column of names, in order. None: all places. Absent: no place."""
     wanted = set(wanted)
     if not len(column):
         return {}

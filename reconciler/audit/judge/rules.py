@@ -1,4 +1,4 @@
-"""The conditions of the ordered list (classes.py), each over whole columns; the first that matches wins."""
+"""Conditions of the ordered list of classes (classes.py), each over whole columns. The first that matches wins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.audit.result.classes import NUMBERS, KeyClass
 
 Condition = Callable[[GroupFacts], Flags]
 
-#: In the order of the list. A condition may assume that none before it matched, and says nothing else.
+#: In the order of the list. A condition is tested after those before it, so it does not repeat that they failed.
 CONDITIONS: dict[KeyClass, Condition] = {
     KeyClass.EFFECT_INCOMPLETE: lambda f: f.incomplete,
     KeyClass.EFFECT_WITHOUT_COMMIT: lambda f: f.effect & ~f.committed & np.bool_(f.outboxes_complete),
@@ -35,9 +35,9 @@ CONDITIONS: dict[KeyClass, Condition] = {
 
 
 def classify(facts: GroupFacts) -> npt.NDArray[np.uint8]:
-    """Each key's place in the list, from 1; 0 for keys that do not belong to the window.
+    """Finds each key's number in the list, from 1. 0: the key does not belong to the window.
 
-    Raises AssertionError where no rule matches: a hole in the list.
+    Raises AssertionError if no rule matches, because the list then has a hole.
     """
     classes = np.zeros(len(facts.present), np.uint8)
     for name in reversed(CONDITIONS):

@@ -1,4 +1,4 @@
-"""Rows that wait on the disk for their slice: one scratch file without a name, which is gone with its process."""
+"""Rows that wait on the disk for their slice, in one scratch file without a name, which ends with its process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, contiguous
 from reconciler.audit.judge.keys import KeyLayout, hash_of
 
-#: One hash for keys of every length, so that the slices of all files fit together.
+#: One layout for keys of every length, so that the slices of all files agree.
 _ANY_LENGTH = KeyLayout((1, KEY_BYTES_MAX))
 
 
@@ -36,7 +36,7 @@ class Scratch:
         self._file.close()
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Rows with a column `key`. Raises AuditError("engine") for a full disk and the like."""
+        """Writes rows with a column `key`. Raises AuditError("engine") for errors of the disk."""
         numbers = (hash_of(_ANY_LENGTH.words(contiguous(rows["key"]))) % np.uint64(self._slices)).astype(np.int32)
         order = np.argsort(numbers, kind="stable")
         bounds = np.searchsorted(numbers[order], np.arange(self._slices + 1))
@@ -52,7 +52,7 @@ class Scratch:
             raise AuditError("engine", f"{where}: {error.strerror or error}; {remedy}") from error
 
     def of(self, number: int, table: str) -> list[pa.Table]:
-        """A slice's rows of a table, in the order in which they were added."""
+        """Reads a slice's rows of a table, in the order of `add`. They can be read once."""
         return [self._read(*place) for place in self._pieces.pop((number, table), ())]
 
     def _write(self, place: tuple[int, str], rows: pa.Table) -> None:

@@ -1,4 +1,4 @@
-"""The rows of one prefix, of all tables, as numpy columns; in slices of keys where there are too many for memory."""
+"""Reads the rows of one prefix, of all tables, as numpy columns. Too many rows for memory come in slices of keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reconciler.audit.judge.rows import Flags, Rows, Vocabulary, longs
 from reconciler.audit.judge.scratch import Scratch
 
 _INTEGERS = frozenset({"integer", "bigint"})
-#: Digests are read where a repair was sent, from these tables.
+#: Column that is read from these tables only if a repair was sent.
 _DIGEST = "content_digest"
 _NO_NAMES = np.empty(0, np.int32)
 _NO_TIMES = np.empty(0, np.int64)
@@ -33,13 +33,15 @@ class Slice:
     layout: KeyLayout
     vocabulary: Vocabulary
     tables: dict[str, Rows]
-    #: Rows of each file's table, only in the first slice: what was read, doubled ones too.
+    #: Table -> rows that were read, doubled ones too. Only the first slice has them.
     read: Counter[str] = field(default_factory=Counter)
 
 
 def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slice]:
-    """The prefix in one slice or several; each file is read once. Raises AuditError: "inputs", or "engine" for a full
-    disk."""
+    """Yields the prefix in one slice or several. Each file is read once.
+
+    Raises AuditError: "inputs", or "engine" for a full disk.
+    """
     total = sum(file.rows for file in files if file.table in READ_TABLES)
     count = max(1, -(-total // rows_at_once_max))
     read: Counter[str] = Counter()
@@ -59,8 +61,10 @@ def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slic
 
 
 def _batches(files: Sequence[PlannedFile], read: Counter[str], *, by_row_group: bool) -> Iterator[tuple[str, pa.Table]]:
-    """Every row with its table's name; `read` counts them. Repairs come before all others: whether digests are needed
-    depends on them."""
+    """Yields every row with its table's name; `read` counts the rows.
+
+    Repairs come first, because digests are read only if a repair was sent.
+    """
     digests = False
     for file in sorted(files, key=lambda file: (file.table != "repair", file.table, file.shown)):
         table = READ_TABLES.get(file.table)
@@ -111,7 +115,7 @@ def _rows(name: str, tables: Sequence[pa.Table], keys: pa.Array, layout: KeyLayo
 
 
 def _digests(tables: Sequence[pa.Table]) -> tuple[Words, Flags]:
-    """Four words a row, zeros for NULL, and whether there is one."""
+    """Reads four words per row (zeros for NULL), and whether the row has a digest."""
     chunks = [chunk for table in tables for chunk in table[_DIGEST].chunks]
     there = [np.empty(0, np.bool_)]
     words = [np.empty((0, DIGEST_BYTES // 8), np.uint64)]

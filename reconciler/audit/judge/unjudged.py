@@ -1,6 +1,6 @@
-"""Rows in the window that no subscription of the plan judges, counted by table, topic and group.
+"""Counts rows of the window that no subscription of the plan judges, by table, topic and group.
 
-Only columns that are read anyway are looked at; a table without such columns is not counted.
+It uses only columns that are read anyway. A table without such columns is not counted.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from reconciler.audit.result.values import AuditedSubscription, NoAnswer
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE, REPAIR_EVIDENCE
 from reconciler.contract.tables import EVERY_GROUP
 
-#: Commits and effects: what an audit is about.
+#: Tables of commits and effects, which an audit is about.
 _OF_MESSAGES = frozenset({OUTBOX_EVIDENCE.name, INBOX_EVIDENCE.name, EFFECTS_EVIDENCE.name})
 
 
 def overlooked(
     asked: Collection[AuditedSubscription], messages: int, evidence: Mapping[RowsOf, int], sources: Mapping[RowsOf, int]
 ) -> NoAnswer | None:
-    """Why rows that were not judged are no mere note: they are the window's own, under names that an export has
-    padded, or all that the evidence has. None: they are of others.
+    """Says why rows that were not judged prevent an answer. None: they are of others and need a note only.
 
-    `messages`: how many were judged; `evidence`, `sources`: rows that were not, in the evidence and where it was
-    collected.
+    They prevent it if they are the window's own under names that an export has padded, or if the evidence has no other
+    rows.
+    `messages`: how many messages were judged. `evidence`, `sources`: rows that were not judged, in the evidence and
+    where it was collected.
     """
     topics = {one.topic for one in asked}
     for (table, topic, group), rows in sorted([*evidence.items(), *sources.items()]):
@@ -54,9 +55,9 @@ def overlooked(
 def unjudged_rows(
     plan: JudgePlan, tables: Mapping[str, Rows], vocabulary: Vocabulary, judged: Mapping[str, int]
 ) -> Counter[RowsOf]:
-    """Rows by (table, topic, group), doubled ones as often as they are there.
+    """Counts rows by (table, topic, group). Doubled rows count as often as they occur.
 
-    `judged`: rows of each table that were judged, where that is known: a table of which all were is not looked at.
+    `judged`: number of judged rows of a table, if it is known. A table with all its rows judged is skipped.
     """
     found: Counter[RowsOf] = Counter()
     for name, group_column in GROUP_COLUMNS.items():
@@ -77,7 +78,7 @@ def unjudged_rows(
 
 
 def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabulary: Vocabulary) -> Flags:
-    """Rows of an outbox and repairs for every group are judged by their topic; all others by topic and group."""
+    """Marks judged rows: outbox rows and repairs of every group by their topic, all others by topic and group."""
     asked = [(vocabulary.number(one.topic), vocabulary.number(one.group)) for one in plan.subscriptions]
     every_group = vocabulary.number(EVERY_GROUP)
     topic_places = _places([topic for topic, _ in asked], vocabulary)
@@ -95,7 +96,8 @@ def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabular
 
 
 def _places(numbers: list[int], vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-    """By number of a name: its place from 1 among the wanted ones, 0 for all others and (at the end) for no name."""
+    """Finds by number of a name its place from 1 among the wanted names. 0: another name, or (the last place) no
+    name."""
     places = np.zeros(len(vocabulary) + 1, np.int32)
     for place, number in enumerate(dict.fromkeys(numbers), start=1):
         places[number] = place

@@ -1,1 +1,1 @@
-"""The tables of an audit: every judged key, findings, counts and runs of many windows, for readers in SQL."""
+"""Tables of audits for readers in SQL: every judged key, findings, counts and runs of many windows."""

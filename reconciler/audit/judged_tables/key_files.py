@@ -1,7 +1,7 @@
-"""Files of judged keys, written where they are judged: by a task, under names that no other attempt has.
+"""Writes files of judged keys where they are judged: in a task, under names that no other attempt has.
 
-After: output/judged_tables.py, in the driver, takes the files that the tasks' answers name. What a killed or a second
-attempt of a task has written nobody names, and it goes with the folder of the run.
+After: in the driver output/judged_tables.py takes the files that the tasks' answers name. Files of killed and second
+attempts are named by no answer. They are removed with the folder of the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.audit.judged_tables.schema import KEYS, SCHEMAS
 from reconciler.audit.result.values import KeyFile, Window
 
 ROWS_A_GROUP = 131_072
-#: Equal columns are equal bytes, and no schema of a library is embedded (as in output/tables.py).
+#: Options by which equal columns give equal bytes; no library's schema is embedded (as in output/tables.py).
 WRITING: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -39,7 +39,7 @@ _PLAIN = ("key", "counted_at", "committed_at", "announced_at", "consumed_at", "a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTarget:
-    """Where tasks write, and what is the same in each row. Every executor sees the folder."""
+    """Folder into which tasks write, and the values that all rows share. Every executor sees the folder."""
 
     folder: str
     run: str
@@ -56,7 +56,7 @@ class _File:
 
 
 class KeyFiles:
-    """The files of one task, one a subscription. Leaving the block removes them unless they were finished."""
+    """Files of one task, one per subscription. Leaving the block removes files that were not finished."""
 
     def __init__(self, target: KeyTarget, plan: JudgePlan) -> None:
         self._target = target
@@ -73,7 +73,7 @@ class KeyFiles:
             Path(self._target.folder, file.name).unlink(missing_ok=True)
 
     def add(self, place: int, keys: pa.Table) -> None:
-        """Rows of a subscription; they wait until they fill a row group. Raises AuditError("engine")."""
+        """Takes rows of a subscription, which wait until they fill a row group. Raises AuditError("engine")."""
         try:
             file = self._files.get(place) or self._opened(place)
             file.waiting.append(keys)
@@ -84,7 +84,7 @@ class KeyFiles:
             raise unwritable(self._target.folder, error) from error
 
     def finish(self) -> list[KeyFile]:
-        """The whole files, synced. Raises AuditError("engine")."""
+        """Completes and syncs the files. Raises AuditError("engine")."""
         finished: list[KeyFile] = []
         try:
             for place, file in self._files.items():
@@ -122,7 +122,7 @@ class KeyFiles:
 
 
 def of_window(run: str, environment: str, window: Window, topic: str, group: str, rows: int) -> dict[str, pa.Array]:
-    """The columns that say of which run, window and subscription rows are."""
+    """Makes the columns that name run, window and subscription of rows."""
 
     def same(text: str) -> pa.Array:
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text], pa.string()))
@@ -138,7 +138,7 @@ def of_window(run: str, environment: str, window: Window, topic: str, group: str
 
 
 def sync(path: Path) -> None:
-    """Every byte of a file, or every name of a folder, is on the disk. Raises OSError."""
+    """Brings every byte of a file, or every name of a folder, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

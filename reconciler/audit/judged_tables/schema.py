@@ -1,6 +1,6 @@
-"""The columns of the four tables, with what they mean: files and the reference page are made of them.
+"""Columns of the four tables, with their meaning. Files and the reference page are made of them.
 
-Columns are only added, at the end and nullable, and none changes its type or meaning; SCHEMA_VERSION grows with each.
+Columns are only added, at the end and nullable. No column changes its type or meaning. SCHEMA_VERSION grows with each.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The folder that an audit leaves."""
+"""Output of an audit: its folder."""

@@ -1,4 +1,4 @@
-"""OUT/evidence: what was collected for an audit lies in its output, so that others can judge it again."""
+"""OUT/evidence: an audit's evidence is part of its output, so that others can judge it again."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ FOLDER = "evidence"
 
 
 def keep(evidence: Path, draft: Path, out: Path, *, is_ours: bool) -> None:
-    """Puts evidence into a draft of OUT: by moving what is ours, by hard links what lies in the older OUT.
+    """Puts evidence into a draft of OUT. Our own evidence is moved; evidence of the older OUT is hard-linked.
 
-    Evidence that lies elsewhere stays there. Raises OSError.
+    Other evidence stays in its place. Raises OSError.
     """
     place = draft / FOLDER
     if is_ours:
         evidence.rename(place)
     elif evidence.resolve() == (out / FOLDER).resolve():
-        # The older OUT goes when the draft takes its place, and the evidence must not go with it.
+        # The draft replaces the older OUT, and the evidence must not be removed with it.
         _link(evidence, place)
 
 

@@ -1,6 +1,6 @@
-"""OUT as a folder: claimed by one audit at a time, written beside its place, and put there in one step.
+"""OUT as a folder: one audit at a time claims it, writes beside it, and puts the result in its place in one step.
 
-A run that dies leaves either the older output or none, never half of one; its rests are cleared away by the next run.
+A run that dies leaves the older output or none, never an incomplete one. The next run removes its unfinished files.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ class ClaimedOutput:
 
     @property
     def partial_prefix(self) -> str:
-        """How the names of its unfinished siblings begin."""
+        """Beginning of the names of unfinished outputs beside OUT."""
         return f".{self.path.name}.partial-"
 
 
 @contextmanager
 def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
-    """OUT for this process alone, until the block ends or the process dies.
+    """Claims OUT for this process, until the block ends or the process dies.
 
-    Take it before the long work: a foreign folder or a second audit is refused at once.
-    Raises AuditError: "usage" for an OUT that holds something else, or that another audit is writing; "engine" for a
-    full disk.
+    Claim it before the long work, because a foreign folder or a second audit is refused at once. Raises AuditError:
+    "usage" for an OUT that holds something else, or that another audit is writing; "engine" for a full disk.
     """
     path = Path(os.path.abspath(out))
     _refuse_what_is_no_output(path)
@@ -57,7 +56,7 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
         except OSError as error:
             raise unwritable(f"--out {out}", error) from error
         claimed = ClaimedOutput(path)
-        _refuse_what_is_no_output(path)  # again: it may have changed before the lock was ours
+        _refuse_what_is_no_output(path)  # again, because it may have changed before the lock was ours
         for rest in path.parent.glob(f"{_escaped(claimed.partial_prefix)}*"):
             shutil.rmtree(rest, ignore_errors=True)
         yield claimed
@@ -65,13 +64,13 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
 
 @dataclass(slots=True)
 class OutputDraft:
-    """An unfinished output; names of its files are relative to it, with "/"."""
+    """Unfinished output. Names of its files are relative to its folder, with "/"."""
 
     folder: Path
     _files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> None:
-        """One whole file."""
+        """Writes one whole file."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         with path.open("xb") as file:
@@ -79,11 +78,11 @@ class OutputDraft:
         self._files[name] = {"path": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def described(self) -> list[Mapping[str, Any]]:
-        """Path, bytes and SHA-256 of every file that was written so far, sorted by path."""
+        """Lists path, bytes and SHA-256 of every file that was written so far, sorted by path."""
         return [self._files[name] for name in sorted(self._files)]
 
     def sync(self) -> None:
-        """Every byte and name is on the disk, also of the evidence that was moved here."""
+        """Brings every byte and name to the disk, also those of moved evidence."""
         for folder, _, names in os.walk(self.folder, topdown=False):
             for name in names:
                 _sync(Path(folder) / name, os.O_RDONLY)
@@ -92,9 +91,10 @@ class OutputDraft:
 
 @contextmanager
 def drafted_output(claimed: ClaimedOutput) -> Iterator[OutputDraft]:
-    """A draft beside OUT; when the block ends well it is made durable and takes OUT's place, else it is removed.
+    """Makes a draft beside OUT. At the regular end of the block the draft is made durable and replaces OUT.
 
-    Raises AuditError("engine") if the disk is full or the like: the older output stays as it was.
+    After an error the draft is removed. Raises AuditError("engine") for errors of the disk; the older output then
+    stays.
     """
     out = claimed.path
     draft: OutputDraft | None = None
@@ -140,14 +140,14 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _take_the_place(partial: Path, out: Path) -> None:
-    """`partial` becomes OUT; an older OUT goes. Readers see the old or the new, never a mixture."""
+    """Puts `partial` in the place of OUT and removes an older OUT. Readers see one of them, never a mixture."""
     if not out.exists():
         partial.rename(out)
         return
     if _exchange(partial, out):
         shutil.rmtree(partial, ignore_errors=True)
         return
-    # File systems without an exchange: for a moment there is no OUT, which is still nothing half.
+    # File systems without an exchange have no OUT for a moment, but never an incomplete one.
     older = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
     out.rename(older / "older")
     partial.rename(out)
@@ -155,7 +155,7 @@ def _take_the_place(partial: Path, out: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """False where the system or the file system cannot."""
+    """Exchanges two names. False: the system or the file system cannot."""
     try:
         rename: Any = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -170,5 +170,5 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """For Path.glob: brackets and stars of a folder's name are no pattern."""
+    """Escapes a text for Path.glob, because brackets and stars in a folder's name are no pattern."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in text)

@@ -1,4 +1,4 @@
-"""Findings, counts and runs of one judgement as rows of their tables. Keys are written where they are judged."""
+"""Makes rows of findings, counts and runs of one judgement. Tasks write the rows of keys where they judge them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from reconciler.audit.result.classes import VIOLATIONS
 from reconciler.audit.result.values import JudgedSubscription, JudgedWindow
 from reconciler.audit.statement.document import FOLDER, statement_name
 
-#: Columns of audit_findings whose names in a finding's evidence are others.
+#: Columns of audit_findings -> other names that they have in a finding's evidence.
 _OTHER_NAMES = {"as_of": "as_of_ms", "repair_first_sent_at": "repair_first_sent_ms", "first_seen_at": "first_seen_ms"}
 
 
 def findings_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget) -> pa.Table:
-    """The listed findings of a subscription."""
+    """Makes the rows of a subscription's listed findings."""
     asked = one.subscription
     rows: list[dict[str, Any]] = [
         {
@@ -40,7 +40,7 @@ def findings_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarg
 
 
 def counts_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget) -> pa.Table:
-    """Its keys by hour and class."""
+    """Makes the rows of a subscription's keys by hour and class."""
     rows = [
         {"hour_ms": hour.hour_start_ms, "class": name, "violation": name in VIOLATIONS, "keys": keys}
         for hour in one.volume
@@ -53,7 +53,7 @@ def counts_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget
 def runs_row(
     judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget, out: Path, release: str, now_ms: int
 ) -> pa.Table:
-    """What the run says of a subscription. `out`: the folder that holds its statement. Raises OSError."""
+    """Makes the row of a run about a subscription. `out`: the folder with its statement. Raises OSError."""
     asked = one.subscription
     statement = (out / FOLDER / f"{statement_name(asked.topic, asked.group)}.json").read_bytes()
     said = json.loads(statement)
@@ -86,7 +86,7 @@ def runs_row(
 def _table(
     table: str, rows: list[dict[str, Any]], judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget
 ) -> pa.Table:
-    """Rows by the names of columns; a time by its name with _ms."""
+    """Makes a table of rows by the names of columns. Rows name a time with _ms at its end."""
     asked = one.subscription
     constant = of_window(target.run, judged.environment, judged.window, asked.topic, asked.group, len(rows))
     arrays = []

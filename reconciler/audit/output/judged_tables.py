@@ -1,7 +1,7 @@
-"""The tables in the folder of --tables: replaced is exactly one window of one environment, a subscription at a time.
+"""Tables in the folder of --tables. A run replaces one window of one environment, subscription by subscription.
 
-A run becomes visible by one step, the last: its rows in audit_runs take the place of the older run's. Readers join the
-other tables on it, so that a run that dies before leaves nothing to see; its rests go with the window's next audit.
+A run becomes visible in its last step, when its rows in audit_runs replace those of the older run. Readers join the
+other tables with audit_runs, so that no reader sees a run that died earlier. The window's next audit removes its files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reconciler.audit.output.lock import locked
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import JudgedWindow, KeyFile, Window
 
-#: Beside the tables: locks, and what is not yet valid.
+#: Folder beside the tables for locks and for files that are not yet valid.
 ATTEMPTS = "_attempts"
 _OF_KEYS = (KEYS, FINDINGS, COUNTS)
 
@@ -38,23 +38,25 @@ class ClaimedTables:
     """One window of the tables, while this process alone may write it."""
 
     path: Path
-    #: How names of the window's files begin.
+    #: Beginning of the names of the window's files.
     window: str
     target: KeyTarget
 
     @property
     def attempts(self) -> Path:
-        """Where tasks write, and all of it before it is put in its place."""
+        """Folder in which tasks write, and in which all files wait for their place."""
         return Path(self.target.folder)
 
     def was_judged(self) -> bool:
-        """Whether a run that had evidence has put rows of the window here."""
+        """True if a run with evidence has put rows of the window into the tables."""
         visible = self.path / RUNS / f"{self.window}.parquet"
         return visible.exists() and any(pq.read_table(visible, partitioning=None)["evidence_sha256"].to_pylist())
 
     def replace(self, judged: JudgedWindow, out: Path, *, release: str, now_ms: int) -> None:
-        """The rows of this run instead of the older ones of the same window and subscriptions. `out`: where the
-        statements lie. Raises AuditError("engine"): the older rows stay valid."""
+        """Replaces older rows of the same window and subscriptions by the rows of this run.
+
+        `out`: the folder with the statements. Raises AuditError("engine"); the older rows then stay valid.
+        """
         try:
             runs = [runs_row(judged, one, self.target, out, release, now_ms) for one in judged.subscriptions]
             for place, one in enumerate(judged.subscriptions):
@@ -79,11 +81,11 @@ class ClaimedTables:
             raise unwritable(f"--tables {self.path}", error) from error
 
     def _name(self, topic: str, group: str) -> str:
-        """How names of a subscription's files begin."""
+        """Makes the beginning of the names of a subscription's files."""
         return f"{self.window}_{_mark(topic, group)}"
 
     def _parts(self, files: Sequence[KeyFile], name: str) -> list[Path]:
-        """The files of tasks; of a few keys one file, also where there is no key: readers find the columns."""
+        """Takes the files of tasks. Few keys, or none, become one file, because readers need its columns."""
         paths = [self.attempts / file.name for file in files]
         if len(paths) == 1 or sum(file.rows for file in files) > ROWS_A_GROUP:
             return paths
@@ -97,7 +99,7 @@ class ClaimedTables:
         return path
 
     def _remove_older(self, names: Sequence[str]) -> None:
-        """What the run has replaced, and what one that died had put there."""
+        """Removes files that the run has replaced, and files of a run that died."""
         for table in _OF_KEYS:
             for path in sorted((self.path / table).glob(f"{self.window}_*.parquet")):
                 name, run = path.name.rsplit("_", 2)[:2]
@@ -107,7 +109,7 @@ class ClaimedTables:
 
 @contextmanager
 def claim_tables(tables: Path, out: Path, *, environment: str, window: Window, now_ms: int) -> Iterator[ClaimedTables]:
-    """One window of the tables for this process alone, until the block ends or the process dies.
+    """Claims one window of the tables for this process, until the block ends or the process dies.
 
     Raises AuditError: "usage" for a folder that holds something else or lies in `out`, or a window that another audit
     is writing; "engine" for a full disk.
@@ -141,7 +143,7 @@ def claim_tables(tables: Path, out: Path, *, environment: str, window: Window, n
 
 
 def _others(visible: Path, runs: Sequence[pa.Table]) -> list[pa.Table]:
-    """The window's rows of audit_runs of subscriptions that this run has not judged."""
+    """Reads the window's rows of audit_runs for subscriptions that this run has not judged."""
     if not visible.exists():
         return []
     judged = {(run["topic"][0].as_py(), run["consumer_group"][0].as_py()) for run in runs}
@@ -151,7 +153,7 @@ def _others(visible: Path, runs: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def _plain(milliseconds: int) -> str:
-    """A time without characters that file names or URLs treat in their own way."""
+    """Writes a time without characters that file names or URLs treat specially."""
     return re.sub(r"[^0-9A-Za-z]", "", time_text(milliseconds))
 
 

@@ -1,4 +1,4 @@
-"""What one process at a time may write, for as long as it lives."""
+"""Lock by which one process at a time may write, for as long as it lives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from reconciler.audit.errors import AuditError
 
 @contextmanager
 def locked(name: Path, refusal: str) -> Iterator[None]:
-    """The lock is this process's until the block ends or the process dies. Raises AuditError("usage", refusal) if
-    another process holds it, and OSError."""
+    """Holds the lock until the block ends or the process dies.
+
+    Raises AuditError("usage", refusal) if another process holds it, and OSError.
+    """
     descriptor = _lock(name, refusal)
     try:
         yield
     finally:
-        # While the lock is held, so that no process locks a file that is about to go (see _lock).
+        # While the lock is held, because no process may lock a file that is about to be removed (see _lock).
         name.unlink(missing_ok=True)
         os.close(descriptor)
 
@@ -35,7 +37,7 @@ def _lock(name: Path, refusal: str) -> int:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise AuditError("usage", refusal) from error
-        # The holder before us removes the file: a lock on a name that has gone keeps no process out.
+        # The holder before us removes the file, and a lock on a removed name keeps no process out.
         try:
             if os.fstat(descriptor).st_ino == os.stat(name).st_ino:
                 return descriptor

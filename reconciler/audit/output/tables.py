@@ -1,6 +1,6 @@
-"""findings.parquet and counts.parquet: the same facts as in the JSON files, for queries.
+"""findings.parquet and counts.parquet: the facts of the JSON files, for queries.
 
-The writer's settings are fixed and no schema of a library is embedded, so that equal tables are equal bytes.
+The writer's settings are constant and no library's schema is embedded, so that equal tables are equal bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROWS_A_GROUP = 65_536
 
 
 def findings_parquet(judged: JudgedWindow) -> bytes:
-    """One row a finding; `evidence` is canonical JSON."""
+    """Makes one row per finding. `evidence` is canonical JSON."""
     rows = [
         {
             "environment": judged.environment,
@@ -62,7 +62,7 @@ def findings_parquet(judged: JudgedWindow) -> bytes:
 
 
 def counts_parquet(judged: JudgedWindow) -> bytes:
-    """One row a subscription and class, also where no key is in it."""
+    """Makes one row per subscription and class, also for a class without keys."""
     rows = [
         {
             "environment": judged.environment,

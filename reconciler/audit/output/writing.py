@@ -1,7 +1,7 @@
-"""Writes OUT: the documents, the tables, the report and the statements of one judgement, in one step.
+"""Writes OUT in one step: documents, tables, report and statements of one judgement.
 
 Before: engines/job.py has judged. The same judgement by the same engine gives the same bytes in every file, on every
-machine and at any time; of another engine only result.json, page and statements differ, in its name.
+machine and at any time. Another engine changes only its name in result.json, page and statements.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ def write_output(
     evidence: Path | str | None = None,
     keep_evidence: bool = False,
 ) -> Path:
-    """Puts a judgement into OUT, instead of an older audit's output; returns its path.
+    """Puts a judgement into OUT, instead of an older audit's output. Returns the path.
 
-    `out`: a path, or what claim_output gave, taken before the work began. `engine`: where it was judged. `zone`: how
-    the window was meant (IANA name); times are UTC everywhere. `language`: of the
-    report, one of REPORT_LANGUAGES. `signing_key`: signs the statements, which else say that
-    they are unsigned. `previous`: an older OUT that the statements follow. `evidence`: the folder (or URL) that
-    was judged. `keep_evidence`: it becomes OUT/evidence; one that is there already stays.
+    `out`: a path, or the result of claim_output from before the work.
+    `engine`: where it was judged.
+    `zone`: time zone of the window for people (IANA name); times are UTC everywhere.
+    `language`: of the report, one of REPORT_LANGUAGES.
+    `signing_key`: signs the statements. None: the statements say that they are unsigned.
+    `previous`: an older OUT that the statements follow.
+    `evidence`: the folder (or URL) that was judged.
+    `keep_evidence`: True moves the evidence to OUT/evidence. Evidence that is there already stays.
 
-    Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "engine" for a full disk and the like.
-    OUT then is what it was before.
+    Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "engine" for errors of the disk. OUT
+    then stays as it was.
     """
     key = read_signing_key(signing_key) if isinstance(signing_key, Path | str) else signing_key
     claim = nullcontext(out) if isinstance(out, ClaimedOutput) else claim_output(out)
@@ -70,7 +73,7 @@ def write_output(
 
 
 def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, Any], zone: str, language: str) -> None:
-    """Every file but the statements."""
+    """Writes every file but the statements."""
     draft.write("result.json", canonical(result))
     draft.write("findings.json", canonical_lines(finding_document(finding) for finding in sorted_findings(judged)))
     draft.write("findings.parquet", findings_parquet(judged))

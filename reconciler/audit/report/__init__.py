@@ -1,1 +1,1 @@
-"""The page for people: one HTML file that opens offline."""
+"""Report for people: one HTML file that opens offline."""

@@ -1,6 +1,6 @@
-"""Charts as static SVG: no script, no font, no colour of their own (classes; the style sheet knows light, dark, print).
+"""Charts as static SVG, without script or font. Classes give their colours; the style sheet has light, dark and print.
 
-Each has a text alternative; a table beside it has the same figures.
+Each chart has a text alternative, and a table beside it has the same figures.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from reconciler.audit.report.markup import Markup, join, tag
 from reconciler.audit.report.words import duration, number
 
-#: In pixels of the drawing; it scales with the page.
+#: Pixels of the drawing, which scales with the page.
 _LEFT, _RIGHT = 64, 8
 _TOP_PANEL, _LOW_PANEL, _BETWEEN, _HEAD, _FOOT = 190, 56, 34, 18, 30
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A drawing of its own for a narrow screen: scaled down, its words could not be read."""
+    """Size of a drawing. A narrow screen has its own drawing, because words that are scaled down cannot be read."""
 
-    #: CSS class, and the beginning of its ids.
+    #: CSS class, and beginning of its ids.
     name: str
     width: int
 
@@ -33,13 +33,13 @@ WIDE, NARROW = Size("volume", 1040), Size("volume-narrow", 360)
 class Bar:
     """One bin of the volume chart."""
 
-    #: Below the axis.
+    #: Text below the axis.
     label: str
-    #: What one sees when pointing at it.
+    #: Text that is shown when one points at the bar.
     title: str
-    #: Series -> keys; from the bottom to the top.
+    #: Series -> keys, from the bottom to the top.
     stack: Mapping[str, int]
-    #: Drawn in a panel of its own: beside millions, seven would not be seen.
+    #: Keys in a panel of their own, because seven would be invisible beside millions.
     violations: int
 
 
@@ -56,7 +56,7 @@ class Spread:
 def volume_chart(
     bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str, description: str, panels: tuple[str, str]
 ) -> Markup:
-    """Stacked bars of all outcomes above, violations on a scale of their own below; `panels`: what both are called."""
+    """Draws stacked bars of all outcomes, and violations below on a scale of their own. `panels`: names of both."""
     height = _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL + _FOOT
     floor, low_floor = _HEAD + _TOP_PANEL, _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL
     top = _ceiling(max((sum(bar.stack.values()) for bar in bars), default=0))
@@ -97,7 +97,7 @@ def _bar(bar: Bar, x: float, width: float, upper: tuple[int, int], lower: tuple[
             y -= height
             shapes.append(_rect(x, y, width, height, f"s-{series}"))
     if bar.violations:
-        # At least two pixels: one violation is never invisible.
+        # At least two pixels, so that one violation is always visible.
         height = max(2.0, bar.violations / low * _LOW_PANEL)
         shapes.append(_rect(x, low_floor - height, max(width, 2.0), height, "s-violation"))
     return tag("g", *shapes)
@@ -116,7 +116,7 @@ def _grid(largest: int, floor: int, height: int, size: Size, *, ticks: int) -> l
 
 
 def share_bar(stack: Mapping[str, int], *, text: str) -> Markup:
-    """How one whole divides into series."""
+    """Draws how one whole divides into series."""
     whole = sum(stack.values())
     x = 0.0
     shapes: list[Markup] = []
@@ -130,12 +130,12 @@ def share_bar(stack: Mapping[str, int], *, text: str) -> Markup:
     )
 
 
-#: The common scale of latencies: its marks, and how they are called.
+#: Marks of the common scale of latencies.
 SCALE_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 
 
 def spread_line(spread: Spread, *, text: str) -> Markup:
-    """Smallest to largest as a line, median to 99 of 100 as a bar, the median as a mark; logarithmic."""
+    """Draws smallest to largest as a line, median to 99 of 100 as a bar, and the median as a mark; logarithmic."""
     marks = [tag("line", x1=_n(_on_scale(ms)), x2=_n(_on_scale(ms)), y1=0, y2=20, class_="grid") for ms in SCALE_MS]
     low, middle, high, largest = (_on_scale(ms) for ms in (spread.smallest, spread.middle, spread.high, spread.largest))
     shapes = [
@@ -147,21 +147,21 @@ def spread_line(spread: Spread, *, text: str) -> Markup:
 
 
 def scale_header() -> Markup:
-    """The marks of spread_line, as the head of a column of them."""
+    """Draws the marks of spread_line, as the head of their column."""
     shown = (1, 100, 10_000, 600_000, 86_400_000)
     labels = [tag("text", duration(ms).replace(" ", "\N{NO-BREAK SPACE}"), x=_n(_on_scale(ms)), y=11) for ms in shown]
     return tag("svg", join(labels), viewBox="0 0 240 14", aria_hidden="true", class_="spread")
 
 
 def _on_scale(milliseconds: int) -> float:
-    """0.5 ms to 3 days on 12 to 228."""
+    """Maps 0.5 ms to 3 days to places from 12 to 228."""
     low, high = math.log10(0.5), math.log10(3 * 86_400_000)
     place = (math.log10(max(milliseconds, 0.5)) - low) / (high - low)
     return 12 + 216 * min(max(place, 0.0), 1.0)
 
 
 def _ceiling(largest: int) -> int:
-    """A round number that divides by four: ticks are whole numbers."""
+    """Finds a round number that divides by four, so that ticks are whole numbers."""
     if largest <= 4:
         return max(largest, 1)
     power: int = 10 ** (len(str(largest)) - 1)
@@ -174,5 +174,5 @@ def _rect(x: float, y: float, width: float, height: float, css: str) -> Markup:
 
 
 def _n(value: float) -> str:
-    """Two decimals: the same text wherever it is computed."""
+    """Writes two decimals, so that the text is the same wherever it is computed."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

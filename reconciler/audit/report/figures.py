@@ -14,7 +14,7 @@ from reconciler.audit.report.words import duration, moment, number, share
 from reconciler.audit.result.classes import RULES
 from reconciler.audit.result.values import LATENCIES, JudgedSubscription, JudgedWindow, Percentiles
 
-#: Rows of a table; the rest is in the files beside the report.
+#: Largest number of rows of a table. The files beside the report have all rows.
 SUBSCRIPTIONS_MAX = 100
 TOP_MAX = 10
 
@@ -32,7 +32,7 @@ def _latency_columns(texts: Texts) -> tuple[Column, ...]:
 
 
 def volume_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """The chart, its legend, and the same figures as a table."""
+    """Draws the chart with its legend, and the same figures as a table."""
     volume = binned_volume(judged)
     bars, width = volume.bars(texts), volume.width(texts)
     if not any(sum(bar.stack.values()) for bar in bars):
@@ -69,7 +69,7 @@ def volume_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def outcome_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """All fifteen classes in total, then the seven groups a subscription."""
+    """Lists all classes in total, then their groups per subscription."""
     keys = sum(judged.classes.values())
     columns = (
         (texts("column.class"), ""),
@@ -130,7 +130,8 @@ def _subscription_row(columns: Sequence[Column], one: JudgedSubscription, texts:
 
 
 def latency_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Percentiles by latency and subscription in one table, so that columns compare; detection and repair too."""
+    """Lists percentiles by latency and subscription in one table, so that columns compare; also detection and
+    repair."""
     groups: list[Markup] = []
     for latency in LATENCIES:
         having = [one for one in judged.subscriptions if latency in one.latencies]
@@ -178,7 +179,7 @@ def _latency_row(one: JudgedSubscription, found: Percentiles, texts: Texts) -> M
 
 
 def top_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Topics and groups with the most violations, then the most outcomes."""
+    """Ranks topics and groups by violations, then by outcomes."""
     tables: list[Markup] = []
     for title, part in ((texts("top.topics"), "topic"), (texts("top.groups"), "group")):
         classes: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""The report's lists: every violation with its key, rule, evidence and the command to look further."""
+"""Lists of the report: every violation with its key, rule, evidence and the command to look further."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from reconciler.audit.result.classes import BY_NAME, RULES
 from reconciler.audit.result.documents import sorted_findings
 from reconciler.audit.result.values import BUSINESS_ID, EvidenceValue, Finding, JudgedWindow
 
-#: Violations that are shown one by one, of all classes together: each has its share of these rows.
+#: Violations of all classes together that are shown one by one. Each class has its share of these rows.
 VIOLATIONS_MAX = 1_000
-#: Quarantined ones, and late ones.
+#: Quarantined keys that are shown one by one, and late keys.
 OTHERS_MAX = 200
 _Who = TypeVar("_Who")
-#: Milliseconds that can be shown as a time (until the year 9999); numbers outside are shown as numbers.
+#: Milliseconds that can be shown as a time (until the year 9999). Other numbers are shown as numbers.
 _TIMES_MS = range(253_402_300_800_000)
-#: Ten years: a longer one is a moment.
+#: Longest duration, ten years. A larger number is a moment.
 _DURATIONS_MS = 10 * 365 * 86_400_000
 
 
 def violations_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """By class, the one with the most first, each with its number and its share; a filter where scripts run."""
+    """Lists violations by class, the largest class first, with number and share. A filter works where scripts run."""
     counts = dict(worst_first(judged.classes))
     if not counts:
         none = tag("p", texts("violations.none"), class_="fine")
@@ -44,7 +44,7 @@ def violations_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def others_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Quarantined and late keys: no violations, and yet a person should look."""
+    """Lists quarantined and late keys, which are no violations, because a person should look at them."""
     found = _by_class(judged)
     others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
     if not others:
@@ -54,7 +54,7 @@ def others_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
-    """How many rows each gets: the same for all, and what one does not need goes to the others."""
+    """Divides rows evenly. Rows that one does not need go to the others."""
     shares: dict[_Who, int] = {}
     left = rows_max
     for place, (one, rows) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
@@ -64,7 +64,7 @@ def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
 
 
 def _of_each_subscription(found: Sequence[Finding], rows_max: int) -> list[Finding]:
-    """The first findings of each subscription, in their order: no subscription crowds out another one of its class."""
+    """Takes the first findings of each subscription, so that no subscription crowds out another one of its class."""
     by_subscription: dict[tuple[str, str], list[Finding]] = {}
     for one in found:
         by_subscription.setdefault((one.topic, one.group), []).append(one)
@@ -107,7 +107,7 @@ def _anchor(class_name: str) -> str:
 
 
 def _filter(texts: Texts) -> Markup:
-    """Hidden until the script shows it: without scripts the page is complete and has no dead control."""
+    """Makes the filter, hidden until the script shows it, because a page without scripts must have no dead control."""
     return tag(
         "p",
         tag("label", texts("filter.label"), " ", for_="filter"),
@@ -129,7 +129,7 @@ def _filter(texts: Texts) -> Markup:
 def _class(
     judged: JudgedWindow, class_name: str, found: Sequence[Finding], rows_max: int, texts: Texts
 ) -> Iterable[Markup]:
-    """Heading, rule, where those are that are not shown, and rows."""
+    """Yields heading, rule, the place of findings that are not shown, and rows."""
     rule, whole = BY_NAME[class_name], judged.classes[class_name]
     shown = _of_each_subscription(found, rows_max)
     part = share(whole, sum(judged.classes.values()))
@@ -176,7 +176,7 @@ def _row(one: Finding, texts: Texts) -> Markup:
 
 
 def _evidence(evidence: Mapping[str, EvidenceValue], texts: Texts) -> Markup:
-    """Times first, in order, each with the time since the first one. Then the other facts."""
+    """Lists times first, in order, each with the time since the first one. Then it lists the other facts."""
     times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
     story = [
         tag("div", tag("dt", texts.fact(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times
@@ -196,7 +196,7 @@ def _since(milliseconds: int) -> Markup | None:
 
 
 def _time_ms(fact: str, value: EvidenceValue) -> int | None:
-    """The value, if it is a moment: "..._at_ms", or milliseconds too many for a duration."""
+    """Returns a moment: "..._at_ms", or more milliseconds than a duration has. None: the value is no moment."""
     if not isinstance(value, int) or isinstance(value, bool) or value not in _TIMES_MS:
         return None
     is_moment = fact.endswith("_at_ms") or (fact.endswith("_ms") and value > _DURATIONS_MS)

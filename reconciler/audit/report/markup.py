@@ -1,7 +1,6 @@
-"""HTML as values: what is no Markup is escaped, always.
+"""HTML as values. Text that is no Markup is always escaped.
 
-Thirty lines instead of a template engine: no dependency, and no page can forget to escape, since nothing but `tag`
-makes a tag.
+Thirty lines replace a template engine. Only `tag` makes a tag, so no page can forget to escape.
 """
 
 from __future__ import annotations
@@ -16,13 +15,17 @@ _VOID = frozenset({"meta", "link", "input", "col", "br", "hr"})
 
 
 class Markup(str):
-    """Text that is HTML already; only this module makes it from parts, and report.py from its own style and script."""
+    """Text that is HTML already. This module makes it from parts, and page.py from its own style and script."""
 
     __slots__ = ()
 
 
 def tag(_name: str, *children: object, **attributes: object) -> Markup:
-    """An element. Attributes: a trailing "_" goes, other "_" become "-"; None and False are left out, True is bare."""
+    """Makes an element. In names of attributes a trailing "_" is removed, and other "_" become "-".
+
+    None and False: the attribute is left out.
+    True: the attribute has no value.
+    """
     shown = "".join(
         f" {name.rstrip('_').replace('_', '-')}"
         + ("" if value is True else f'="{html.escape(visible(str(value)), quote=True)}"')
@@ -35,12 +38,12 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
 
 
 def join(parts: Iterable[object], between: str = "") -> Markup:
-    """Parts one after the other; None is left out."""
+    """Joins parts, one after the other. None is left out."""
     return Markup(html.escape(between).join(_escaped(part) for part in parts if part is not None))
 
 
 def name(text: object) -> Markup:
-    """A name from outside: it runs in its own direction and cannot turn the text around it."""
+    """Marks a name from outside, so that its direction of writing cannot turn the text around it."""
     return tag("bdi", text)
 
 

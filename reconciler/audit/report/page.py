@@ -1,7 +1,7 @@
-"""The HTML report: one file that opens offline, loads nothing, and is complete without scripts.
+"""Makes the HTML report: one file that opens offline, loads nothing, and is complete without scripts.
 
-The policy in its head forbids every request; only the style and the script inside of the file itself, named by
-their digests, are allowed. The same judgement gives the same bytes.
+The policy in its head forbids every request. It allows only the style and the script inside of the file, by their
+digests. The same judgement gives the same bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ _CONTENTS = ("checked", "violations", "volume", "outcomes", "latency", "top", "i
 def report_html(
     judged: JudgedWindow, *, zone: str = "UTC", engine: EngineKind = "spark", language: str = ENGLISH
 ) -> bytes:
-    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too. `engine`: where it was judged.
-    `language`: one of words.LANGUAGES."""
+    """Makes the whole page, in UTF-8.
+
+    `zone`: the window is shown by its clocks, too.
+    `engine`: where it was judged.
+    `language`: one of words.LANGUAGES.
+    """
     texts = Texts(language)
     script = _script(texts)
     body = tag(
@@ -59,7 +63,7 @@ def report_html(
 
 
 def _script(texts: Texts) -> Markup:
-    """With its one sentence in the page's language."""
+    """Reads the script, with its one sentence in the page's language."""
     places = {"shown": "${shown}", "whole": "${rows.length}"}
     written = Texts(ENGLISH)("filter.shown", **places)
     return Markup(_own("report.js").replace(written, texts("filter.shown", **places)))
@@ -85,7 +89,7 @@ def _head(judged: JudgedWindow, script: Markup, texts: Texts) -> Markup:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        # Without an icon of its own the page would make a browser ask for one.
+        # Without an icon of its own the page would make a browser request one.
         tag("link", rel="icon", href="data:,"),
         tag("title", title),
         tag("style", _own("report.css")),
@@ -107,7 +111,7 @@ def _contents(texts: Texts) -> Markup:
 
 
 def _inputs_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Rows by table, files by folder; each file's digest is in result.json."""
+    """Lists files and rows by folder. result.json has each file's digest."""
     folders: dict[str, list[InputFile]] = {}
     for file in judged.inputs:
         parts = file.path.split("/")

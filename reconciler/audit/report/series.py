@@ -1,4 +1,4 @@
-"""The fifteen classes in seven groups that a chart can show, and a window's hours in as many bars as fit."""
+"""Classes in groups that a chart can show, and a window's hours in as many bars as fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.audit.report.words import hour_label
 from reconciler.audit.result.classes import RULES, VIOLATIONS
 from reconciler.audit.result.values import JudgedWindow
 
-#: CSS name -> classes, from the bottom of a bar to its top; its words are the text `series.NAME`.
+#: CSS name -> classes, from the bottom of a bar to its top. The text `series.NAME` has the name for people.
 SERIES: Mapping[str, frozenset[str]] = {
     "in-time": frozenset({"EFFECT_IN_TIME"}),
     "repaired": frozenset({"REPAIRED"}),
@@ -23,28 +23,29 @@ SERIES: Mapping[str, frozenset[str]] = {
     "violation": VIOLATIONS,
 }
 
-#: The order of a table's columns: what one looks for comes first. Their short words are the texts `of-series.NAME`.
+#: Order of a table's columns: what people look for comes first. The texts `of-series.NAME` are their short names.
 COLUMNS = ("violation", "quarantined", "late", "repaired", "in-time", "none", "pending")
 
-#: Most bars of a chart, and how many hours one bar may sum up.
+#: Largest number of bars of a chart.
 BARS_MAX = 96
+#: Numbers of hours that one bar may cover.
 _BIN_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 2_016, 8_760)
 _HOUR_MS = 3_600_000
 
 
 def stack_of(classes: Mapping[str, int]) -> dict[str, int]:
-    """Keys of each series, all seven."""
+    """Counts the keys of each series, also of empty ones."""
     return {name: sum(classes.get(one, 0) for one in members) for name, members in SERIES.items()}
 
 
 def worst_first(classes: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Violation classes that have keys: the one with the most first, then in the order of the list."""
+    """Lists violation classes that have keys: most keys first, then in the order of the list."""
     found = [(rule.name, classes.get(rule.name, 0)) for rule in RULES if rule.violation and classes.get(rule.name, 0)]
     return sorted(((str(name), count) for name, count in found), key=lambda one: -one[1])
 
 
 def words_of(stack: Mapping[str, int], texts: Texts) -> str:
-    """The series that have keys, in words."""
+    """Says in words which series have keys."""
     of_series = [
         texts("of-stack", series=texts(f"series.{name}"), number=f"{keys:,}") for name, keys in stack.items() if keys
     ]
@@ -53,14 +54,14 @@ def words_of(stack: Mapping[str, int], texts: Texts) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BinnedVolume:
-    """The window's hours, `bin_hours` a bar, hours without keys included."""
+    """Hours of the window, `bin_hours` per bar, also hours without keys."""
 
     bin_hours: int
-    #: Beginning of each bar, and keys by class in it.
+    #: Beginning of each bar, and its keys by class.
     bins: tuple[tuple[int, Mapping[str, int]], ...]
 
     def bars(self, texts: Texts) -> list[Bar]:
-        """For the chart."""
+        """Makes the bars of the chart."""
         bars: list[Bar] = []
         for start_ms, classes in self.bins:
             stack = stack_of(classes)
@@ -71,18 +72,18 @@ class BinnedVolume:
 
     @property
     def bars_a_day(self) -> int:
-        """At least one."""
+        """Number of bars per day, at least 1."""
         return max(1, 24 // self.bin_hours)
 
     def width(self, texts: Texts) -> str:
-        """How much time a bar covers."""
+        """Says how much time a bar covers."""
         if self.bin_hours % 24 == 0:
             return texts.counted(self.bin_hours // 24, "day")
         return texts.counted(self.bin_hours, "hour")
 
 
 def binned_volume(judged: JudgedWindow) -> BinnedVolume:
-    """All subscriptions together. Hours outside the window (there are none) would be shown, not dropped."""
+    """Sums all subscriptions. An hour outside of the window would be an error, and is shown, not dropped."""
     hours: dict[int, Counter[str]] = {}
     for one in judged.subscriptions:
         for hour in one.volume:

@@ -1,4 +1,4 @@
-"""Tables of the page. Every cell has its column's words with it: on a narrow screen a row is shown as a card."""
+"""Tables of the page. Every cell has its column's words, because a narrow screen shows a row as a card."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Column = tuple[str, str]
 
 
 class Cell(NamedTuple):
-    """A cell that looks otherwise than its column."""
+    """Cell with another style than its column."""
 
     content: object
     css: str
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Markup], *, css: str | None = None) -> Markup:
-    """With its header, ready to scroll."""
+    """Makes a table with its header, ready to scroll."""
     parts = (tag("caption", caption), table_head(*columns), tag("tbody", *rows))
     return scrolling(tag("table", *parts, class_=css), caption)
 
 
 def table_row(columns: Sequence[Column], *contents: object, css: str | None = None) -> Markup:
-    """The first content is the row's header; a Cell has a class of its own, a tuple is several parts."""
+    """Makes a row. Its first content is the row's header. A Cell has a class of its own, a tuple has several parts."""
     header, *others = contents
     cells = [tag("th", _joined(header), scope="row")]
     for (words, column_css), content in zip(columns[1:], others, strict=True):
@@ -35,12 +35,12 @@ def table_row(columns: Sequence[Column], *contents: object, css: str | None = No
 
 
 def table_head(*columns: Column) -> Markup:
-    """Column headers."""
+    """Makes the column headers."""
     return tag("thead", tag("tr", *(tag("th", words, scope="col", class_=css or None) for words, css in columns)))
 
 
 def scrolling(content: Markup, label: str) -> Markup:
-    """Wide content scrolls in itself, also by keyboard."""
+    """Makes wide content scroll in itself, also by keyboard."""
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
 
 

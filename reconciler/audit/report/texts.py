@@ -1,7 +1,7 @@
-"""The page's texts in one language, from the catalogue (reconciler/words/audit_report.toml): what people read of it.
+"""Texts of the page in one language, from the catalogue (reconciler/words/audit_report.toml).
 
-Names, codes and numbers are the same in each. Sentences of the result (why a rule was not checked, remarks, messages)
-are signed in English; a page says them in its own language where they have a code, and else as they were written down.
+Names, codes and numbers are the same in each language. Sentences of the result (why a rule was not checked, remarks,
+messages) are signed in English. A page says a sentence in its own language if the sentence has a code, else as written.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from reconciler.audit.report.words import number
 from reconciler.audit.result.sentences import Sentence
 from reconciler.words.catalogue import ENGLISH, LANGUAGES, sentences
 
-#: Those that a report may have.
+#: Languages that a report may have.
 REPORT_LANGUAGES = tuple(LANGUAGES)
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Those of one of LANGUAGES."""
+    """Texts in one of LANGUAGES."""
 
     language: str = ENGLISH
     _sentences: Mapping[str, str] = field(init=False, repr=False, compare=False)
@@ -31,29 +31,29 @@ class Texts:
         object.__setattr__(self, "_sentences", _sentences_of(self.language))
 
     def __call__(self, code: str, /, **places: object) -> str:
-        """The text of a code, its places filled."""
+        """Returns the text of a code, with its places filled."""
         return self._sentences[code].format(**places)
 
     def marked(self, code: str, /, **places: object) -> Markup:
-        """The same where a place is filled with an element."""
+        """Returns the text of a code as Markup. A place may be filled with an element."""
         parts = string.Formatter().parse(self._sentences[code])
         filled = ((text, None if name is None else places[name]) for text, name, _, _ in parts)
         return join(part for pair in filled for part in pair if part != "")
 
     def counted(self, value: int, what: str) -> str:
-        """ "1 key", "2 keys"."""
+        """Counts things in words: "1 key", "2 keys"."""
         return self(f"count.{what}.one" if value == 1 else f"count.{what}.many", number=number(value))
 
     def listed(self, parts: Iterable[str]) -> str:
-        """One after the other."""
+        """Joins names to a list."""
         return sentences(self.language)["words.between-names"].join(parts)
 
     def fact(self, name: str) -> str:
-        """What a fact of a finding's evidence is called; one that has no text, as its name says."""
+        """Names a fact of a finding's evidence. A fact without a text gets its own name."""
         return self._sentences.get(f"fact.{name}", name.removesuffix("_ms").replace("_", " "))
 
     def quoted(self, sentence: str) -> str | Markup:
-        """A sentence of the result."""
+        """Says a sentence of the result in the page's language if it has a code, else in English."""
         if self.language == ENGLISH or isinstance(sentence, Sentence):
             return self._said(sentence)
         return tag("span", sentence, lang=ENGLISH)
@@ -66,6 +66,6 @@ class Texts:
 
 @cache
 def _sentences_of(language: str) -> Mapping[str, str]:
-    """Those of the page, by what stands behind `report.`."""
+    """Reads the page's texts, by their codes without `report.`."""
     found = sentences(language).items()
     return {code.removeprefix("report."): text for code, text in found if code.startswith("report.")}

@@ -14,14 +14,14 @@ from reconciler.audit.result.classes import BY_NAME, NAMES, RULES
 from reconciler.audit.result.not_judged import LISTED_MAX, UnjudgedTotals
 from reconciler.audit.result.values import EngineKind, JudgedWindow
 
-#: Remarks, gaps and unchecked rules that are shown; all are in result.json. Beyond what is listed as not judged.
+#: Largest number of lines of a list; result.json has all of them. The list of rows not judged fits whole.
 LINES_MAX = LISTED_MAX + 2
 
 _SIGNS = {"clean": "\N{CHECK MARK}", "violations": "\N{BALLOT X}", "no answer": "?"}
 
 
 def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind, texts: Texts) -> Markup:
-    """Sign, headline, sentence, and the facts of the window."""
+    """Makes sign, headline, sentence, and the facts of the window."""
     verdict = judged.verdict
     headline, sentence = _headline(judged, texts)
     return tag(
@@ -71,14 +71,14 @@ def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
 
 
 def title_of(judged: JudgedWindow, texts: Texts) -> str:
-    """What was found, and among what: where all subscriptions are of halves, no commit was judged."""
+    """Names the verdict. A clean window of halves has a title of its own, because no commit was judged."""
     is_of_halves = bool(judged.subscriptions) and all(one.subscription.of_halves for one in judged.subscriptions)
     is_clean_of_halves = judged.verdict == "clean" and is_of_halves
     return texts("page-title.clean-of-halves") if is_clean_of_halves else texts(f"page-title.{judged.verdict}")
 
 
 def _among(judged: JudgedWindow, outcomes: int, texts: Texts) -> str:
-    """A message has one outcome a subscription: two numbers, unless they are the same."""
+    """Says how many messages and outcomes were judged. A message has one outcome per subscription."""
     subscriptions = texts.counted(len(judged.subscriptions), "subscription")
     messages = sum(judged.messages.values())
     told = texts.counted(messages, "message")
@@ -113,7 +113,7 @@ def _span(start: str, end: str, until: str, texts: Texts) -> Markup:
 
 
 def figures_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """The numbers that one looks for first."""
+    """Makes tiles with the numbers that people look for first."""
     stack = stack_of(judged.classes)
     keys = sum(stack.values())
     tiles = [(texts("tile.messages"), sum(judged.messages.values()), "", ""), (texts("tile.outcomes"), keys, "", "")]
@@ -139,7 +139,8 @@ def figures_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def checked_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Each violation's rule: for how many subscriptions it was checked, what was found, why it was not checked."""
+    """Lists each violation's rule: for how many subscriptions it was checked, what was found, why it was not
+    checked."""
     whole = len(judged.subscriptions)
     columns = (
         (texts("column.rule"), ""),
@@ -178,7 +179,7 @@ def checked_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def _unchecked(judged: JudgedWindow, texts: Texts) -> Markup:
-    """The same reason for many subscriptions is shown once."""
+    """Lists unchecked rules. The same reason for many subscriptions is shown once."""
     if not judged.not_checked:
         return tag("p", texts("checked.every"), class_="fine")
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -212,7 +213,7 @@ def _gap(gap: Any, texts: Texts) -> Markup:
 
 
 def _not_judged(not_judged: UnjudgedTotals, texts: Texts) -> list[Markup]:
-    """One line a table, topic and group outside of the audit."""
+    """Makes one line per table, topic and group outside of the audit."""
     lines = []
     if not not_judged.sources_counted:
         lines.append(texts.marked("not-judged.uncounted"))

@@ -1,4 +1,4 @@
-"""Numbers, times and durations as the report writes them; the same in every locale."""
+"""Writes numbers, times and durations for the report, the same in every locale."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
 def number(value: int) -> str:
-    """12,345."""
+    """Writes a number as 12,345."""
     return f"{value:,}"
 
 
 def share(part: int, whole: int) -> str:
-    """Percent, never rounded to 0 or 100 where it is not."""
+    """Writes a share in percent. Only a share of exactly 0 or 100 is shown as 0 or 100."""
     if not whole:
         return "-"
     percent = 100 * part / whole
@@ -28,7 +28,7 @@ def share(part: int, whole: int) -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """Two figures that people compare: 12 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    """Writes a duration in at most two units: 12 ms, 1.25 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
     if milliseconds < _SECOND:
         return f"{milliseconds} ms"
     if milliseconds < _MINUTE:
@@ -45,19 +45,19 @@ def duration(milliseconds: int) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """2026-11-21 10:00:00.123 UTC; without a fraction where it is zero."""
+    """Writes a time as 2026-11-21 10:00:00.123 UTC. A fraction of zero is left out."""
     text = time_text(milliseconds)
     return text.replace("T", " ").replace("Z", " UTC").replace(".000 ", " ")
 
 
 def hour_label(milliseconds: int, bin_hours: int) -> str:
-    """The beginning of a bar."""
+    """Writes the beginning of a bar."""
     text = time_text(milliseconds)
     return text[:10] if bin_hours % 24 == 0 else f"{text[:10]} {text[11:16]}"
 
 
 def in_zone(milliseconds: int, zone: str) -> str | None:
-    """The same moment as clocks in the zone show it; None for UTC and unknown zones."""
+    """Writes a time as clocks of the zone show it. None: UTC, or an unknown zone."""
     if zone == "UTC":
         return None
     try:

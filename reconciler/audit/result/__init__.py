@@ -1,1 +1,1 @@
-"""What an audit says, as plain values: classes, counts, findings, and the JSON documents of them."""
+"""Result of an audit, as plain values: classes, counts, findings, and their JSON documents."""

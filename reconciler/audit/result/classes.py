@@ -1,6 +1,6 @@
-"""The ordered list of classes: every key of a subscription is in exactly one, the first whose rule matches.
+"""Ordered list of classes. Every key of a subscription is in exactly one: the first whose rule matches.
 
-Docs, findings, the judgement and the SQL reference take names, order and words from here.
+Docs, findings, the judgement and the SQL reference take names, order and words from this list.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class KeyClass(StrEnum):
-    """What became of a key in one subscription, in the order in which the rules are tried."""
+    """Outcome of a key in one subscription, in the order in which the rules are tried."""
 
     EFFECT_INCOMPLETE = "EFFECT_INCOMPLETE"
     EFFECT_WITHOUT_COMMIT = "EFFECT_WITHOUT_COMMIT"
@@ -35,25 +35,25 @@ class Rule:
     """One line of the list."""
 
     name: KeyClass
-    #: When it matches, after all rules before it did not.
+    #: Condition, which is tested after all rules before it have failed.
     rule: str
-    #: What it means for the system's operators.
+    #: Meaning for the system's operators.
     meaning: str
-    #: One key's story that ends here.
+    #: Story of one key in this class.
     example: str
-    #: Something went wrong that the system promises not to do (exit 1).
+    #: True: the system has broken a promise (exit 1).
     violation: bool = False
-    #: Keys are listed one by one.
+    #: True: keys are listed one by one.
     listed: bool = False
 
     @property
     def number(self) -> int:
-        """Its place in the list, from 1."""
+        """Number in the list, from 1."""
         return NUMBERS[self.name]
 
     @property
     def text(self) -> str:
-        """The rule as findings name it."""
+        """Text of the rule in findings."""
         return f"{self.number}. {self.rule}"
 
 
@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 
-#: From 1.
+#: Number of each class in the list, from 1.
 NUMBERS: dict[str, int] = {name: index for index, name in enumerate(KeyClass, start=1)}
 NAMES: tuple[str, ...] = tuple(str(rule.name) for rule in RULES)
 VIOLATIONS = frozenset(str(rule.name) for rule in RULES if rule.violation)

@@ -1,4 +1,4 @@
-"""The JSON documents of OUT, as plain data made from a judgement: pure, one order, nothing but what the inputs decide.
+"""JSON documents of OUT, as plain data made from a judgement. Pure: only the inputs decide content and order.
 
 Before: values.py (JudgedWindow). After: output/writing.py writes them, and statements hold their digests.
 """
@@ -16,33 +16,33 @@ from reconciler.audit.result.not_judged import UnjudgedTotals
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
 
-#: What makes a folder an audit's output: the value of "kind" in its result.json.
+#: Value of "kind" in result.json, which makes a folder an audit's output.
 RESULT_KIND = "checkback-reconciler audit result"
 OUTPUT_VERSION = 1
-#: Grows when a rule changes what it matches; the digest beside it changes with every word of the list.
+#: Grows when a rule changes what it matches. The digest beside it changes with every word of the list.
 RULES_VERSION = 1
 
 
 def canonical(document: object) -> bytes:
-    """Canonical JSON: sorted keys, no spaces, UTF-8, one newline at the end. Raises ValueError for NaN."""
+    """Writes canonical JSON: sorted keys, no spaces, UTF-8, one newline at the end. Raises ValueError for NaN."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode("utf-8", "surrogatepass")
 
 
 def canonical_lines(items: Iterable[object]) -> bytes:
-    """A JSON list with one canonical element a line, so that a line is a row for people and for `diff`."""
+    """Writes a JSON list with one canonical element per line, so that a line is a row for people and for `diff`."""
     rows = [canonical(item).rstrip(b"\n") for item in items]
     return b"[\n" + b",\n".join(rows) + b"\n]\n" if rows else b"[]\n"
 
 
 def rules_document() -> dict[str, Any]:
-    """Which list of classes was applied: its version, and a digest of all its words."""
+    """Describes the list of classes that was applied: its version, and a digest of all its words."""
     words = [(rule.name, rule.rule, rule.violation, rule.listed) for rule in RULES]
     return {"version": RULES_VERSION, "sha256": hashlib.sha256(canonical(words)).hexdigest()}
 
 
 def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict[str, Any]:
-    """result.json: everything but the findings, the hours and the percentiles."""
+    """Makes result.json: everything but the findings, the hours and the percentiles."""
     no_answer = judged.no_answer
     return {
         "kind": RESULT_KIND,
@@ -72,13 +72,13 @@ def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict
         "not_judged": not_judged_document(judged.not_judged),
         "rows": dict(judged.rows),
         "inputs": [asdict(file) for file in judged.inputs],
-        # Where a platform's tables were copied.
+        # Only where a platform's tables were copied.
         **({"input_versions": [asdict(one) for one in judged.input_versions]} if judged.input_versions else {}),
     }
 
 
 def not_judged_document(not_judged: UnjudgedTotals) -> dict[str, Any]:
-    """Rows of the window of topics and groups outside of the audit."""
+    """Describes rows of the window whose topics and groups are outside of the audit."""
     return {
         "rows": not_judged.rows,
         "listed": [asdict(one) for one in not_judged.listed],
@@ -91,7 +91,7 @@ def _subscription(judged: JudgedWindow, one: JudgedSubscription) -> dict[str, An
     asked = one.subscription
     mine = (asked.topic, asked.group)
     fields = asdict(asked)
-    if not asked.of_halves:  # told where it says what the answer is not
+    if not asked.of_halves:  # shown only where half messages announce
         del fields["of_halves"]
     return {
         **fields,
@@ -112,7 +112,7 @@ def _every_class(classes: Mapping[str, int]) -> dict[str, int]:
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
-    """One element of findings.json."""
+    """Makes one element of findings.json."""
     return {
         "class": finding.class_name,
         "key": finding.key,
@@ -124,12 +124,12 @@ def finding_document(finding: Finding) -> dict[str, Any]:
 
 
 def sorted_findings(judged: JudgedWindow) -> list[Finding]:
-    """By topic, group, key and class."""
+    """Sorts findings by topic, group, key and class."""
     return sorted(judged.findings, key=lambda f: (f.topic, f.group, f.key, f.class_name))
 
 
 def volume_rows(judged: JudgedWindow) -> list[dict[str, Any]]:
-    """volume.json: one row a subscription and UTC hour that has keys, hours in order."""
+    """Makes volume.json: one row per subscription and UTC hour that has keys, hours in order."""
     return [
         {
             "topic": one.subscription.topic,
@@ -145,7 +145,7 @@ def volume_rows(judged: JudgedWindow) -> list[dict[str, Any]]:
 
 
 def latency_rows(judged: JudgedWindow) -> list[dict[str, Any]]:
-    """latency.json: one row a subscription and latency that has any pair of times; milliseconds."""
+    """Makes latency.json: one row per subscription and latency that has a pair of times, in milliseconds."""
     return [
         {
             "topic": one.subscription.topic,

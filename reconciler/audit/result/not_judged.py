@@ -1,8 +1,8 @@
-"""Coverage: rows of the window whose topic or group lies outside of the audit.
+"""Rows of the window whose topic or group is outside of the audit.
 
-They are counted twice over: in the evidence that is judged (judge/unjudged.py), and where that was collected, in the
-databases and exports themselves (collect/coverage.py), of which only what was asked for became evidence. A note, never
-a violation. Rounds of the history outside of the audit are reported by history/rounds.py.
+They are counted in the judged evidence (judge/unjudged.py). They are also counted at its sources, in databases and
+exports (collect/coverage.py), because only rows that were asked for become evidence. The counts are a note, never a
+violation. history/rounds.py reports rounds outside of the audit.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from reconciler.contract.evidence_layout import (
     REPAIR_EVIDENCE,
 )
 
-#: (table, topic, group). For an outbox the group is the producer group, for a repair it is the scope.
+#: (table, topic, group). The group of an outbox is the producer group, the group of a repair is its scope.
 RowsOf = tuple[str, str, str]
 
-#: Table -> the column that names the group.
+#: Table -> column that names the group.
 GROUP_COLUMNS: Mapping[str, str] = {
     OUTBOX_EVIDENCE.name: "producer_group",
     INBOX_EVIDENCE.name: "consumer_group",
@@ -30,7 +30,7 @@ GROUP_COLUMNS: Mapping[str, str] = {
     CANDIDATE_EVIDENCE.name: "consumer_group",
     REPAIR_EVIDENCE.name: "scope",
 }
-#: Table -> the time that says whether a row is of the window; all counted effects are.
+#: Table -> time by which a row belongs to the window. All counted effects belong to it.
 TIME_COLUMNS: Mapping[str, str] = {
     OUTBOX_EVIDENCE.name: "created_at_ms",
     INBOX_EVIDENCE.name: "applied_at_ms",
@@ -39,9 +39,9 @@ TIME_COLUMNS: Mapping[str, str] = {
 }
 #: Names (table, topic and group) that a result lists.
 LISTED_MAX = 100
-#: Names that a prefix or a collection keeps apart: bounds what they hand on.
+#: Names that a prefix or a collection keeps, which bounds what it hands on.
 KEPT_MAX = 1_000
-#: Table, topic and group of rows beyond the names that were kept.
+#: Name under which rows of all other names are counted.
 OMITTED: RowsOf = ("", "", "")
 
 
@@ -57,13 +57,13 @@ class UnjudgedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnjudgedTotals:
-    """What a judgement leaves out."""
+    """Rows that a judgement leaves out."""
 
-    #: The most rows first, then by table, topic and group; at most LISTED_MAX.
+    #: At most LISTED_MAX, the most rows first, then by table, topic and group.
     listed: tuple[UnjudgedRows, ...] = ()
-    #: Rows of names beyond those.
+    #: Rows of all other names.
     omitted_rows: int = 0
-    #: Whether databases and exports were counted, too; else only what lies in the evidence.
+    #: True: databases and exports were counted, too. False: only rows of the evidence were counted.
     sources_counted: bool = False
 
     @property
@@ -73,7 +73,7 @@ class UnjudgedTotals:
 
 
 def kept(counts: Mapping[RowsOf, int], names_max: int) -> Counter[RowsOf]:
-    """The names with the most rows, at ties the first ones in order; the rows of the others under OMITTED."""
+    """Keeps the names with the most rows, at ties the first ones in order. Rows of the others count as OMITTED."""
     order = sorted(
         (name for name, rows in counts.items() if rows and name != OMITTED), key=lambda name: (-counts[name], name)
     )
@@ -85,7 +85,7 @@ def kept(counts: Mapping[RowsOf, int], names_max: int) -> Counter[RowsOf]:
 
 
 def listed(counts: Mapping[RowsOf, int], *, sources_counted: bool) -> UnjudgedTotals:
-    """As results and statements have it."""
+    """Makes the totals that results and statements have."""
     first = kept(counts, LISTED_MAX)
     omitted = first.pop(OMITTED, 0)
     return UnjudgedTotals(

@@ -1,7 +1,6 @@
-"""Sentences of a result, by their codes: what the history lacks, why a rule is not checked, why nobody has an answer,
-remarks.
+"""Sentences of a result by their codes: gaps of the history, unchecked rules, reasons for no answer, remarks.
 
-A result has them in English: so it is signed. A page has the same ones in its own language, by code and fields
+A result has them in English and is signed so. A page says the same sentences in its own language, by code and fields
 (reconciler/words/audit_report.toml).
 """
 
@@ -76,14 +75,14 @@ SENTENCES: Mapping[str, str] = {
 
 
 class Sentence(str):
-    """One of them in English, and what it is made of."""
+    """English sentence, with its code and fields."""
 
     code: str
     fields: Mapping[str, object]
 
 
 def sentence(code: str, **fields: object) -> Sentence:
-    """Fields may be sentences themselves."""
+    """Makes a sentence. Its fields may be sentences themselves."""
     made = Sentence(SENTENCES[code].format(**fields))
     made.code, made.fields = code, fields
     return made

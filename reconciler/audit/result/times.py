@@ -1,4 +1,4 @@
-"""Times as text: UTC, for documents and messages."""
+"""Times as text in UTC, for documents and messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def time_text(milliseconds: int) -> str:
-    """RFC 3339 UTC with milliseconds; outside the years 1 to 9999 the number itself."""
+    """Writes RFC 3339 UTC with milliseconds. Outside of the years 1 to 9999 it writes the number itself."""
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,6 +1,6 @@
-"""What a judgement says, as plain values: made by judge/merge.py, rendered by output, report and statement.
+"""Judgement as plain values: judge/merge.py makes it; output, report and statement render it.
 
-Everything here is decided by the inputs alone: no time of running, host, engine or duration, and one order.
+Only the inputs decide content and order. There is no time of running, host, engine or duration.
 All times are milliseconds UTC.
 """
 
@@ -16,15 +16,15 @@ from reconciler.audit.result.classes import VIOLATIONS
 from reconciler.audit.result.not_judged import UnjudgedTotals
 from reconciler.audit.result.times import time_text
 
-#: Where a judgement was computed: on Spark, or in the process that was asked.
+#: Place of a judgement: Spark, or the process that was asked.
 EngineKind = Literal["spark", "here"]
-#: What a finding's evidence may hold (JSON scalars).
+#: Values in a finding's evidence (JSON scalars).
 EvidenceValue = str | int | bool | None
 
-#: In a finding's evidence: what the business calls the message, where the outbox says it.
+#: Name of the business id in a finding's evidence, if the outbox has one.
 BUSINESS_ID = "business_id"
 
-#: Names in `JudgedSubscription.latencies`, in the order in which they are shown.
+#: Names in `JudgedSubscription.latencies` -> meaning, in the order in which they are shown.
 LATENCIES: Mapping[str, str] = {
     "commit_to_announced": "from the outbox row to the first round that took the announcement",
     "announced_to_consumed": "from that round to the first round that took the consumption (same round: 0)",
@@ -36,19 +36,19 @@ LATENCIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """start_ms <= time < end_ms."""
+    """Times with start_ms <= time < end_ms."""
 
     start_ms: int
     end_ms: int
 
     def __str__(self) -> str:
-        """For people, in UTC."""
+        """Writes the window for people, in UTC."""
         return f"{time_text(self.start_ms)} to {time_text(self.end_ms)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedSubscription:
-    """One subscription as evidence.json asks for it."""
+    """One subscription in the request of evidence.json."""
 
     topic: str
     group: str
@@ -57,18 +57,20 @@ class AuditedSubscription:
     producer_groups: tuple[str, ...]
     grace_period_seconds: float
     late_after_seconds: float
-    #: Whether its inbox was given. Without inbox and effects nothing can be judged: AuditError("inputs").
+    #: True: its inbox was given. Without inbox and effects nothing can be judged: AuditError("inputs").
     inbox: bool = True
-    #: Whether business effects were counted.
+    #: True: business effects were counted.
     effects: bool = False
-    #: Its half messages announce, and its topic has no outbox: halves of the window are judged, and no commits.
+    #: True: half messages announce and the topic has no outbox. Then halves of the window are judged, not commits.
     of_halves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """A distribution of milliseconds. `smallest_ms` and `largest_ms` are exact, the others at most 1/128 too large
-    (exact below 255 ms). Differences below 0 (clocks) count as 0."""
+    """Distribution of milliseconds. Differences below 0 (clocks) count as 0.
+
+    `smallest_ms` and `largest_ms` are exact. The others are at most 1/128 too large, and exact below 255 ms.
+    """
 
     count: int
     smallest_ms: int
@@ -82,7 +84,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourlyVolume:
-    """Keys whose time lies in one UTC hour, by class; classes without keys are left out."""
+    """Keys whose time is in one UTC hour, by class. Classes without keys are left out."""
 
     hour_start_ms: int
     classes: Mapping[str, int]
@@ -90,7 +92,7 @@ class HourlyVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncheckedRule:
-    """A rule that could not be applied to a subscription, and which input would change that."""
+    """Rule that could not be applied to a subscription, with the input that it lacks."""
 
     topic: str
     group: str
@@ -103,39 +105,39 @@ class Finding:
     """One key of one subscription in a class that people look at."""
 
     class_name: str
-    #: Upper-case hex of the key's bytes.
+    #: The unique key as text.
     key: str
     topic: str
     group: str
-    #: The rule that matched, as in the documented list.
+    #: Rule that matched, as in the documented list.
     rule: str
-    #: Facts that made it match, by name; times end with _ms, digests are hex.
+    #: Facts by name that made it match. Names of times end with _ms; digests are hexadecimal.
     evidence: Mapping[str, EvidenceValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryGap:
-    """Something that history lacks, inside the window of the subscription."""
+    """Rows of a stream that the history lacks."""
 
     topic: str
     group: str
-    #: -1: many.
+    #: -1: several shards.
     shard: int
     from_ms: int
     to_ms: int
     stream: str
-    #: None: unknown.
+    #: None: the number is not known.
     rows: int | None
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class KeyFile:
-    """A Parquet file of judged keys of one subscription, as a task has written it."""
+    """Parquet file of a subscription's judged keys, as a task has written it."""
 
-    #: The subscription's place in the order of topic and group.
+    #: Place of the subscription in the order of topic and group.
     place: int
-    #: In the folder of the run's attempts.
+    #: Name in the folder of the run's attempts.
     name: str
     rows: int
 
@@ -144,54 +146,54 @@ class KeyFile:
 class InputFile:
     """One file that was read, or evidence.json, or the newest manifest entry."""
 
-    #: Relative to the evidence folder; history files relative to the history, with "history/" before.
+    #: Path below the evidence folder. Files of the history have "history/" before their path below the history.
     path: str
     sha256: str
-    #: -1 for files that are no table.
+    #: -1: the file is no table.
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputVersion:
-    """One input of a platform's audit, and the state of the table that was copied for it."""
+    """One input of a platform's audit, with the state of the table that was copied for it."""
 
-    #: Which input: outbox GROUP, inbox TOPIC/GROUP, effects TOPIC/GROUP, or the ledger's table.
+    #: Name of the input: outbox GROUP, inbox TOPIC/GROUP, effects TOPIC/GROUP, or the ledger's table.
     input: str
-    #: Its name in the session's catalogue; None: a DataFrame, or an export.
+    #: Name in the session's catalogue. None: a DataFrame, or an export.
     table: str | None = None
-    #: As the catalogue calls it: iceberg, delta, parquet; None: it does not say.
+    #: Format by its name in the catalogue: iceberg, delta, parquet. None: it is not known.
     format: str | None = None
-    #: Iceberg's snapshot id or Delta's version, whose rows were copied; None: there is none, or it is not known.
+    #: Iceberg's snapshot id or Delta's version of the copied rows. None: there is none, or it is not known.
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedSubscription:
-    """Every key of one subscription's window in exactly one class."""
+    """Keys of one subscription's window, each in exactly one class."""
 
     subscription: AuditedSubscription
-    #: Up to here the history has been captured by every shard; None: no history given or no round in it.
+    #: Time up to which the history has every shard's rounds. None: no history was given, or a shard has no round.
     watermark_ms: int | None
-    #: The time by which ages are measured: the earlier of the watermark and when the evidence was collected.
+    #: Time by which ages are measured: the earlier one of the watermark and the collection.
     as_of_ms: int
-    #: Whether watermark and collection have both reached the window's end + late_after_seconds.
+    #: True: watermark and collection have both reached the window's end + late_after_seconds.
     closed: bool
-    #: Every class of the list in its order, also those with 0 keys.
+    #: Number of keys of every class, in the order of the list.
     classes: Mapping[str, int]
-    #: By hour, hours without keys left out.
+    #: By hour. Hours without keys are left out.
     volume: tuple[HourlyVolume, ...]
-    #: By name (LATENCIES); a latency without any pair of times is left out.
+    #: By name (LATENCIES). A latency without a pair of times is left out.
     latencies: Mapping[str, Percentiles]
 
     @property
     def keys(self) -> int:
-        """Keys that belong to the window."""
+        """Number of keys that belong to the window."""
         return sum(self.classes.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoAnswer:
-    """Why the verdict is withheld: what is found may be shown, never "clean"."""
+    """Reason why the verdict is withheld. Findings may be shown, but never "clean"."""
 
     reason: ReasonWithheld
     message: str
@@ -199,7 +201,7 @@ class NoAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedWindow:
-    """The judgement of one evidence folder."""
+    """Judgement of one evidence folder."""
 
     environment: str
     window: Window
@@ -209,32 +211,32 @@ class JudgedWindow:
     subscriptions: tuple[JudgedSubscription, ...]
     #: Violations, QUARANTINED and EFFECT_LATE, sorted by topic, group and key; at most `findings_max`.
     findings: tuple[Finding, ...]
-    #: Findings beyond that, by class; the first ones in the order of the list of classes are kept.
+    #: Class -> number of findings beyond `findings_max`. The first ones in the order of the classes are kept.
     findings_omitted: Mapping[str, int]
     #: Sorted by topic, group and the order of the list.
     not_checked: tuple[UncheckedRule, ...]
     gaps: tuple[HistoryGap, ...]
-    #: Sentences for people: doubled rows that counted once, and the like. Sorted.
+    #: Sentences for people, such as the number of doubled rows that counted once.
     notes: tuple[str, ...]
     #: Sorted by path.
     inputs: tuple[InputFile, ...]
-    #: Sorted by input; empty where nothing was copied of a platform's tables.
+    #: Sorted by input. Empty: no table of a platform was copied.
     input_versions: tuple[InputVersion, ...] = ()
-    #: Rows read by table or stream ("outbox", "announced", ...), doubled ones included.
+    #: Table or stream ("outbox", "announced", ...) -> rows that were read, doubled ones included.
     rows: Mapping[str, int]
-    #: Topic -> messages of the window, each counted once however many of its groups were judged.
+    #: Topic -> messages of the window. A message counts once, however many of its groups were judged.
     messages: Mapping[str, int] = field(default_factory=dict)
-    #: Rows of topics and groups outside of the audit; changes neither classes nor verdict.
+    #: Rows of topics and groups outside of the audit. They change neither classes nor verdict.
     not_judged: UnjudgedTotals = field(default_factory=UnjudgedTotals)
-    #: What was verified of the history's manifest, as bytes (history/checkpoint.py); None: there is no history.
+    #: What was verified of the history's manifest, as bytes (history/checkpoint.py). None: no history.
     manifest: bytes | None = field(default=None, repr=False)
-    #: Files of judged keys, where tables were asked for: the only field that another run has otherwise.
+    #: Files of judged keys, if tables were asked for. Only this field differs from run to run.
     key_files: tuple[KeyFile, ...] = field(default=(), repr=False)
     no_answer: NoAnswer | None
 
     @property
     def classes(self) -> dict[str, int]:
-        """Totals over all subscriptions, every class in the list's order."""
+        """Number of keys of every class over all subscriptions, in the list's order."""
         totals: Counter[str] = Counter()
         for judged in self.subscriptions:
             totals.update(judged.classes)
@@ -242,12 +244,12 @@ class JudgedWindow:
 
     @property
     def violations(self) -> int:
-        """Keys in violation classes."""
+        """Number of keys in violation classes."""
         return sum(count for name, count in self.classes.items() if name in VIOLATIONS)
 
     @property
     def verdict(self) -> Literal["clean", "violations", "no answer"]:
-        """The headline."""
+        """The verdict: clean, violations or no answer."""
         if self.no_answer is not None:
             return "no answer"
         return "violations" if self.violations else "clean"

@@ -1,1 +1,1 @@
-"""Signed, chained statements of what an audit found, and their verification."""
+"""Signed, chained statements about audits, and their verification."""

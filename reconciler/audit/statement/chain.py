@@ -1,4 +1,4 @@
-"""The chain of a subscription's statements: no hole, no doubled link, every one on the bytes of the one before."""
+"""Verifies the chain of a subscription's statements: each follows the bytes of the one before, once, without a hole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.audit.statement.verification import VerifyReport
 
 
 def verify_chains(statements: Iterable[tuple[str, StatementFile]], report: VerifyReport) -> None:
-    """Adds what is wrong in the chains of all subscriptions; `statements` with their names for people."""
+    """Adds faults of all subscriptions' chains to the report. `statements` come with their names for people."""
     chains: dict[tuple[str, str, str], list[tuple[str, StatementFile]]] = defaultdict(list)
     for name, statement in statements:
         chains[statement.subscription].append((name, statement))

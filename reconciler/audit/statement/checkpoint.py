@@ -1,4 +1,4 @@
-"""The manifest as an older audit has verified it, believed where this auditor's own signature vouches for it."""
+"""Reads the manifest as an older audit has verified it, if this auditor's own signature vouches for it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reconciler.audit.statement.keys import PublicKey
 
 
 def believed_chain(previous: Path, key: PublicKey) -> HistoryChain | None:
-    """What the audit of an older OUT has verified; None: it is of a release that keeps no such file.
+    """Reads what the audit of an older OUT has verified. None: its release kept no such file.
 
-    Raises AuditError("usage") where no statement of this key vouches for the file as it is now.
+    Raises AuditError("usage") if no statement of this key vouches for the file as it is now.
     """
     if not previous.is_dir():
         raise _unbelieved(previous, "it is no output of an audit")

@@ -1,7 +1,7 @@
-"""A folder from a stranger: what lies in it is read, within bounds, and nothing else.
+"""Folder from a stranger. Only files in it are read, within bounds.
 
-Paths are opened folder by folder, without following a link; only regular files are read, so that no FIFO or device
-keeps a reader waiting. The folder itself is the one that the user named, wherever that leads.
+Paths are opened folder by folder, without following a link. Only regular files are read, because a FIFO or device would
+keep a reader waiting. The folder itself is the one that the user named, wherever that leads.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, Literal
 
 from reconciler.audit.errors import AuditError
 
-#: A larger file is refused.
+#: Largest file that is read.
 FILE_BYTES_MAX = 64 * 1024**3
-#: A JSON document: a list of half a million inputs fits.
+#: Largest JSON document: a list of half a million inputs fits.
 DOCUMENT_BYTES_MAX = 128 * 1024**2
-#: Levels of nesting in a JSON document; our own have a few.
+#: Levels of nesting in a JSON document; our own documents have a few.
 DOCUMENT_LEVELS_MAX = 32
-#: Folders in folders that are looked into; ours end at six.
+#: Levels of folders that are read; our own end at six.
 FOLDER_LEVELS_MAX = 16
-#: What a file may make its reader ask for: a few hundred bytes can say that they unpack to terabytes.
+#: Largest memory of a reader, because a few hundred bytes can unpack to terabytes.
 MEMORY_BYTES_MAX = 4 * 1024**3
-#: Names in all folders together.
+#: Largest number of names in all folders together.
 ENTRIES_MAX = 2_000_000
 
 Kind = Literal["file", "folder", "link", "other"]
@@ -41,28 +41,28 @@ WHAT = {"folder": "is a folder", "link": "is a symbolic link: not followed", "ot
 
 
 class Refused(OSError):
-    """Something is there, or is named, that is not read; the message says why."""
+    """Path that exists or is named, but is not read. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfinedFolder:
-    """A folder below `root`; every path is relative to it, with "/"."""
+    """Folder below `root`. Every path is relative to it, with "/"."""
 
     root: Path
-    #: From `root` to the folder; "" or without "/" at its ends.
+    #: Path from `root` to the folder: "", or without "/" at its ends.
     inner: str = ""
 
     @property
     def path(self) -> Path:
-        """For messages."""
+        """Path of the folder, for messages."""
         return self.root / self.inner
 
     def below(self, path: str) -> ConfinedFolder:
-        """A folder in it, which need not be there."""
+        """Makes a folder in this one. It need not exist."""
         return ConfinedFolder(self.root, f"{self.inner}/{path}" if self.inner else path)
 
     def kind(self, path: str) -> Kind | None:
-        """What is there; None: nothing, or nothing that may be looked at."""
+        """Finds the kind of a path. None: it does not exist, or may not be read."""
         try:
             *folders, name = self._parts(path)
             with _opened_folder(self.root, folders) as folder:
@@ -71,7 +71,7 @@ class ConfinedFolder:
             return None
 
     def open(self, path: str) -> BufferedIOBase:
-        """Raises FileNotFoundError; Refused for what is not read; OSError."""
+        """Opens a file. Raises FileNotFoundError, Refused for a path that is not read, and OSError."""
         *folders, name = self._parts(path)
         with _opened_folder(self.root, folders) as folder:
             found = _kind(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
@@ -86,12 +86,12 @@ class ConfinedFolder:
         return file
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        """The whole file. Raises as `open` does, and Refused for a larger one."""
+        """Reads the whole file. Raises as `open` does, and Refused for more than `bytes_max` bytes."""
         with self.open(path) as file:
             return read_bounded(file, bytes_max)
 
     def entries(self, path: str = "") -> list[tuple[str, Kind]]:
-        """Names in a folder and what they are, sorted; none where there is no such folder. Raises OSError."""
+        """Lists names in a folder with their kinds, sorted. Empty: there is no such folder. Raises OSError."""
         found: list[tuple[str, Kind]] = []
         whole = "/".join(part for part in (self.inner, path) if part)
         folders = _parts(whole) if whole else []
@@ -102,7 +102,7 @@ class ConfinedFolder:
         return sorted(found)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
-        """All entries below, folders replaced by what they hold; folders that lie too deep are yielded themselves.
+        """Yields all entries below a path, except folders. Folders that are too deep are yielded themselves.
 
         Raises OSError.
         """
@@ -136,7 +136,7 @@ def _parts(path: str) -> list[str]:
 
 
 def read_bounded(file: BufferedIOBase, bytes_max: int) -> bytes:
-    """The whole of a file that is open at its beginning. Raises Refused for a larger one."""
+    """Reads the whole of an open file. Raises Refused for more than `bytes_max` bytes."""
     size = file.seek(0, os.SEEK_END)
     if size > bytes_max:
         raise Refused(f"holds {size:,} bytes, more than the {bytes_max:,} that are read at once")
@@ -146,7 +146,7 @@ def read_bounded(file: BufferedIOBase, bytes_max: int) -> bytes:
 
 @contextmanager
 def _opened_folder(root: Path, parts: list[str]) -> Iterator[int]:
-    """A descriptor of the folder that the parts lead to. Raises Refused where one of them is no folder."""
+    """Opens the folder to which the parts lead. Raises Refused if one of them is no folder."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -171,7 +171,7 @@ def _kind(mode: int) -> Kind:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Makes this process run out of memory before its machine does. Raises AuditError("inputs") where it has."""
+    """Makes this process run out of memory before its machine does. Raises AuditError("inputs") if it does."""
     before, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (before, hard, MEMORY_BYTES_MAX) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
@@ -185,7 +185,7 @@ def bounded_memory() -> Iterator[None]:
 
 
 def suspect_json(data: bytes) -> Any:
-    """Raises ValueError for what is no JSON, or none that a document of ours could be: NaN, nested too deep."""
+    """Parses JSON. Raises ValueError for other text, and for JSON that is no document of ours: NaN, nested too deep."""
     try:
         document = json.loads(data, parse_constant=_no_number, parse_float=_finite)
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Statements: per window and subscription, what was found, in which inputs, written to which outputs, and after what.
+"""Statements: per window and subscription the findings, inputs, outputs, and the statement before.
 
 A statement is canonical JSON; its `.sig` is the Ed25519 signature of its bytes. Statements of one subscription form a
 chain by `previous`. Before: output/writing.py, which has written the outputs. After: verify.py.
@@ -23,10 +23,10 @@ from reconciler.audit.statement.keys import SIGNATURE_BYTES, PublicKey
 
 STATEMENT_KIND = "checkback-reconciler statement"
 STATEMENT_VERSION = 1
-#: In OUT.
+#: Folder of the statements in OUT.
 FOLDER = "statement"
 INPUTS = f"{FOLDER}/inputs.json"
-#: What any counter or time of ours stays below: that of JSON's readers.
+#: All counters and times of ours are smaller, because JSON's readers have this bound.
 INTEGER_MAX = 2**53
 
 _NAME_MAX = 100
@@ -36,17 +36,17 @@ _MANIFEST = re.compile(r"history/manifest/.*\d{12}\.json")
 
 @dataclass(frozen=True, slots=True)
 class StatementFile:
-    """A statement that was read: its place, its bytes, and the fields in them."""
+    """Statement that was read: its place, its bytes, and the fields in them."""
 
     path: Path
     data: bytes
     document: Mapping[str, Any]
-    #: The bytes of its .sig, at most one more than a signature has; None without one.
+    #: Bytes of its .sig, at most one more than a signature has. None: it has no .sig.
     signature: bytes | None
 
     @property
     def subscription(self) -> tuple[str, str, str]:
-        """Environment, topic and group: the chain it belongs to."""
+        """Environment, topic and group, which name its chain."""
         return (
             str(self.document.get("environment")),
             str(self.document.get("topic")),
@@ -55,12 +55,12 @@ class StatementFile:
 
     @property
     def sequence(self) -> int:
-        """Its place in the chain, from 1; 0 where it does not say."""
+        """Number in the chain, from 1. 0: the statement has none."""
         return _integer(self.document.get("sequence"))
 
     @property
     def start_ms(self) -> int:
-        """The beginning of its window; 0 where it does not say."""
+        """Beginning of the window. 0: the statement has none."""
         window = self.document.get("window")
         return _integer(window.get("start_ms")) if isinstance(window, dict) else 0
 
@@ -70,7 +70,8 @@ def _integer(value: object) -> int:
 
 
 def statement_name(topic: str, group: str) -> str:
-    """A file name without a folder and suffix; one for one subscription, also where names hold "--" or are long."""
+    """Makes a file name without folder and suffix, unique for a subscription, also for long names or names with
+    "--"."""
     shown = "--".join(quote(name, safe="%", errors="surrogatepass")[:_NAME_MAX] for name in (topic, group))
     if all(_PLAIN.fullmatch(name) and "--" not in name and len(name) <= _NAME_MAX for name in (topic, group)):
         return shown
@@ -86,7 +87,7 @@ def statement_document(
     previous: StatementFile | None,
     signed_by: str | None,
 ) -> dict[str, Any]:
-    """The statement of one subscription, from result.json and the list of outputs (path, bytes, sha256)."""
+    """Makes the statement of one subscription, from result.json and the list of outputs (path, bytes, sha256)."""
     manifests = [file for file in result["inputs"] if _MANIFEST.fullmatch(file["path"])]
     evidence = [file["sha256"] for file in result["inputs"] if file["path"] == "evidence.json"]
     return {
@@ -97,7 +98,7 @@ def statement_document(
         "group": subscription["group"],
         "window": result["window"],
         "rules": result["rules"],
-        # Where it was judged; absent in results of the time when there was one engine.
+        # Where it was judged. Absent in results of releases with one engine.
         **({"engine": result["engine"]} if "engine" in result else {}),
         "verdict": result["verdict"],
         "no_answer": result["no_answer"],
@@ -108,11 +109,11 @@ def statement_document(
         "violations": subscription["violations"],
         "classes": subscription["classes"],
         "not_checked": subscription["not_checked"],
-        # Where half messages announce: the statement is of the window's halves, and not of all commits.
+        # Where half messages announce, the statement is about the window's halves and not about all commits.
         **({"of_halves": True} if subscription.get("of_halves") else {}),
-        # Counts of the whole audit; absent in results that were written before they were counted.
+        # Counts of the whole audit. Absent in results that were written before they were counted.
         **({"not_judged": result["not_judged"]} if "not_judged" in result else {}),
-        # Where a platform's tables were copied; absent in results that were written before it was told.
+        # Only where a platform's tables were copied. Absent in results that were written before it was recorded.
         **({"input_versions": result["input_versions"]} if "input_versions" in result else {}),
         # All subscriptions of the audit, so that the other statements show that one is missing.
         "subscriptions": [{"topic": one["topic"], "group": one["group"]} for one in result["subscriptions"]],
@@ -132,7 +133,7 @@ def statement_document(
 
 
 def canonical_inputs(result: Mapping[str, Any]) -> bytes:
-    """The bytes of inputs.json: path, rows and SHA-256 of every file that was read."""
+    """Makes the bytes of inputs.json: path, rows and SHA-256 of every file that was read."""
     files = [{"path": file["path"], "rows": file["rows"], "sha256": file["sha256"]} for file in result["inputs"]]
     return canonical(files)
 
@@ -140,11 +141,11 @@ def canonical_inputs(result: Mapping[str, Any]) -> bytes:
 def find_previous(
     named: Path | str | None, environment: str, topic: str, group: str, *, start_ms: int, key: PublicKey | None
 ) -> StatementFile | None:
-    """The newest statement of this subscription in an older OUT, its statement folder, or one file.
+    """Finds the newest statement of this subscription in an older OUT, its statement folder, or one file.
 
-    None where nothing is named, or the place has none of this subscription. Raises AuditError("usage") for a place
-    that cannot be read or has no statement at all, for a statement of a later window, and, if this audit signs, for
-    one that this key did not sign: a chain on a forged link would vouch for it.
+    None: nothing is named, or the place has no statement of this subscription. Raises AuditError("usage") for a place
+    that cannot be read or has no statement at all, and for a statement of a later window. If this audit signs, it also
+    raises for a statement that this key did not sign, because a chain on a forged link would vouch for it.
     """
     if named is None:
         return None
@@ -177,7 +178,7 @@ def find_previous(
 
 
 def read_statement(folder: ConfinedFolder, name: str) -> StatementFile | None:
-    """None for a file that is no statement, or that is not read."""
+    """Reads a statement. None: the file is no statement, or may not be read."""
     try:
         data = folder.read(name, DOCUMENT_BYTES_MAX)
         document = suspect_json(data)
@@ -197,6 +198,6 @@ def _signature(folder: ConfinedFolder, name: str) -> bytes | None:
 
 
 def statement_names(folder: ConfinedFolder) -> list[str]:
-    """JSON files where statements lie: OUT/statement, or the folder itself, sorted."""
+    """Lists the JSON files of OUT/statement, or of the folder itself, sorted."""
     inner = f"{FOLDER}/" if folder.kind(FOLDER) == "folder" else ""
     return [f"{inner}{name}" for name, _ in folder.entries(inner.rstrip("/")) if name.endswith(".json")]

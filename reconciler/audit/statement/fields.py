@@ -1,4 +1,4 @@
-"""The fields in which a statement differs from the outputs beside it."""
+"""Finds the fields in which a statement differs from the outputs beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def altered_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(path, what it says and should say) of every value in which two documents differ."""
+    """Yields the path of every value in which two documents differ, with what it says and should say."""
     have, want = dict(_leaves(written)), dict(_leaves(expected))
     for path in sorted(have.keys() | want.keys()):
         if path not in want:
@@ -20,7 +20,8 @@ def altered_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> I
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that holds no other, with its path (RFC 6901 without escapes), in the order of sorted names."""
+    """Yields every value that holds no other, with its path (RFC 6901 without escapes), in the order of sorted
+    names."""
     if isinstance(value, dict) and value:
         for name in sorted(value):
             yield from _leaves(value[name], f"{path}/{name}")

@@ -1,4 +1,4 @@
-"""One audit's output while it is verified: everything in it is suspect, so that reading never fails."""
+"""One audit's output while it is verified. Everything in it is suspect, so reading never fails."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.document import FOLDER, StatementFile
 
-#: What a report says of a file that exists and differs.
+#: Words of a report about a file that exists and differs.
 ALTERED = "altered: its SHA-256 is not the signed one"
 
 
 @dataclass(slots=True)
 class VerifiedFolder:
-    """One OUT, or a folder of statements alone."""
+    """One OUT, or a folder with statements alone."""
 
     place: ConfinedFolder
-    #: How its files are called: relative to what the user named; "" or ends with "/".
+    #: Beginning of its files' names, relative to the folder that the user named: "", or ends with "/".
     shown: str
     statements: list[StatementFile] = field(default_factory=list)
     #: Statements whose signature holds.
@@ -30,20 +30,20 @@ class VerifiedFolder:
     _described: dict[str, tuple[int, str] | None] = field(default_factory=dict)
 
     def name(self, relative: str) -> str:
-        """A file of it, for people."""
+        """Names a file of the folder for people."""
         return f"{self.shown}{relative}"
 
     def name_of(self, statement: StatementFile) -> str:
-        """A statement of it, for people."""
+        """Names a statement of the folder for people."""
         return self.name(statement.path.relative_to(self.place.path).as_posix())
 
     @property
     def has_statements(self) -> bool:
-        """Whether it is an audit's output that has not lost them."""
+        """True if the folder has statements, as an audit's output does."""
         return self.place.kind(FOLDER) == "folder"
 
     def described(self, relative: object) -> tuple[int, str] | None:
-        """Bytes and SHA-256 of a file, read once; None for a missing one."""
+        """Returns bytes and SHA-256 of a file, read once. None: it is missing or not read."""
         if not isinstance(relative, str):
             return None
         if relative not in self._described:
@@ -59,7 +59,7 @@ class VerifiedFolder:
             return None
 
     def why_it_differs(self, relative: str) -> str:
-        """What is known of a file that is not as it was signed."""
+        """Says why a file is not as it was signed."""
         try:
             self.place.open(relative).close()
         except FileNotFoundError:
@@ -69,14 +69,14 @@ class VerifiedFolder:
         return ALTERED
 
     def read(self, relative: str) -> bytes | None:
-        """A document of it; None for one that is missing or not read."""
+        """Reads a document of the folder. None: it is missing or not read."""
         try:
             return self.place.read(relative, DOCUMENT_BYTES_MAX)
         except OSError:
             return None
 
     def load_result(self) -> None:
-        """Reads result.json, where it is a JSON object."""
+        """Reads result.json, if it is a JSON object."""
         try:
             found = suspect_json(self.read("result.json") or b"")
         except ValueError:
@@ -85,7 +85,7 @@ class VerifiedFolder:
 
 
 def outputs_of(statement: StatementFile) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Path, and bytes and SHA-256, of every output that a statement lists."""
+    """Yields path, and bytes and SHA-256, of every output that a statement lists."""
     outputs = statement.document.get("outputs")
     for one in outputs if isinstance(outputs, list) else []:
         if isinstance(one, dict) and isinstance(one.get("path"), str):

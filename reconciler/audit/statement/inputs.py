@@ -1,4 +1,4 @@
-"""Where the files that a judgement names lie now, and how they are read again: the evidence folder and its history."""
+"""Reads again the files that a judgement names: the evidence folder and its history, wherever they are now."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from reconciler.audit.statement.confined import (
     suspect_json,
 )
 
-#: Paths of history files begin with it, wherever the history lies.
+#: Beginning of the paths of history files, wherever the history is.
 HISTORY_PREFIX = "history/"
 
 
 class Place(Protocol):
-    """A folder; paths in it are relative, with "/"."""
+    """Folder. Paths in it are relative, with "/"."""
 
     def open(self, path: str) -> BufferedIOBase:
-        """Raises OSError."""
+        """Opens a file. Raises OSError."""
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
-        """Everything below but folders. Raises OSError."""
+        """Yields everything below a path, except folders. Raises OSError."""
 
     def below(self, path: str) -> Place:
-        """A folder in it, which need not be there."""
+        """Makes a folder in this one. It need not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFolder:
-    """A folder or URL that the user named: read as the file system there reads it."""
+    """Folder or URL that the user named, as the file system there reads it."""
 
     filesystem: Any
     root: str
 
     def below(self, path: str) -> NamedFolder:
-        """A folder in it, which need not be there."""
+        """Makes a folder in this one. It need not exist."""
         return NamedFolder(self.filesystem, f"{self.root}/{path}")
 
     def open(self, path: str) -> BufferedIOBase:
-        """Raises OSError."""
+        """Opens a file. Raises OSError."""
         opened: BufferedIOBase = self.filesystem.open_input_file(f"{self.root}/{path}")
         return opened
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
-        """Everything below but folders. Raises OSError."""
+        """Yields everything below a path, except folders. Raises OSError."""
         selector = arrow_fs.FileSelector(f"{self.root}/{path}".rstrip("/"), allow_not_found=True, recursive=True)
         for info in self.filesystem.get_file_info(selector):
             if info.type == arrow_fs.FileType.File:
@@ -66,20 +66,20 @@ class NamedFolder:
 
 @dataclass(frozen=True, slots=True)
 class InputFolder:
-    """An evidence folder and its history."""
+    """Evidence folder and its history."""
 
     evidence: Place
-    #: None: it lies elsewhere, and no option names it.
+    #: None: the history is elsewhere, and no option names it.
     history: Place | None
-    #: Where evidence.json says that it lies.
+    #: Place of the history that evidence.json names.
     history_said: str
 
     def has(self, path: str) -> bool:
-        """Whether it is known where the file would lie. `path` is as in InputFile."""
+        """True if the place of the file is known. `path` is as in InputFile."""
         return self.history is not None or not path.startswith(HISTORY_PREFIX)
 
     def open(self, path: str) -> BufferedIOBase:
-        """Raises OSError."""
+        """Opens a file. Raises OSError."""
         if not path.startswith(HISTORY_PREFIX):
             return self.evidence.open(path)
         if self.history is None:
@@ -87,22 +87,21 @@ class InputFolder:
         return self.history.open(path.removeprefix(HISTORY_PREFIX))
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        """The file's bytes. Raises OSError, Refused for a larger one."""
+        """Reads the file's bytes. Raises OSError, and Refused for more than `bytes_max` bytes."""
         with self.open(path) as file:
             return read_bounded(file, bytes_max)
 
     def digest(self, path: str) -> str:
-        """SHA-256 of the file, hexadecimal. Raises OSError."""
+        """Computes the file's SHA-256 as hexadecimal digits. Raises OSError."""
         with self.open(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -> InputFolder:
-    """Evidence from a stranger: the folders that the user named, and no place that the evidence itself names.
+    """Opens evidence from a stranger: the folders that the user named, and no place that the evidence itself names.
 
-    A local folder is read by confined.py alone; a URL only because the user gave it. A history that does not lie in
-    the evidence is looked at only where `history` says. Raises AuditError("inputs")
-    where there is no such folder, or it cannot be read.
+    A local folder is read by confined.py alone; a URL is read only because the user gave it. A history outside of the
+    evidence is read only at `history`. Raises AuditError("inputs") for a folder that does not exist or cannot be read.
     """
     with _refused_input(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
         folder = _suspect(evidence) if isinstance(evidence, str) else evidence
@@ -139,7 +138,7 @@ def _named(place: str) -> NamedFolder:
 
 
 def _named_history(evidence: Place) -> str:
-    """The place that evidence.json names, else the usual one. An altered evidence.json is found by its digest."""
+    """Reads the place of the history in evidence.json, else the usual one. A digest shows an altered evidence.json."""
     try:
         with evidence.open("evidence.json") as file:
             document = suspect_json(read_bounded(file, DOCUMENT_BYTES_MAX))
@@ -150,5 +149,5 @@ def _named_history(evidence: Place) -> str:
 
 
 def digest(data: bytes) -> str:
-    """SHA-256, hexadecimal."""
+    """Computes SHA-256 as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Ed25519 keys of statements: made, read with distrust, and named by a fingerprint.
+"""Ed25519 keys of statements: makes them, reads them with distrust, and names them by a fingerprint.
 
 Private: PEM, PKCS8, no passphrase. Public: PEM, SubjectPublicKeyInfo. The fingerprint is the SHA-256 of the public
 key's DER form, as ``openssl pkey -pubin -in FILE -outform DER | sha256sum`` prints it.
@@ -26,30 +26,30 @@ from cryptography.hazmat.primitives.serialization import (
 from reconciler.audit.errors import AuditError, unwritable
 
 SIGNATURE_BYTES = 64
-#: No key is larger; a wrong file named by mistake is not read whole.
+#: Bytes that are read of a file. No key is larger, and a wrong file is not read whole.
 _PEM_BYTES_MAX = 65_536
-#: The group may read (a mounted secret is often 0440), others may not, and only the owner may write.
+#: Forbidden permissions: the group may read (a mounted secret is often 0440), and only the owner may write.
 _TOO_OPEN = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """The key that a signature is checked with."""
+    """Key that checks signatures."""
 
     key: Ed25519PublicKey
 
     @property
     def fingerprint(self) -> str:
-        """64 hexadecimal digits."""
+        """Fingerprint of 64 hexadecimal digits."""
         return hashlib.sha256(self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
     @property
     def pem(self) -> bytes:
-        """Its file."""
+        """Content of the key's file."""
         return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def has_signed(self, data: bytes, signature: bytes) -> bool:
-        """Whether the signature is this key's over exactly these bytes."""
+        """True if the signature is this key's over exactly these bytes."""
         try:
             self.key.verify(signature, data)
         except InvalidSignature:
@@ -59,26 +59,26 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """The key that signs."""
+    """Key that signs."""
 
     key: Ed25519PrivateKey
 
     @property
     def public(self) -> PublicKey:
-        """What others verify with."""
+        """Key by which others verify."""
         return PublicKey(self.key.public_key())
 
     def sign(self, data: bytes) -> bytes:
-        """64 bytes; the same data gives the same signature."""
+        """Signs data with 64 bytes. The same data gives the same signature."""
         return self.key.sign(data)
 
 
 def read_signing_key(path: Path | str) -> SigningKey:
-    """Raises AuditError("usage") for a file that is no such key, or that others could read or replace."""
+    """Reads a private key. Raises AuditError("usage") for another file, or one that others could read or replace."""
     file = Path(path)
     try:
         with file.open("rb") as opened:
-            # fstat of the opened file: its name may lead to another file a moment later.
+            # fstat of the opened file, because its name may lead to another file a moment later.
             mode = os.fstat(opened.fileno()).st_mode
             data = opened.read(_PEM_BYTES_MAX)
     except OSError as error:
@@ -98,7 +98,7 @@ def read_signing_key(path: Path | str) -> SigningKey:
 
 
 def read_public_key(path: Path | str) -> PublicKey:
-    """Raises AuditError("usage") for a file that is no such key."""
+    """Reads a public key. Raises AuditError("usage") for another file."""
     try:
         with Path(path).open("rb") as opened:
             data = opened.read(_PEM_BYTES_MAX)
@@ -116,9 +116,9 @@ def read_public_key(path: Path | str) -> PublicKey:
 
 
 def make_keys(private: Path | str) -> tuple[Path, Path, str]:
-    """Writes a new key pair: FILE (mode 0600) and FILE.pub; returns both paths and the fingerprint.
+    """Writes a new key pair: FILE (mode 0600) and FILE.pub. Returns both paths and the fingerprint.
 
-    Raises AuditError("usage") where one of them exists: a key is never overwritten.
+    Raises AuditError("usage") if one of them exists, because a key is never overwritten.
     """
     key = SigningKey(Ed25519PrivateKey.generate())
     pem = key.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,6 +1,6 @@
-"""History goes on after an audit: files that the reconciler has compacted or retired since are gone on purpose.
+"""Files of the history that the reconciler has compacted or retired since an audit. They are missing on purpose.
 
-That is believed only of manifest entries that follow, link by link, the one that the statement names.
+That is believed only of manifest entries that follow, link by link, the entry that the statement names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENTRY = re.compile(rf"({HISTORY_PREFIX}manifest/environment=[^/]*)/(\d{{12}})\.
 
 
 def retired_files(listed: Sequence[Mapping[str, Any]], inputs: InputFolder) -> dict[str, str]:
-    """Path of a missing history file -> why it has gone. Never raises: what cannot be read explains nothing."""
+    """Maps a missing history file to the reason for its absence. Never raises: an unreadable entry explains nothing."""
     gone: dict[str, str] = {}
     heads = [(found, one) for one in listed if (found := _ENTRY.fullmatch(str(one.get("path"))))]
     for found, head in heads:

@@ -1,4 +1,4 @@
-"""What a verification says, as plain values."""
+"""Result of a verification, as plain values."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Literal
 
 from reconciler.contract.visible_text import visible
 
-#: Named differences and remarks of one kind; more are counted.
+#: Differences, or remarks, that are listed. More of them are counted.
 NAMED_MAX = 1_000
-#: Characters of one text: a name in a suspect file may be a million long.
+#: Characters of one text, because a name in a suspect file may be a million characters long.
 TEXT_MAX = 4_000
 
 
 def shown_text(text: str) -> str:
-    """A text from a suspect file as people may see it."""
+    """Makes a text from a suspect file visible and bounded, for people."""
     shown = visible(text[: TEXT_MAX + 1])
     return shown if len(shown) <= TEXT_MAX else f"{shown[:TEXT_MAX]}..."
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """One thing that is not as it was signed."""
+    """One value that is not as it was signed."""
 
-    #: Relative to the verified folder; inputs have "evidence:".
+    #: Path below the verified folder. Paths of inputs have "evidence:".
     file: str
-    #: The row, value or line, as people find it; "" for the file as a whole.
+    #: Row, value or line, as people find it. "": the file as a whole.
     row: str
     message: str
 
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStatement:
-    """One statement that was looked at, as it reads."""
+    """Statement that was verified, with the values that it has."""
 
     file: str
     environment: str
@@ -46,42 +46,42 @@ class VerifiedStatement:
     end: str
     start_ms: int
     end_ms: int
-    #: Whose clocks the window was asked for by.
+    #: Time zone of the window for people.
     zone: str
     sequence: int
     verdict: str
     keys: int
     violations: int
-    #: Keys by class; classes that are none are left out.
+    #: Number of keys by class. Unknown classes are left out.
     classes: dict[str, int]
-    #: Fingerprint it names, or None: it says that it is unsigned.
+    #: Fingerprint that the statement names. None: it says that it is unsigned.
     signed_by: str | None
-    #: Whether the given key has signed these bytes.
+    #: True: the given key has signed these bytes.
     signature_holds: bool
-    #: SHA-256 of report.html that it names; None without one.
+    #: SHA-256 of report.html that the statement names. None: it names none.
     report_sha256: str | None
 
 
 @dataclass(slots=True)
 class VerifyReport:
-    """Everything that a verification found; nothing is left out at the first difference.
+    """Everything that a verification found; it continues after the first difference.
 
-    Texts come from suspect files: what a terminal would obey is shown as its number.
+    Texts come from suspect files, so what a terminal would obey is shown as its number.
     """
 
     statements: list[VerifiedStatement] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
-    #: Beyond NAMED_MAX.
+    #: Number of differences beyond NAMED_MAX.
     more_differences: int = 0
-    #: What was not looked at, or cannot be known; no reason to doubt the rest.
+    #: Parts that were not looked at, or cannot be known. They are no reason to doubt the rest.
     not_checked: list[str] = field(default_factory=list)
-    #: Why there is no answer.
+    #: Reasons for no answer.
     unanswered: list[str] = field(default_factory=list)
     #: Files whose SHA-256 was computed and found equal.
     files_equal: int = 0
 
     def differ(self, file: str, message: str, row: str = "") -> None:
-        """Keeps a difference once, up to a bound; beyond it counts."""
+        """Keeps a difference once, up to NAMED_MAX; further ones are counted."""
         found = Difference(shown_text(file), shown_text(row), shown_text(message))
         if found in self.differences:
             return
@@ -91,30 +91,30 @@ class VerifyReport:
             self.more_differences += 1
 
     def skip(self, lines: Iterable[str]) -> None:
-        """Keeps remarks once, up to a bound."""
+        """Keeps remarks once, up to NAMED_MAX."""
         for line in lines:
             shown = shown_text(line)
             if shown not in self.not_checked and len(self.not_checked) < NAMED_MAX:
                 self.not_checked.append(shown)
 
     def unanswer(self, line: str) -> None:
-        """Keeps a reason why there is no answer."""
+        """Keeps a reason for no answer."""
         self.unanswered.append(shown_text(line))
 
     @property
     def verdict(self) -> Literal["verified", "differences", "no answer"]:
-        """A difference is an answer, even if other files could not be looked at."""
+        """The verdict. A difference is an answer, even if other files could not be looked at."""
         if self.differences:
             return "differences"
         return "no answer" if self.unanswered or not self.statements else "verified"
 
     @property
     def exit_code(self) -> int:
-        """0, 1 or 2."""
+        """0 verified, 1 differences, 2 no answer."""
         return {"verified": 0, "differences": 1, "no answer": 2}[self.verdict]
 
     def as_dict(self) -> dict[str, Any]:
-        """For --output json."""
+        """Makes the JSON object for --output json."""
         return {
             "verdict": self.verdict,
             "statements": [asdict(one) for one in self.statements],

@@ -1,7 +1,7 @@
-"""Verifies statements with nothing but their folder and a public key: signatures, chains, digests.
+"""Verifies statements with only their folder and a public key: signatures, chains, digests.
 
-Everything in the folder is suspect: it is read by confined.py alone, addresses in it are not followed, a difference is
-noted and the rest is still looked at.
+Everything in the folder is suspect. Only confined.py reads it, and no address in it is followed. After a difference the
+rest is still verified.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ def verify_statements(
     evidence: Path | str | None = None,
     history: str | None = None,
 ) -> VerifyReport:
-    """Verifies an audit's OUT, or a folder of several: then also how they follow one another.
+    """Verifies an audit's OUT, or a folder of several, and then also how they follow one another.
 
-    `evidence`: the folder that was judged, else the one in each output; without both inputs are not looked at, and
-    the report says so. `history`: where the history lies; without it only one inside of the evidence is looked at.
-    Raises AuditError: "usage" for a key or folder that cannot be read, or that holds no statement at all; "inputs".
+    `evidence`: the folder that was judged, else the one in each output. Without both, inputs are not verified, and the
+    report says so.
+    `history`: where the history is. None: only a history inside of the evidence is verified. Raises AuditError: "usage"
+    for a key or folder that cannot be read, or a folder without a statement; "inputs" for inputs that cannot be read.
     """
     key = public_key if isinstance(public_key, PublicKey) else read_public_key(public_key)
     if not Path(folder).is_dir():
@@ -137,12 +138,12 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
 
 
 def _count(value: object) -> int:
-    """-1 for what is none that JSON's readers hold."""
+    """Reads a counter. -1: the value is none that JSON's readers hold."""
     return value if isinstance(value, int) and abs(value) < INTEGER_MAX else -1
 
 
 def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: PublicKey, report: VerifyReport) -> None:
-    """Why a signature does not hold: unsigned, taken away, another key, or altered, and then in which fields."""
+    """Reports why a signature does not hold: unsigned, removed, another key, or altered, and then in which fields."""
     name = folder.name_of(statement)
     signed_by = statement.document.get("signed_by")
     outputs = statement.document.get("outputs")
@@ -169,7 +170,7 @@ def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: Pu
 
 
 def _altered_fields(folder: VerifiedFolder, statement: StatementFile, outputs: Any) -> Iterator[tuple[str, str]]:
-    """Where the statement says something else than the outputs beside it; links are judged by the chain."""
+    """Yields the fields in which the statement differs from the outputs beside it. The chain judges links."""
     mine = _subscription_of(folder.result, statement)
     if folder.result is None or mine is None:
         return
@@ -203,7 +204,7 @@ def _subscription_of(result: Mapping[str, Any] | None, statement: StatementFile)
 
 
 def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """Each subscription of the audit has one statement, under its own name."""
+    """Checks that each subscription of the audit has one statement, under its own name."""
     asked: set[tuple[str, str]] = set()
     for document in [folder.result or {}, *(statement.document for statement in folder.signed)]:
         listed = document.get("subscriptions")
@@ -226,7 +227,7 @@ def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 
 def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """Digests of the files beside the statements; those signed come first, then those that were altered themselves."""
+    """Compares digests of the files beside the statements, by signed statements, or by all if none is signed."""
     if not folder.has_statements:
         report.skip(f"{folder.name_of(s)}: its outputs are not in this folder" for s in folder.statements)
         return
@@ -251,7 +252,7 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 
 def _name_altered_counts(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """Where a statement with a valid signature differs from result.json."""
+    """Reports where a statement with a valid signature differs from result.json."""
     for statement in folder.signed:
         _, topic, group = statement.subscription
         for path, message in _altered_fields(folder, statement, statement.document.get("outputs")):
@@ -259,7 +260,7 @@ def _name_altered_counts(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 
 def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyReport) -> bool:
-    """False for a statement of another window that was put among those of this one."""
+    """True if the statement belongs to this folder. False: it is of another window and was put here."""
     said, mine = statement.document.get("window"), (folder.result or {}).get("window")
     if folder.result is None or said == mine or not isinstance(said, dict):
         return True
@@ -273,5 +274,5 @@ def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyRep
             f"{shown.get('start')} to {shown.get('end')}: one of them was altered or replaced",
             "/window",
         )
-    # Where all signed statements agree it is result.json that was altered, and its digest will say so.
+    # If all signed statements agree, result.json was altered, and its digest will show it.
     return not is_foreign

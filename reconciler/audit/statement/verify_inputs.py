@@ -1,5 +1,4 @@
-"""Whether the evidence is still what was judged: every file by its SHA-256; and whether the history's manifest is
-whole, by the rules of the audit."""
+"""Verifies that the evidence is still what was judged: files by their SHA-256, the manifest by the audit's rules."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _Listed = Sequence[Mapping[str, Any]]
 def verify_inputs(
     folders: Sequence[VerifiedFolder], report: VerifyReport, *, evidence: str | None, history: str | None
 ) -> None:
-    """Adds what has changed in the inputs: in `evidence`, else in the evidence that lies in each output."""
+    """Adds what has changed in the inputs: in `evidence`, else in the evidence of each output."""
     chains = _Chains(report)
     if evidence is not None:
         for folder, listed, inputs in _given(folders, suspect_inputs(evidence, history), report):
@@ -43,7 +42,7 @@ def verify_inputs(
         inputs = suspect_inputs(folder.place.below("evidence"), history)
         _verify_files(folder, found, inputs, report)
         chains.verify(folder, found, inputs)
-    # An empty list is that of a window without an answer.
+    # An empty list belongs to a window without an answer.
     if any(folder.place.kind("evidence") != "folder" and _listed(folder) != [] for folder in folders):
         report.skip(["the inputs: name the evidence with --evidence DIR to have them compared, too"])
 
@@ -51,7 +50,7 @@ def verify_inputs(
 def _given(
     folders: Sequence[VerifiedFolder], inputs: InputFolder, report: VerifyReport
 ) -> list[tuple[VerifiedFolder, _Listed, InputFolder]]:
-    """The audits that are of the given evidence."""
+    """Finds the audits that judged the given evidence."""
     lists = [(folder, found, inputs) for folder in folders if (found := _listed(folder)) is not None]
     if not lists:
         report.unanswer(f"the inputs: their list (statement/inputs.json) {_NO_LIST}")
@@ -69,9 +68,9 @@ def _given(
 
 
 def _listed(folder: VerifiedFolder) -> _Listed | None:
-    """inputs.json, if a statement that belongs to it vouches for its bytes.
+    """Reads inputs.json, if a statement that belongs to the folder vouches for its bytes.
 
-    A list that names a file again and again would have it read as often: ours never do.
+    None: no statement does, or the list names a file twice. Such a list would have the file read twice; ours never do.
     """
     data = folder.read(INPUTS)
     for statement in folder.belonging:
@@ -126,7 +125,7 @@ def _verify_files(folder: VerifiedFolder, listed: _Listed, inputs: InputFolder, 
 
 
 def _tables_of(inputs: InputFolder) -> set[str]:
-    """Parquet files of the tables that lie in the evidence now."""
+    """Lists Parquet files of the tables that are in the evidence now."""
     found: set[str] = set()
     for table in EVIDENCE_TABLES:
         try:
@@ -137,14 +136,14 @@ def _tables_of(inputs: InputFolder) -> set[str]:
 
 
 class _Chains:
-    """The manifests of the histories that audits have read, each looked at once."""
+    """Manifests of the histories that audits have read. Each is verified once."""
 
     def __init__(self, report: VerifyReport) -> None:
         self._report = report
         self._seen: list[tuple[Place, str]] = []
 
     def verify(self, folder: VerifiedFolder, listed: _Listed, inputs: InputFolder) -> None:
-        """Adds what the audit would not believe: an entry that is missing, doubled, swapped or altered."""
+        """Adds what the audit would refuse: an entry that is missing, doubled, swapped or altered."""
         shown = f"{folder.shown}evidence:history"
         heads = [found for one in listed if (found := _HEAD.fullmatch(str(one.get("path"))))]
         if inputs.history is None:

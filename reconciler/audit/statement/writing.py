@@ -1,4 +1,4 @@
-"""The files of OUT/statement: the list of inputs, and a statement with its signature a subscription."""
+"""Makes the files of OUT/statement: one statement with its signature per subscription."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def statement_files(
     key: SigningKey | None,
     previous: Path | str | None,
 ) -> Iterator[tuple[str, bytes]]:
-    """Name in OUT and bytes of each statement and of its signature; without a key there are no signatures.
+    """Yields name in OUT and bytes of each statement and of its signature. `key` None: there are no signatures.
 
     `outputs`: path, bytes and SHA-256 of every other file of OUT, sorted by path. Raises AuditError("usage") for a
     `previous` that cannot be followed.
