@@ -1,4 +1,4 @@
-"""Rows of one stream on their way into the history: what all of them share is held once, keys are packed bytes."""
+"""Rows of one stream on their way into the history. Values that all rows share are held once; keys are packed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _HEAD = struct.Struct("<III")
 
 @dataclass(frozen=True, slots=True)
 class PackedKeys:
-    """Keys of 1 to 255 bytes, one after the other: 17 bytes for one of 16, and no object for each."""
+    """Keys of 1 to 255 bytes, one after the other. A key of 16 bytes takes 17 bytes, and no object of its own."""
 
-    #: One byte a key: its length.
+    #: One byte per key: its length.
     lengths: bytes
     data: bytes
 
     @staticmethod
     def of(keys: Iterable[bytes]) -> PackedKeys:
-        """Packs them in the order given."""
+        """Packs the keys in the given order."""
         listed = keys if isinstance(keys, list | tuple) else list(keys)
         return PackedKeys(bytes(map(len, listed)), b"".join(listed))
 
@@ -47,13 +47,13 @@ NO_KEYS = PackedKeys(b"", b"")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
-    """Rows of one stream: one a key, or for a stream without keys exactly one, all of it in `shared`."""
+    """Rows of one stream, one per key. A stream without keys has exactly one row, all of it in `shared`."""
 
     stream: str
-    #: Column -> the value that all rows have.
+    #: Column -> value that all rows have.
     shared: Mapping[str, Value]
     keys: PackedKeys = NO_KEYS
-    #: Column -> one value a row, for columns that differ.
+    #: Column -> one value per row, for columns that differ.
     columns: Mapping[str, Sequence[Value]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class RowBatch:
 
 
 def encode(batches: Sequence[RowBatch]) -> bytes:
-    """Batches that belong together as one payload of the spool: there with each other, or not at all."""
+    """Encodes batches that belong together as one payload of the spool, which is kept whole or not at all."""
     return b"".join(part for batch in batches for part in _parts(batch))
 
 
@@ -77,7 +77,7 @@ def _parts(batch: RowBatch) -> Iterator[bytes]:
 
 
 def decode(payload: bytes) -> list[RowBatch]:
-    """The inverse. Raises MalformedInput for bytes that no batches of known streams have."""
+    """Decodes a payload. Raises MalformedInput for bytes that are no batches of known streams."""
     batches, position = [], 0
     try:
         while position < len(payload):

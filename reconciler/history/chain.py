@@ -1,7 +1,8 @@
-"""The manifest as its writer sees it: reads what is new, appends by an exclusive link. Raises OSError.
+"""The manifest as its writer sees it: reads new entries, and appends by an exclusive link. Raises OSError.
 
-Several writers share one chain. A writer that loses the race for a number reads the winner's entry, looks whether its
-own still makes sense, and takes the next number; so an entry never removes a file that is gone already.
+Several writers share one chain. A writer that loses the race for a number reads the winner's entry, checks whether its
+own entry still makes sense, and takes the next number. So an entry removes only files that are still part of the
+history.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d{12})\.json")
 _ENTRY_FIELDS = frozenset(f.name for f in fields(ManifestEntry)) - {"extra"}
 APPEND_TRIES_MAX = 200
-#: Extra field of a "seal" entry: the spool's segment, so that one is never sealed twice.
+#: Extra field of a "seal" entry: the spool's segment, so that no segment is sealed twice.
 SEGMENT = "segment"
 
 
 class ChainContended(TransientError):
-    """Other writers were quicker every time; the next pass tries again."""
+    """Other writers were quicker in each try. The next pass tries again."""
 
 
 class ManifestChain:
@@ -61,31 +62,31 @@ class ManifestChain:
         self._removed: dict[str, int] = {}
         self._segments: set[str] = set()
         self.kept_from: str | None = None
-        #: Damage of the chain, one line each. It is reported; writing goes on.
+        #: Damage of the chain, one line each. It is reported, and writing continues.
         self.problems: list[str] = []
 
     @property
     def sequence(self) -> int:
-        """Number of the newest entry that was read; 0: none."""
+        """Number of the newest entry that was read. 0: no entry."""
         return self._sequence
 
     def files(self) -> Mapping[str, HistoryFile]:
-        """Files that are part of the history, by path."""
+        """Maps paths to the files that are part of the history."""
         with self._lock:
             return dict(self._files)
 
     def removed(self) -> Mapping[str, int]:
-        """Path -> when an entry removed it, milliseconds."""
+        """Maps paths to the time at which an entry removed them, in milliseconds."""
         with self._lock:
             return dict(self._removed)
 
     def forget_removed(self, path: str) -> None:
-        """The file is deleted; it need not be looked for again."""
+        """Forgets a removed file, because it is deleted."""
         with self._lock:
             self._removed.pop(path, None)
 
     def has_segment(self, segment: str) -> bool:
-        """True: an entry has sealed the segment."""
+        """True if an entry has sealed the segment."""
         with self._lock:
             return segment in self._segments
 
@@ -97,7 +98,10 @@ class ManifestChain:
                 self._read(self._sequence + 1)
 
     def _newest(self) -> int:
-        """Only asked at the start: the folder may be long. A hole must not be taken for the end."""
+        """Finds the newest number at the start, because a hole must not be taken for the end.
+
+        0: there is no folder, or the start is over. Later calls list no folder, because it may be long.
+        """
         if self._sequence or not self._folder.is_dir():
             return 0
         return max((int(m[1]) for name in os.listdir(self._folder) if (m := _NAME.fullmatch(name))), default=0)
@@ -145,9 +149,9 @@ class ManifestChain:
         segment: str | None = None,
         still: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Writes one entry. False: after another writer's entry `still` says no; nothing was written then.
+        """Writes one durable entry. False: `still` said no after another writer's entry, and nothing was written.
 
-        Durable when it returns. Raises ChainContended, OSError.
+        Raises ChainContended, OSError.
         """
         make_folder(self._folder, below=self._root)
         with self._lock:
@@ -173,9 +177,9 @@ class ManifestChain:
         raise ChainContended(f"history: no free number in {self._folder} after {APPEND_TRIES_MAX} tries")
 
     def link(self, entry: ManifestEntry) -> bool:
-        """Gives the entry its number; False: another writer has it.
+        """Gives the entry its number. False: another writer has it.
 
-        Over NFS a link whose answer was lost is asked for again, and the second answer is "exists", for our own link
+        Over NFS a link whose answer was lost is asked for again. Then the answer is "exists", although the link is ours
         (link(2), BUGS).
         """
         target = self._folder / entry_name(entry.sequence)
@@ -187,7 +191,7 @@ class ManifestChain:
                 os.fsync(file.fileno())
             os.link(temporary, target)
         except FileExistsError:
-            # No two entries are alike: they hold their writer's name and time, and the files' digests.
+            # No two entries are alike, because they have their writer's name and time, and the files' digests.
             if not target.exists() or target.read_bytes() != entry.encoded():
                 return False
         finally:

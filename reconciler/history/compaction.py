@@ -1,4 +1,4 @@
-"""Fewer, larger files: which to merge (pure), and merging them. The rows stay the same; equal ones become one."""
+"""Plans merges of files (pure), and merges them into fewer, larger ones. The rows stay; equal rows become one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reconciler.history.tables import Partition, sorted_once
 
 logger = logging.getLogger(__name__)
 
-#: Files are merged up to this size: bounds the memory of a merge.
+#: Largest size of a merge; bounds its memory.
 MERGED_BYTES_MAX = 64 * 1024 * 1024
-#: Files of a finished hour are merged up to this size at each turn of the hour: bounds what is written again.
+#: Largest size of a merge in a finished hour, at each turn of the hour; bounds what is written again.
 SMALL_BYTES_MAX = 1024 * 1024
-#: Merges in one entry of the manifest.
+#: Largest number of merges in one entry of the manifest.
 MERGES_AN_ENTRY = 64
 
 
@@ -40,11 +40,11 @@ def plan_merges(
     hour_began_ms: int,
     files_max: int,
 ) -> Iterator[Merge]:
-    """Merges that are worth it, oldest day first.
+    """Yields merges that are worth it, oldest day first.
 
-    Days before `over_before` (YYYY-MM-DD) get one file a folder. On a day that goes on, small files whose rows are all
-    from before `hour_began_ms` become one. A folder that has more than `files_max` all the same is merged, too: a file
-    that is larger than all the others together stays as it is, so that a row is not written again with every seal.
+    Days before `over_before` (YYYY-MM-DD) get one file per folder. On other days small files become one, if all their
+    rows are from before `hour_began_ms`. A folder that still has more than `files_max` files is merged, too. There a
+    file that is larger than all others together stays as it is, so that a row is not written again with every seal.
     """
     folders: dict[Partition, list[HistoryFile]] = {}
     for file in files:
@@ -71,7 +71,7 @@ def _of_like_size(found: Sequence[HistoryFile]) -> Sequence[HistoryFile]:
 
 
 def _bounded(found: Sequence[HistoryFile], bytes_max: int) -> tuple[HistoryFile, ...]:
-    """The smallest ones, up to the bound together; the next call takes the rest."""
+    """Takes the smallest files, up to `bytes_max` together. The next call takes the rest."""
     taken: list[HistoryFile] = []
     total = 0
     for file in found:
@@ -83,18 +83,18 @@ def _bounded(found: Sequence[HistoryFile], bytes_max: int) -> tuple[HistoryFile,
 
 
 class Compactor:
-    """Merges files. Shared by no two threads; other processes may compact the same history."""
+    """Merges files. Confined to one thread; other processes may compact the same history."""
 
     def __init__(self, store: HistoryStore, chain: ManifestChain) -> None:
         self._store = store
         self._chain = chain
-        #: Files that are not what the manifest says: never merged, so that they stay to be found.
+        #: Files that differ from the manifest. They are never merged, so that they can still be found.
         self.damaged: set[str] = set()
 
     def merge(self, merges: Sequence[Merge]) -> int:
-        """Carries out up to MERGES_AN_ENTRY merges in one entry; returns how many files went.
+        """Carries out up to MERGES_AN_ENTRY merges in one entry, and returns how many files were removed.
 
-        Zero if another writer touched the same files meanwhile: what was written is an orphan then, and deleted.
+        0: another writer touched the same files meanwhile. Then the written files are orphans, and are deleted.
         Raises OSError, ChainContended.
         """
         added: list[HistoryFile] = []
@@ -115,7 +115,7 @@ class Compactor:
         return len(removed) if is_done else 0
 
     def _read(self, merge: Merge) -> list[pa.Table] | None:
-        """None: one of the files was altered or is gone."""
+        """Reads the files of a merge. None: one of them was altered or is missing."""
         tables = []
         for file in merge.files:
             try:

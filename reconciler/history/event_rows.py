@@ -1,4 +1,4 @@
-"""Events of the policy as rows of the history. Pure; `now_ms` is the reconciler's clock at the event."""
+"""Makes rows of the history from events of the policy. Pure; `now_ms` is the reconciler's clock at the event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAVING = {CandidateState.SETTLED: Leaving.SETTLED, CandidateState.QUARANTINED:
 
 
 def rows_of(event: Event, *, now_ms: int) -> Sequence[RowBatch]:
-    """The event's rows; none for events that other rows cover."""
+    """Makes the event's rows. Empty: other rows cover the event."""
     match event:
         case RoundFinished():
             return _gate(event)
@@ -33,12 +33,12 @@ def rows_of(event: Event, *, now_ms: int) -> Sequence[RowBatch]:
 
 
 def named(subscription: Subscription) -> dict[str, Value]:
-    """The columns that every stream of a subscription begins with."""
+    """Makes the columns with which every stream of a subscription begins."""
     return {"topic": subscription.topic, "consumer_group": subscription.group}
 
 
 def _gate(event: RoundFinished) -> Sequence[RowBatch]:
-    if event.shards_run == 0:  # no time of a round, and nothing happened
+    if event.shards_run == 0:  # no shard ran, so there is no time of a round and no change
         return ()
     shared = named(event.subscription) | {
         "at_ms": event.at_ms,

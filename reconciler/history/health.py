@@ -1,4 +1,4 @@
-"""Health of the history's parts: a change is logged once, counters run always."""
+"""Health of the history's parts. A change is logged once; counters always run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Health:
         self._part = part
         self._clock = clock
         self._lock = threading.Lock()
-        #: What is wrong now; None: nothing.
+        #: Current problem. None: the part works.
         self.problem: str | None = None
         self.failing_since_ms: int | None = None
 
     def failed(self, error: BaseException) -> None:
-        """It does not work; logged if it worked before."""
+        """Notes that the part fails, and logs it if the part worked before."""
         with self._lock:
             was_well, self.problem = self.problem is None, str(error)
             if was_well:
@@ -32,7 +32,7 @@ class Health:
             logger.error("history_failing", extra={"part": self._part, "error": str(error)})
 
     def worked(self) -> None:
-        """It works; logged if it did not before."""
+        """Notes that the part works, and logs it if the part failed before."""
         with self._lock:
             was_ill, since_ms = self.problem is not None, self.failing_since_ms
             self.problem = self.failing_since_ms = None
@@ -43,7 +43,7 @@ class Health:
 
 @dataclass(slots=True)
 class Counters:
-    """What the history did since the process began. Each number is written by one thread."""
+    """Counts of the history's work since the process began. One thread writes each number."""
 
     rounds_captured: int = 0
     rounds_missed: int = 0
@@ -54,10 +54,10 @@ class Counters:
     files_compacted: int = 0
     files_retired: int = 0
     spool_bytes: int = 0
-    #: Redis TIME of the newest round that is in the spool.
+    #: Redis TIME of the newest round in the spool.
     captured_until_ms: int = 0
     sealed_at_ms: int = 0
 
     def as_dict(self) -> dict[str, int]:
-        """For logs and metrics."""
+        """Maps names to numbers, for logs and metrics."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

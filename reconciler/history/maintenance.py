@@ -1,6 +1,7 @@
-"""From the spool into the history: sealing, adoption of dead writers' segments, compaction, retention.
+"""Moves rows from the spool into the history: sealing, adoption of dead writers' segments, compaction, retention.
 
-A failure that a later turn may cure is logged once and tried again with growing pauses, while rows wait in the spool.
+A failure that a later turn may cure is logged once. The work is tried again with growing pauses, while rows wait in the
+spool.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from reconciler.history.tables import date_of
 logger = logging.getLogger(__name__)
 
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=60.0)
-#: Segments that one turn fails to seal before it ends.
+#: Segments that one turn may fail to seal before it ends.
 UNSEALED_SEGMENTS_MAX = 2
-#: How often days are retired and deleted files looked for.
+#: Seconds between two turns that retire days and delete removed files.
 RETENTION_SECONDS = 3600.0
-#: A day is over for compaction this long after its midnight: late seals have come.
+#: Time after a day's midnight at which compaction takes the day as over, because late seals have come.
 DAY_OVER_MS = 1_800_000
 HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRules:
-    """When segments are sealed, files merged and days retired."""
+    """Rules for sealing segments, merging files and retiring days."""
 
     seal_seconds: float
     compact_files: int
-    #: None: for ever.
+    #: None: days are kept for ever.
     keep_days: int | None
 
 
 class HistoryMaintenance:
-    """Confined to one thread."""
+    """Maintenance of one history. Confined to one thread."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class HistoryMaintenance:
         self.health = Health("history", clock=clock)
 
     def adopt(self, folders: Sequence[WriterFolder]) -> None:
-        """Takes over folders of dead writers, whose locks this process holds already."""
+        """Takes over folders of dead writers. This process holds their locks already."""
         self._adopted += folders
 
     def run_turn(self, spool: Spool | None, *, is_last: bool = False) -> None:
@@ -96,8 +97,11 @@ class HistoryMaintenance:
             self._failures = 0
 
     def seal_all(self, spool: Spool | None) -> None:
-        """Every closed segment, ours and adopted ones. One that cannot be sealed holds up no other; two that cannot may
-        mean that the history is away, and end it. Raises the first one's OSError or ChainContended."""
+        """Seals every closed segment, our own and adopted ones. Raises the first OSError or ChainContended.
+
+        A segment that cannot be sealed holds up no other. Two such segments may mean that the history is away, and end
+        the turn.
+        """
         problems: list[OSError | TransientError] = []
         for folder in list(self._adopted):
             if self._seal_each(folder.segments(), problems, done=Path.unlink):
@@ -111,7 +115,7 @@ class HistoryMaintenance:
     def _seal_each(
         self, segments: Sequence[Path], problems: list[OSError | TransientError], *, done: Callable[[Path], object]
     ) -> bool:
-        """Whether all of them were sealed; why not comes to `problems`."""
+        """Seals segments. True: all of them were sealed. Errors are added to `problems`."""
         before = len(problems)
         for segment in segments:
             try:
@@ -141,11 +145,11 @@ class HistoryMaintenance:
         self.seal_all(None)
 
     def compact(self) -> None:
-        """All planned merges; altered files stay as they are. Raises OSError, ChainContended."""
+        """Carries out all planned merges. Altered files stay as they are. Raises OSError, ChainContended."""
         self._chain.refresh()
         now_ms = self._clock.now_ms()
         found, damaged = self._chain.files().values(), self._compactor.damaged
-        # Another release may write streams that this one does not know.
+        # Another release may write streams that this release does not know.
         files = [f for f in found if f.stream in STREAMS and f.path not in damaged]
         merges = list(
             plan_merges(

@@ -1,4 +1,4 @@
-"""The newest round of every shard in spool and history: the only record of positions that survives a kill -9."""
+"""Newest round of every shard in spool and history: the only record of positions that survives a kill -9."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from reconciler.policy.ports.rounds import RoundDone
 
 logger = logging.getLogger(__name__)
 
-#: Days with rounds that are read, newest first: a shard without a round in them starts without a position.
+#: Newest days with rounds that are read. A shard without a round in them starts without a position.
 DAYS_MAX = 8
 
 
 def newest_marks(environment: str, rows: Iterable[Mapping[str, Any]]) -> dict[Shard, RoundMark]:
-    """The newest round of every shard in rows of the stream `round`."""
+    """Finds the newest round of every shard in rows of the stream `round`."""
     newest: dict[Shard, RoundMark] = {}
     for row in rows:
         subscription = Subscription(environment=environment, topic=row["topic"], group=row["consumer_group"])
@@ -40,13 +40,16 @@ def newest_marks(environment: str, rows: Iterable[Mapping[str, Any]]) -> dict[Sh
 
 
 def marks_in_segments(environment: str, segments: Iterable[Path]) -> dict[Shard, RoundMark]:
-    """From segments that are not sealed yet. Raises OSError."""
+    """Finds the newest rounds in segments that are not sealed yet. Raises OSError."""
     rows = (b.shared for s in segments for b in read_segment(s).batches if b.stream == ROUND.name)
     return newest_marks(environment, rows)
 
 
 def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable[Shard]) -> dict[Shard, RoundMark]:
-    """From the sealed files, newest day first, until every wanted shard is found. Raises OSError, MalformedInput."""
+    """Finds the newest rounds in sealed files, newest day first, until every wanted shard is found.
+
+    Raises OSError, MalformedInput.
+    """
     chain.refresh()
     files = sorted((f for f in chain.files().values() if f.stream == ROUND.name), key=lambda f: f.date, reverse=True)
     missing, found = set(wanted), dict[Shard, RoundMark]()
@@ -64,14 +67,14 @@ def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable
 class HistoryPositions:
     """Positions of the shards when the process begins."""
 
-    #: The newest round of each shard in spool and history; empty if neither could be read.
+    #: Newest round of each shard in spool and history. Empty: neither could be read.
     marks: dict[Shard, RoundMark]
-    #: The newest round of each shard that the ledger knows of.
+    #: Newest round of each shard that the ledger knows.
     stored: dict[Shard, RoundDone] = field(default_factory=dict)
 
 
 class PositionsReader:
-    """Adopts dead writers' folders of the spool, and reads the newest rounds in them and in the history."""
+    """Reader of positions. It adopts dead writers' folders of the spool, and reads them and the history."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class PositionsReader:
         self._last_stored = last_stored
 
     def __call__(self) -> HistoryPositions:
-        """Raises nothing: positions that cannot be read are left out, and a warning is logged."""
+        """Reads the positions. Raises nothing: positions that cannot be read are left out, and a warning is logged."""
         marks: dict[Shard, RoundMark] = {}
         try:
             adopted = adoptable(self._spool)
@@ -101,7 +104,7 @@ class PositionsReader:
         except OSError as error:
             logger.warning("history_spool_unreadable", extra={"error": str(error)})
         try:
-            # The history is newer than the spool where another writer continued a shard.
+            # The history is newer than the spool if another writer continued a shard.
             for shard, mark in marks_in_history(self._store, self._chain, self._shards).items():
                 known = marks.get(shard)
                 if known is None or known.at_ms < mark.at_ms:
@@ -111,7 +114,8 @@ class PositionsReader:
         return HistoryPositions(marks=marks, stored=self._stored())
 
     def _stored(self) -> dict[Shard, RoundDone]:
-        """Rounds before this process: without them, rounds lost with Redis' memory would not be recorded as a gap."""
+        """Reads rounds from before this process. Without them, rounds lost with Redis' memory would not become a
+        gap."""
         found: dict[Shard, RoundDone] = {}
         try:
             for shard in self._shards:

@@ -26,26 +26,26 @@ _OF_ROUND = ("generation", "shard", "consumer_group", "topic", "epoch")
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """The rows of one key in a history."""
+    """Rows of one key in a history."""
 
     #: (stream, row), each row once, by time.
     rows: tuple[tuple[str, Mapping[str, Any]], ...]
-    #: Why the answer may be incomplete, one line each.
+    #: Reasons why the answer may be incomplete, one line each.
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionHistory:
-    """How far the history of one subscription came."""
+    """Reach of the history of one subscription."""
 
     subscription: Subscription
-    #: Rounds captured on the newest days that were looked at.
+    #: Rounds that were captured on the newest days.
     rounds: int
-    #: Redis TIME up to which every shard that ran was captured; None: there is no round.
+    #: Redis TIME up to which every shard that ran was captured. None: there is no round.
     captured_until_ms: int | None
-    #: Shard -> Redis TIME of the newest round that was captured.
+    #: Shard -> Redis TIME of the newest round that was captured, or of its rest.
     captured_ms: Mapping[int, int]
-    #: Gap rows that concern it.
+    #: Number of gap rows that concern the subscription.
     gaps: int
 
 
@@ -57,14 +57,14 @@ class HistoryOverview:
     files: int
     rows: int
     size_bytes: int
-    #: Bytes that wait to be sealed.
+    #: Bytes of the spool that wait to be sealed.
     spool_bytes: int
     subscriptions: tuple[SubscriptionHistory, ...]
     problems: tuple[str, ...]
 
 
 class HistoryReader:
-    """One environment of one history."""
+    """Reader of one environment of one history."""
 
     def __init__(self, root: Path, environment: str) -> None:
         self._root = root
@@ -73,7 +73,7 @@ class HistoryReader:
         self._chain = ManifestChain(root, environment, writer="reader", clock=SystemClock())
 
     def rows_of(self, member: bytes) -> KeyRows:
-        """Every row of the key, from the files of its prefix only."""
+        """Reads every row of the key, from files of its prefix only."""
         if not self._refresh():
             return KeyRows((), (f"nothing was written to {self._root} yet",))
         prefix, problems = prefix_of(member), list(self._chain.problems)
@@ -89,7 +89,7 @@ class HistoryReader:
         return KeyRows(tuple(rows), tuple(problems))
 
     def overview(self, subscriptions: Iterable[Subscription], *, spool: Path, days: int = 2) -> HistoryOverview:
-        """Counts, and how far it was captured, from the rounds of the newest `days` with rounds."""
+        """Counts files and rows, and finds how far rounds were captured, from the newest `days` with rounds."""
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
         rounds = self._newest_by_round(ROUND, days, problems)
@@ -106,7 +106,7 @@ class HistoryReader:
         )
 
     def verify(self) -> list[str]:
-        """Every entry and every file of the manifest against their digests; what is wrong, one line each."""
+        """Compares every entry and file of the manifest with its digest. Returns faults, one line each."""
         if not self._refresh():
             return [f"{self._root} has no manifest of environment {self._environment}"]
         problems = list(self._chain.problems)
@@ -125,11 +125,11 @@ class HistoryReader:
         return sorted((f for f in self._chain.files().values() if f.stream in wanted), key=lambda f: f.path)
 
     def _read(self, file: HistoryFile, problems: list[str]) -> pa.Table | None:
-        """None, and a problem: it was altered, or is gone although the manifest still names it."""
+        """Reads a file. None, and a problem: the file was altered, or is missing although the manifest names it."""
         try:
             return self._store.read(file)
         except FileNotFoundError:
-            self._chain.refresh()  # a compaction may have taken it since
+            self._chain.refresh()  # a compaction may have removed it meanwhile
             if file.path in self._chain.files():
                 problems.append(f"{file.path}: the manifest names it and it is not there")
             else:
@@ -141,7 +141,7 @@ class HistoryReader:
     def _newest_by_round(
         self, stream: Table, days: int, problems: list[str], *, kind: SnapshotKind | None = None
     ) -> pa.Table:
-        """Of the newest `days` with rows, the newest row behind each round. `kind`: of these snapshots alone."""
+        """Finds the newest row of each round on the newest `days` with rows. `kind`: of these snapshots alone."""
         files = sorted(self._files([stream.name]), key=lambda f: f.date, reverse=True)
         newest = schema_of(stream.name).empty_table()
         for number, (_, of_day) in enumerate(groupby(files, key=lambda f: f.date)):

@@ -1,7 +1,7 @@
-"""From the reconciler into the spool: events, captured rounds, snapshots and gaps, durable with one sync a pass.
+"""Writes events, captured rounds, snapshots and gaps from the reconciler into the spool, durable in each pass.
 
-Rounds never wait for it. The next pass repeats a failed one: events keep their place in the bounded queue, positions
-stay, and a round whose sets rotated away meanwhile is recorded as a gap.
+Rounds never wait for it. The next pass repeats a failed one: events keep their place in the bounded queue, and
+positions stay. A round whose sets rotated away meanwhile is recorded as a gap.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reconciler.policy.ports.rounds import RoundDone
 
 logger = logging.getLogger(__name__)
 
-#: After a snapshot of this many rows, rounds are captured before the next snapshot.
+#: Rows of snapshots after which rounds are captured before the next snapshot.
 SNAPSHOT_ROWS_A_PASS = 20_000
 #: Batches of events in one record of the spool.
 BATCHES_A_RECORD = 200
@@ -53,7 +53,7 @@ class SpoolPlace:
 
 
 class HistoryRecorder:
-    """Confined to one thread."""
+    """Recorder of the history. Confined to one thread."""
 
     def __init__(
         self,
@@ -76,22 +76,22 @@ class HistoryRecorder:
         self._clock = clock
         self._positions: HistoryPositions | None = None
         self._marks: dict[Shard, RoundMark] = {}
-        #: The rounds of the marks, where this process or the ledger knows them.
+        #: Rounds of the marks, if this process or the ledger knows them.
         self._last: dict[Shard, RoundDone | None] = {}
-        #: The last round of each shard before this process, until its first capture.
+        #: Last round of each shard before this process, until its first capture.
         self._before: dict[Shard, RoundDone] = {}
-        #: Day (since 1970, UTC) of the last capture of a shard: when it changes, pending is written down.
+        #: Day (since 1970, UTC) of a shard's last capture. When the day changes, pending is recorded.
         self._days: dict[Shard, int] = {}
-        #: Shards whose pending is to be written down, and the day that has begun.
+        #: Shards whose pending is to be recorded -> the day that has begun.
         self._due: dict[Shard, int] = {}
-        #: Shards whose rounds are to be read: all of them at first.
+        #: Shards whose rounds are to be read. At first these are all shards.
         self._to_capture: dict[Shard, None] = dict.fromkeys(shards)
         self.spool: Spool | None = None
         self.spool_health = Health("spool", clock=clock)
         self.capture_health = Health("capture", clock=clock)
-        #: Set when the first pass is durable.
+        #: True: the first pass is durable.
         self.has_caught_up = False
-        #: Set once the positions were read: until then the sealing thread must not adopt segments.
+        #: Set once the positions were read. Before that, the sealing thread must not adopt segments.
         self.positions_known = threading.Event()
 
     def run_pass(self, *, shutdown: bool = False) -> None:
@@ -142,7 +142,7 @@ class HistoryRecorder:
             self.positions_known.set()
 
     def _record_events(self, spool: Spool) -> None:
-        """All events of the sink; they keep their place there until they are durable. Raises OSError."""
+        """Writes all events of the sink, which keep their place there until they are durable. Raises OSError."""
         waiting = self._sink.take()
         if not waiting:
             return
@@ -164,7 +164,7 @@ class HistoryRecorder:
         self._sink.written()
 
     def _record_rounds(self, spool: Spool, *, shutdown: bool) -> None:
-        """New rounds of all shards; a shard that cannot be read is tried again by the next pass. Raises OSError."""
+        """Writes new rounds of all shards. The next pass repeats a shard that cannot be read. Raises OSError."""
         self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
         if shutdown:
             self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
@@ -205,7 +205,7 @@ class HistoryRecorder:
         )
 
     def _durable(self, found: ShardRecords) -> None:
-        """Moves the shard's position: its rows are durable."""
+        """Moves the shard's position, because its rows are durable."""
         shard, counters = found.shard, self._counters
         if found.mark is not None:
             self._marks[shard] = found.mark
@@ -227,9 +227,9 @@ class HistoryRecorder:
             logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
 
     def _record_rests(self, spool: Spool, looks: Sequence[tuple[RoundDone, int]]) -> None:
-        """Until when the last rounds of shards at rest are all that there were, if they are captured. Raises OSError.
+        """Records until when the captured last rounds of shards at rest are all rounds that ran. Raises OSError.
 
-        `looks`: taken before the events, because what left before a look is to be written before it."""
+        `looks`: taken before the events, because keys that left before a look are to be written before it."""
         rests = [look for look in looks if self._marks.get(look[0].shard) == mark_of(look[0])]
         for start in range(0, len(rests), BATCHES_A_RECORD):
             self._append(spool, [rest_batch(*rest) for rest in rests[start : start + BATCHES_A_RECORD]])
@@ -238,7 +238,7 @@ class HistoryRecorder:
             self._counters.captured_until_ms = max(self._counters.captured_until_ms, at_ms)
 
     def _record_snapshots(self, spool: Spool, *, shutdown: bool) -> None:
-        """Pending of shards whose day is over, some a pass: rounds go first. Raises OSError."""
+        """Records pending of shards whose day is over, some per pass, because rounds go first. Raises OSError."""
         for shard, today in list(self._due.items()):
             rows = self._snapshot(spool, shard, SnapshotKind.DAY_END)
             if rows is None:
@@ -252,7 +252,7 @@ class HistoryRecorder:
                 self._snapshot(spool, shard, SnapshotKind.SHUTDOWN)
 
     def _snapshot(self, spool: Spool, shard: Shard, kind: SnapshotKind) -> int | None:
-        """Rows of one snapshot, durable; None: Redis did not answer. Raises OSError."""
+        """Writes one durable snapshot and counts its rows. None: Redis did not answer. Raises OSError."""
         rows = 0
         try:
             for record in snapshot_records(self._port.snapshot(shard), kind):
@@ -269,13 +269,13 @@ class HistoryRecorder:
         self._counters.rows_spooled += sum(len(batch) for batch in record)
 
     def _failed(self, error: OSError) -> None:
-        """Closes the open segment, whose rows may or may not be durable; the next pass begins another."""
+        """Closes the open segment, whose rows may or may not be durable. The next pass begins another segment."""
         self.spool_health.failed(error)
         self.rotate()
 
     @property
     def marks(self) -> Mapping[Shard, RoundMark]:
-        """The newest round of every shard that is durable."""
+        """Newest durable round of every shard."""
         return dict(self._marks)
 
 

@@ -1,4 +1,4 @@
-"""What the history no longer keeps: days that are too old, and files that no entry lists any more."""
+"""Retires days that are too old, and deletes files that no entry lists any more."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from reconciler.history.chain import ManifestChain
 from reconciler.history.store import TEMPORARY, HistoryStore
 from reconciler.history.tables import DAY_MS, date_of
 
-#: Removed files stay for readers that began before the entry.
+#: Time that removed files stay, for readers that began before the entry.
 READERS_MS = 3_600_000
-#: A file that no entry ever named belongs to a writer that is at work, or to one that died before its entry.
+#: Age of an orphan. A younger file that no entry has named may belong to a writer that is at work.
 ORPHAN_MS = DAY_MS
-#: Days with rounds that bound today's date: two of them may come from a clock that was wrong.
+#: Days with rounds that bound today's date, because two of them may come from a clock that was wrong.
 DAYS_ASKED = 3
-#: A gap without rounds that is longer than this is taken for a wrong clock: nothing is deleted until rounds run again.
+#: Longest believable gap without rounds. After a longer one the clock counts as wrong: nothing is deleted until rounds
+#: run again.
 IDLE_MS_MAX = 60 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedFiles:
-    """Files that were deleted."""
+    """Numbers of files that were deleted."""
 
     removed: int
     orphans: int
 
 
 class Retention:
-    """Retires and deletes. Shared by no two threads; other processes may do the same to one history."""
+    """Retires days and deletes files. Confined to one thread; other processes may do the same to one history."""
 
     def __init__(self, store: HistoryStore, chain: ManifestChain, *, keep_days: int | None) -> None:
         self._store = store
@@ -37,10 +38,10 @@ class Retention:
         self._keep_days = keep_days
 
     def retire(self, *, now_ms: int) -> int:
-        """One entry that takes out all days that are too old; returns how many files went. Raises OSError.
+        """Removes all days that are too old in one entry, and returns how many files were removed. Raises OSError.
 
-        Age is counted from the history's own days, too: a host that starts with a year of 2040 in its clock must not
-        take out all that there is.
+        Age is counted from the history's own days, too, because a host whose clock starts in 2040 must not remove all
+        days.
         """
         if self._keep_days is None:
             return 0
@@ -56,7 +57,7 @@ class Retention:
         return len(old) if self._chain.append("retire", removed=old, kept_from=kept_from, still=still) else 0
 
     def _latest_ms(self) -> int | None:
-        """The latest time that rounds make credible (they have Redis' time); None: there are none."""
+        """Finds the latest time that rounds make credible (they have Redis' time). None: there are no rounds."""
         days = sorted({f.date for f in self._chain.files().values() if f.stream == ROUND.name}, reverse=True)
         if not days:
             return None
@@ -68,9 +69,9 @@ class Retention:
         """Deletes removed files and orphans after their time. Raises OSError."""
         latest_ms = self._latest_ms()
         if latest_ms is not None and now_ms > latest_ms + IDLE_MS_MAX:
-            return DeletedFiles(removed=0, orphans=0)  # what another writer is at work on would look years old
+            return DeletedFiles(removed=0, orphans=0)  # files of another writer at work would look years old
         found = list(self._store.walk())
-        self._chain.refresh()  # after the walk: a file that came in between counts as listed
+        self._chain.refresh()  # after the walk, so that a file that came in between counts as listed
         files, removed = self._chain.files(), self._chain.removed()
         gone = orphans = 0
         for path, changed_seconds in found:

@@ -1,4 +1,4 @@
-"""Captured rounds, snapshots and gaps as rows of the history. Pure."""
+"""Makes rows of the history from captured rounds, snapshots and gaps. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from reconciler.history.event_rows import named
 from reconciler.policy.ports.history import CapturedRound
 from reconciler.policy.ports.rounds import RoundCounts
 
-#: Topic and group of a gap in rows of all subscriptions; shard of one in rows of many shards.
+#: Topic and group of a gap in rows of all subscriptions.
 EVERY_SUBSCRIPTION = "*"
+#: Shard of a gap in rows of several shards.
 MANY_SHARDS = -1
 
 
 def without_junk(captured: CapturedRound) -> CapturedRound:
-    """The round without members that are no keys: no file could hold them, and no audit read them."""
+    """Removes members that are no keys, because no file could hold them, and no audit could read them."""
     announced, consumed, left = (
         members
         if all(DIGITS_BYTES_MIN <= length <= DIGITS_BYTES_MAX for length in set(map(len, members)))
@@ -42,12 +43,12 @@ def without_junk(captured: CapturedRound) -> CapturedRound:
 
 
 def members_of(captured: CapturedRound) -> int:
-    """Number of keys in the three sets of the round."""
+    """Counts the keys in the three sets of the round."""
     return len(captured.announced) + len(captured.consumed) + len(captured.left_matched)
 
 
 def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[RowBatch]:
-    """All rows of one round. `counts`: None where the reply of the round was lost, or another owner ran it."""
+    """Makes all rows of one round. `counts` None: the reply of the round was lost, or another owner ran it."""
     place = named(captured.shard.subscription) | {"shard": captured.shard.number}
     shared = place | {"epoch": captured.epoch, "generation": captured.generation, "at_ms": captured.at_ms}
     of_round: dict[str, Value] = {
@@ -73,7 +74,7 @@ def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotHead:
-    """What all rows of one snapshot share."""
+    """Values that all rows of one snapshot share."""
 
     shard: Shard
     epoch: str
@@ -83,7 +84,7 @@ class SnapshotHead:
 
 
 def pending_batch(head: SnapshotHead, page: Sequence[tuple[bytes, int]]) -> RowBatch:
-    """One page of a snapshot."""
+    """Makes the rows of one page of a snapshot."""
     return RowBatch(
         stream=PENDING.name,
         shared=named(head.shard.subscription) | {"shard": head.shard.number, "at_ms": head.at_ms},
@@ -93,7 +94,7 @@ def pending_batch(head: SnapshotHead, page: Sequence[tuple[bytes, int]]) -> RowB
 
 
 def snapshot_batch(head: SnapshotHead, rows: int) -> RowBatch:
-    """The snapshot's own row. It is written after the pages, so a snapshot that has it is whole."""
+    """Makes the snapshot's own row. It is written after the pages, so a snapshot with this row is whole."""
     about: dict[str, Value] = {
         "shard": head.shard.number,
         "epoch": head.epoch,
@@ -108,7 +109,7 @@ def snapshot_batch(head: SnapshotHead, rows: int) -> RowBatch:
 def gap_of_rounds(
     shard: Shard, *, epoch: str | None, generations: tuple[int, int] | None, from_ms: int, at_ms: int, reason: str
 ) -> RowBatch:
-    """Rounds of one shard that cannot be captured any more."""
+    """Makes the gap of one shard's rounds that cannot be captured any more."""
     first, last = generations if generations is not None else (None, None)
     about: dict[str, Value] = {
         "shard": shard.number,
@@ -125,14 +126,14 @@ def gap_of_rounds(
 
 
 def reread_rounds(gap: RowBatch, floors: Mapping[str, int]) -> RowBatch:
-    """The same rounds, where announcements are read again from these offsets."""
+    """Makes, instead of a gap, the row of rounds whose announcements are read again from these offsets."""
     columns = ("epoch", "first_generation", "last_generation", "from_ms", "at_ms", "topic", "consumer_group", "shard")
     about = {name: gap.shared[name] for name in columns}
     return RowBatch(stream=REREAD.name, shared=about | {"sources": json.dumps(floors, sort_keys=True)})
 
 
 def gaps_of_rows(streams: Iterable[str], *, from_ms: int, at_ms: int, rows: int | None, reason: str) -> list[RowBatch]:
-    """Rows of many shards and subscriptions that were lost: one gap a stream."""
+    """Makes one gap per stream, for lost rows of many shards and subscriptions."""
     about: dict[str, Value] = {
         "topic": EVERY_SUBSCRIPTION,
         "consumer_group": EVERY_SUBSCRIPTION,

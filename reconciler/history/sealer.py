@@ -1,7 +1,7 @@
-"""Turns one segment of the spool into Parquet: files, then the manifest's entry, then the segment goes.
+"""Turns one segment of the spool into Parquet: files, then the manifest's entry. Then the segment is deleted.
 
-A crash between any two of them leaves the segment. Files are named after it, so the next try writes the same files
-again; once an entry names the segment it is never sealed again, only deleted.
+A crash between two of these steps leaves the segment. Files are named after it, so the next try writes the same files
+again. Once an entry names the segment, it is never sealed again, only deleted.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from reconciler.history.tables import partitions, table_of
 
 logger = logging.getLogger(__name__)
 
-#: Streams that damaged bytes may have held. A round's keys lie in the frame of its `round` row.
+#: Streams that damaged bytes may have held. A round's keys are in the frame of its `round` row.
 _DAMAGED_STREAMS = tuple(s.name for s in (ROUND, LEFT, VERDICT, REPAIR, GATE, PENDING, SNAPSHOT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRows:
-    """What is in a segment."""
+    """Content of a segment."""
 
     batches: tuple[RowBatch, ...]
     #: (from_ms, to_ms, bytes) of damage between whole records; None: no record on that side has a time.
     damage: tuple[tuple[int | None, int | None, int], ...]
 
     def with_gaps(self, *, now_ms: int) -> Iterator[RowBatch]:
-        """The rows, and a gap row for each stream that damage may have held."""
+        """Yields the rows, and a gap row for each stream that damage may have held."""
         yield from self.batches
         for from_ms, to_ms, size_bytes in self.damage:
             yield from gaps_of_rows(
@@ -50,7 +50,7 @@ class SegmentRows:
 
 
 def read_segment(path: Path) -> SegmentRows:
-    """Every whole record of a closed segment, and what is damaged: its torn end was cut off before it was closed."""
+    """Reads every whole record of a closed segment, and its damage. A torn end was cut off before it was closed."""
     batches: list[RowBatch] = []
     damage: list[tuple[int | None, int | None, int]] = []
     last_ms: int | None = None
@@ -83,7 +83,7 @@ def _times(record: list[RowBatch]) -> tuple[int | None, int | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealResult:
-    """What one call did."""
+    """Result of sealing one segment."""
 
     segment: str
     files: int
@@ -92,7 +92,7 @@ class SealResult:
 
 
 class Sealer:
-    """Shared by no two threads."""
+    """Sealer of segments. Confined to one thread."""
 
     def __init__(self, store: HistoryStore, chain: ManifestChain, *, clock: Clock) -> None:
         self._store = store
@@ -100,9 +100,9 @@ class Sealer:
         self._clock = clock
 
     def seal(self, segment: Path) -> SealResult:
-        """Everything in the segment is in the history when it returns. Raises OSError, ChainContended.
+        """Puts everything in the segment into the history. Raises OSError, ChainContended.
 
-        The segment itself is left to the caller: Spool.done.
+        The caller deletes the segment (Spool.done).
         """
         name = segment.stem
         self._chain.refresh()
@@ -115,7 +115,7 @@ class Sealer:
         return SealResult(segment=name, files=len(files), rows=sum(f.rows for f in files), damaged=len(rows.damage))
 
     def write(self, name: str, rows: SegmentRows) -> list[HistoryFile]:
-        """One file for each stream, day and prefix."""
+        """Writes one file per stream, day and prefix."""
         by_stream: dict[str, list[RowBatch]] = {}
         for batch in rows.with_gaps(now_ms=self._clock.now_ms()):
             if len(batch):

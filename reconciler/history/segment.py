@@ -1,8 +1,8 @@
 """One append-only file of the spool: frames that are whole or recognised as broken.
 
 A frame is magic, length of the payload, CRC-32 of length and payload (both little-endian), payload. A crash in the
-middle of a write leaves a torn tail, which is cut off before the segment is closed. A broken frame in front of a whole
-one, or anywhere in a closed segment, is damage: it is counted, and reading goes on at the next frame with a right CRC.
+middle of a write leaves a torn tail, which is cut off before the segment is closed. A broken frame before a whole one,
+or anywhere in a closed segment, is damage. Damage is counted, and reading continues at the next frame with a right CRC.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from struct import Struct
 
 MAGIC = b"\xc5HSp"
 _FRAME = Struct("<4sII")
-#: Larger payloads are refused when written, and taken for damage when read.
+#: Largest payload. Writers refuse a larger one, and readers take it for damage.
 PAYLOAD_BYTES_MAX = 512 * 1024 * 1024
 
 
 def frame_of(payload: bytes) -> bytes:
-    """One frame. Raises ValueError for a payload that is too long."""
+    """Makes one frame. Raises ValueError for a payload that is too long."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a history record of {len(payload)} bytes; at most {PAYLOAD_BYTES_MAX}")
     return _FRAME.pack(MAGIC, len(payload), _check(payload)) + payload
@@ -33,14 +33,14 @@ def _check(payload: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A payload that is whole."""
+    """A whole payload."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Bytes that are no whole frame, from `start` on. `is_tail`: an unfinished write, nothing follows."""
+    """Bytes that are no whole frame, from `start` on. `is_tail` True: an unfinished write that nothing follows."""
 
     start: int
     size_bytes: int
@@ -48,7 +48,7 @@ class Broken:
 
 
 def read_frames(data: bytes) -> Iterator[Frame | Broken]:
-    """All frames in order; bytes between them are yielded as Broken."""
+    """Yields all frames in order. Bytes between frames are yielded as Broken."""
     position = 0
     while position < len(data):
         payload = _frame_at(data, position)
@@ -82,7 +82,7 @@ def _next_frame(data: bytes, position: int) -> int | None:
 
 
 def _is_unfinished(data: bytes, position: int) -> bool:
-    """Whether the bytes are an interrupted write: the beginning of a frame that goes past the end."""
+    """True if the bytes are an interrupted write: the beginning of a frame that extends past the end."""
     rest = data[position : position + _FRAME.size]
     if len(rest) < _FRAME.size:
         return _FRAME.pack(MAGIC, 0, 0)[: min(len(rest), len(MAGIC))] == rest[: len(MAGIC)]
@@ -91,7 +91,7 @@ def _is_unfinished(data: bytes, position: int) -> bool:
 
 
 def cut_torn_end(path: Path) -> None:
-    """Cuts off the record that a dead writer had begun: it was never durable. Raises OSError."""
+    """Cuts off the record that a dead writer had begun, because it was never durable. Raises OSError."""
     for piece in read_frames(path.read_bytes()):
         if isinstance(piece, Broken) and piece.is_tail:
             with path.open("r+b") as file:
@@ -100,13 +100,13 @@ def cut_torn_end(path: Path) -> None:
 
 
 class SegmentWriter:
-    """Appends to one segment. Confined to one thread. Raises OSError; a failed append leaves no half frame behind."""
+    """Writer of one segment. Confined to one thread. Raises OSError; a failed append leaves no incomplete frame."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self.size_bytes = 0
-        #: False after an error that leaves in doubt what lies in the file: close it and go on in a new one.
+        #: False: an error leaves in doubt what the file holds. Then close it and continue in a new one.
         self.is_sound = True
 
     def append(self, payload: bytes) -> None:
@@ -128,7 +128,7 @@ class SegmentWriter:
             self.is_sound = False
 
     def sync(self) -> None:
-        """Syncs appended frames. After an error their state is unknown (fsyncgate): the segment is given up."""
+        """Syncs appended frames. After an error their state is unknown (fsyncgate), so the segment is given up."""
         try:
             os.fdatasync(self._descriptor)
         except OSError:
@@ -136,5 +136,5 @@ class SegmentWriter:
             raise
 
     def close(self) -> None:
-        """Closes the file; sync before."""
+        """Closes the file. Call `sync` before."""
         os.close(self._descriptor)

@@ -1,7 +1,7 @@
-"""The history of one service: two threads, one from events and Redis into the spool, one from there into Parquet.
+"""The history of one service in two threads: from events and Redis into the spool, and from the spool into Parquet.
 
-Sealing may take long, or hang with its file system. Capturing must not wait for it, since a round's sets can be read
-for a few rounds only. Both are daemon threads: segments that they leave behind are adopted at the next start.
+Sealing may take long, or hang with its file system. Capturing must not wait for it, because a round's sets can be read
+for a few rounds only. Both are daemon threads. The next start adopts segments that they leave behind.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from reconciler.history.sink import HistorySink
 
 logger = logging.getLogger(__name__)
 
-#: How long the start waits for the capture of rounds that an earlier process ran.
+#: Longest wait of the start for the capture of rounds that an earlier process ran.
 CATCH_UP_SECONDS = 10.0
-#: How long the end waits for the last snapshot and the last seal.
+#: Longest wait of the end for the last snapshot and the last seal.
 CLOSE_SECONDS = 20.0
-#: Rounds of neighbouring shards are captured together.
+#: Time in which rounds of neighbouring shards are gathered for one pass.
 GATHER_SECONDS = 0.1
-#: Events and failures wait no longer than this for a pass.
+#: Longest wait of events and failures for a pass.
 PASS_SECONDS = 1.0
 SEAL_LOOK_SECONDS = 1.0
-#: The same exception is logged once in this time.
+#: Time in which the same exception is logged once.
 REPEAT_SECONDS = 60.0
 
 
 class HistoryService:
-    """Started and closed once, by the thread that wires."""
+    """The history of one service. The thread that wires starts it once and closes it once."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class HistoryService:
         ]
 
     def start(self, *, within_seconds: float = CATCH_UP_SECONDS) -> bool:
-        """Starts both threads and waits until rounds of an earlier process are captured. False: not in time."""
+        """Starts both threads and waits until rounds of an earlier process are captured. False: they were not in
+        time."""
         for thread in self._threads:
             thread.start()
         has_caught_up = self._caught_up.wait(within_seconds)
@@ -112,7 +113,8 @@ class HistoryService:
         self._guarded(lambda: self._maintenance.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Keeps a bug from ending the history: it is logged, at most once a minute, and the next turn tries again."""
+        """Keeps a bug from ending the history. A bug is logged at most once per minute, and the next turn tries
+        again."""
         try:
             act()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""One shard's newest rounds, read back from Redis and made into rows: new rounds, gaps, and the shard's new mark.
+"""Reads one shard's newest rounds back from Redis and makes rows: new rounds, gaps, and the shard's new mark.
 
 Pure but for the port. A mark moves only when its rows are durable, so rounds are captured again after a failure.
 """
@@ -25,34 +25,34 @@ from reconciler.history.round_rows import (
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
 from reconciler.policy.ports.rounds import RoundDone
 
-#: Queue ("<broker>/<queue>") -> the offset from which its announcements are read after Redis lost its memory, for these
-#: queues of a shard. None: that loses some for its group, or is not known. Raises DatabaseAway.
+#: Queue ("<broker>/<queue>") of a shard -> offset from which its announcements are read after Redis lost its memory.
+#: None: reading from there loses announcements of its group, or the offset is not known. Raises DatabaseAway.
 Floors = Callable[[Shard, Iterable[str]], Mapping[str, int] | None]
 
 
 def no_floors(_shard: Shard, _queues: Iterable[str]) -> None:
-    """Nothing is known of them: rounds that are lost stay a gap."""
+    """Knows no offsets, so lost rounds stay a gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRecords:
-    """A shard's new rows."""
+    """New rows of one shard."""
 
     shard: Shard
-    #: One list for each round or gap; the spool holds a list whole or not at all.
+    #: One list per round or gap. The spool holds a list whole or not at all.
     records: tuple[list[RowBatch], ...]
-    #: The shard's newest round once the records are durable; None: no round was ever captured.
+    #: The shard's newest round, once the records are durable. None: no round was ever captured.
     mark: RoundMark | None
     rounds: int
-    #: Rounds that are known to be missing.
+    #: Number of rounds that are known to be missing.
     missed: int
-    #: Rounds that went with Redis' memory, and are made good by the rounds of the new one.
+    #: Number of rounds that were lost with Redis' memory and whose keys the rounds of the new memory take.
     reread: int
     #: Redis TIME of the capture.
     now_ms: int
-    #: What this process knows of the round of `mark`: its offsets.
+    #: What this process knows of the round of `mark`, with its offsets.
     done: RoundDone | None = None
-    #: Members of the rounds' sets that are no unique keys: they are left out.
+    #: Number of members of the rounds' sets that are no unique keys; they are left out.
     junk: int = 0
 
 
@@ -69,13 +69,15 @@ def capture_shard(
 ) -> ShardRecords:
     """Captures one shard. Raises RedisAway, DatabaseAway and InvariantViolation.
 
-    `ran`: the last rounds of this process, for their counts. `uncaptured`: epoch -> first and last generation that ran
-    in this process and were not captured. Only those are recorded as a gap: other rounds may lie in another writer's
-    spool, and readers find every hole between generations by themselves. `stored`: the last round that the ledger knew
-    when the process began; rounds that went with Redis' memory leave no hole between generations.
-    `last`: the round of `after`, where this process or the ledger knows it. What is announced below its offsets was
-    captured, and what was open then lies above the floor of that time; so rounds that are lost behind it are no gap
-    where the floor has not passed these offsets (policy/shard_rounds.py holds it back).
+    `ran`: the last rounds of this process, for their counts.
+    `uncaptured`: epoch -> first and last generation that ran in this process and were not captured. Only these become a
+    gap, because other rounds may be in another writer's spool, and readers find every hole between generations by
+    themselves.
+    `stored`: the last round that the ledger knew when the process began. It shows rounds that were lost with Redis'
+    memory, because they leave no hole between generations.
+    `last`: the round of `after`, if this process or the ledger knows it. Announcements below its offsets were captured,
+    and those that were open then are above the floor of that time. So rounds lost after it are no gap, if the floor has
+    not passed these offsets (policy/shard_rounds.py holds the floor back).
     """
     capture = port.capture(shard, after=after)
     first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
@@ -127,7 +129,7 @@ def capture_shard(
 def _read_again(
     after: RoundMark | None, last: RoundDone | None, lost: RoundDone | None, floors: Floors
 ) -> Mapping[str, int] | None:
-    """From where announcements are read again, if that is nowhere above the last round that was captured."""
+    """Finds the offsets from which announcements are read again. None: not known, or above the last captured round."""
     if after is None or last is None or lost is None or mark_of(last) != after:
         return None
     found = floors(last.shard, sorted({*last.offsets, *lost.offsets}))
@@ -137,19 +139,19 @@ def _read_again(
 
 
 def mark_of(done: RoundDone) -> RoundMark:
-    """The round's name in the history."""
+    """Names the round as the history does."""
     return RoundMark(epoch=done.epoch, generation=done.generation, at_ms=done.at_ms)
 
 
 def _missed(
     capture: Capture, uncaptured: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
 ) -> Iterator[tuple[str, int, int, str]]:
-    """Epoch, first and last generation, reason."""
+    """Yields epoch, first and last generation, and reason of rounds that were not captured."""
     if capture.epoch is None:
         return
     for epoch, (first, last) in uncaptured.items():
         if epoch != capture.epoch:
-            # Where only the epoch's marker was lost the counter goes on, and rounds are read under the new one.
+            # If only the epoch's marker was lost, the counter continues, and rounds are read under the new epoch.
             while last >= first and _is_among(capture.rounds, known.get((epoch, last))):
                 last -= 1
             reason = "Redis lost its memory before the rounds were captured"
@@ -173,7 +175,7 @@ def _is_among(rounds: Sequence[CapturedRound], done: RoundDone | None) -> bool:
 
 
 def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:
-    """A gap that was recorded must not be recorded again."""
+    """Finds the mark of a capture without rounds, so that a recorded gap is not recorded again."""
     if capture.epoch is not None and (capture.missed is not None or capture.new_memory):
         generation = 0 if capture.missed is None else capture.missed[1]
         return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)
@@ -181,7 +183,7 @@ def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) 
 
 
 def rest_batch(done: RoundDone, at_ms: int) -> RowBatch:
-    """The row of a shard at rest behind this round: the snapshot of a pending set that is empty."""
+    """Makes the row of a shard at rest after this round: the snapshot of an empty pending set."""
     head = SnapshotHead(
         shard=done.shard, epoch=done.epoch, generation=done.generation, at_ms=at_ms, kind=SnapshotKind.AT_REST
     )
@@ -189,7 +191,7 @@ def rest_batch(done: RoundDone, at_ms: int) -> RowBatch:
 
 
 def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[list[RowBatch]]:
-    """Pages as they come, then the snapshot's own row; nothing for a shard without memory. Raises RedisAway."""
+    """Yields pages as they come, then the snapshot's own row. Empty: the shard has no memory. Raises RedisAway."""
     if snapshot.epoch is None:
         return
     head = SnapshotHead(

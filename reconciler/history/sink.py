@@ -1,4 +1,4 @@
-"""The queue between the policy's events and the history's thread: bounded; it never blocks and never raises."""
+"""Queue between the policy's events and the history's thread. It is bounded, never blocks and never raises."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from reconciler.policy.events import (
 from reconciler.policy.ports.history import RoundMark
 from reconciler.policy.ports.rounds import RoundDone
 
-#: Rows of events that wait in memory, about half a kilobyte each; more are counted and recorded as a gap.
+#: Rows of events that may wait in memory, about half a kilobyte each. Further rows are counted and become a gap.
 EVENT_ROWS_MAX = 100_000
-#: Counts of a shard's rounds that wait for their capture.
+#: Rounds of a shard whose counts are kept until their capture.
 ROUNDS_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedRows:
-    """Count of the rows of one stream that found no room."""
+    """Number of rows of one stream that found no room."""
 
     rows: int
     from_ms: int
     to_ms: int
 
     def plus(self, other: DroppedRows) -> DroppedRows:
-        """Both together."""
+        """Adds both."""
         return DroppedRows(self.rows + other.rows, min(self.from_ms, other.from_ms), max(self.to_ms, other.to_ms))
 
 
 @dataclass(slots=True)
 class WaitingEvents:
-    """What was taken from the sink and is not in the spool yet."""
+    """Events that were taken from the sink and are not in the spool yet."""
 
     #: (service's clock in ms, event), oldest first.
     events: list[tuple[int, Event]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class WaitingEvents:
 
 
 class HistorySink:
-    """An EventSink. Shared by threads."""
+    """EventSink of the history. Shared by threads."""
 
     def __init__(self, *, clock: Clock, rows_max: int = EVENT_ROWS_MAX) -> None:
         self._clock = clock
@@ -69,13 +69,14 @@ class HistorySink:
         self._ran: dict[Shard, deque[RoundDone]] = {}
         self._uncaptured: dict[Shard, dict[str, tuple[int, int]]] = {}
         self._fresh: set[Shard] = set()
-        #: Shard -> its last round, and when the newest look found it at rest.
+        #: Shard -> its last round, and the time of the newest look that found it at rest.
         self._rests: dict[Shard, tuple[RoundDone, int]] = {}
-        #: Set by each event: a round's sets can be read for a few rounds only, and a kill loses the waiting events.
+        #: Set by each event, because a round's sets can be read for a few rounds only, and a kill loses the waiting
+        #: events.
         self.wake = threading.Event()
 
     def emit(self, event: Event) -> None:
-        """Takes the event, or counts it where there is no room."""
+        """Takes the event, or counts it if there is no room."""
         if isinstance(event, ShardRoundRan):
             with self._lock:
                 self._note(event.done)
@@ -99,7 +100,7 @@ class HistorySink:
             _count(self._dropped, stream, DroppedRows(rows, now_ms, now_ms))
 
     def take(self) -> WaitingEvents:
-        """All waiting events. They keep their room, and are returned again, until `written` is called."""
+        """Returns all waiting events. They keep their room, and are returned again, until `written` is called."""
         with self._lock:
             self._waiting.events += self._events
             self._events.clear()
@@ -109,26 +110,28 @@ class HistorySink:
             return self._waiting
 
     def written(self) -> None:
-        """Drops the events of the last `take`: they are durable."""
+        """Drops the events of the last `take`, because they are durable."""
         with self._lock:
             self._rows -= sum(_weight(event)[1] for _, event in self._waiting.events)
             self._waiting = WaitingEvents()
 
     def fresh_shards(self) -> Sequence[Shard]:
-        """Shards that ran a round since the last call, in order."""
+        """Lists shards that ran a round since the last call, in order."""
         with self._lock:
             fresh, self._fresh = self._fresh, set()
         return sorted(fresh)
 
     def rests(self) -> Sequence[tuple[RoundDone, int]]:
-        """Shards that were found at rest since the last call: the last round, and Redis TIME of the look. What is not
-        written down then is told again by a later look."""
+        """Lists shards that were found at rest since the last call: the last round, and Redis TIME of the look.
+
+        A later look repeats a rest that is not written down.
+        """
         with self._lock:
             rests, self._rests = self._rests, {}
         return list(rests.values())
 
     def ran(self, shard: Shard) -> Mapping[tuple[str, int], RoundDone]:
-        """(epoch, generation) -> the shard's last rounds of this process."""
+        """Maps (epoch, generation) to the shard's last rounds of this process."""
         with self._lock:
             return {(done.epoch, done.generation): done for done in self._ran.get(shard, ())}
 
@@ -140,19 +143,20 @@ class HistorySink:
         of[done.epoch] = (min(first, done.generation), max(last, done.generation))
 
     def uncaptured(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
-        """Epoch -> first and last generation that ran here and were not captured yet."""
+        """Maps epochs to the first and last generation that ran here and were not captured yet."""
         with self._lock:
             return dict(self._uncaptured.get(shard, {}))
 
     def captured(self, mark: RoundMark, shard: Shard) -> None:
-        """Forgets rounds up to `mark`: they are in the spool, or recorded as a gap. Rounds of other epochs go, too."""
+        """Forgets rounds up to `mark`, because they are in the spool or a gap. Rounds of other epochs are forgotten,
+        too."""
         with self._lock:
             first, last = self._uncaptured.get(shard, {}).get(mark.epoch, (0, 0))
             is_open = last > mark.generation
             self._uncaptured[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
 
     def shards_that_ran(self) -> Sequence[Shard]:
-        """Shards that ever ran a round here."""
+        """Lists shards that ever ran a round here."""
         with self._lock:
             return sorted(self._ran)
 

@@ -1,11 +1,12 @@
-"""The durable local spool: it holds rows from their capture until they are sealed into Parquet.
+"""The durable local spool, which holds rows from their capture until they are sealed into Parquet.
 
-``<spool>/<writer>/<segment>.open`` is being written, ``<segment>.closed`` waits to be sealed, ``lock`` is held by the
-living writer (flock: the kernel releases it when the process dies, however it dies). Segments of a writer whose lock is
-free are adopted by the next process that looks. Raises OSError; SpoolFull beyond the bound.
+``<spool>/<writer>/<segment>.open`` is being written, ``<segment>.closed`` waits to be sealed. The living writer holds
+``lock`` (flock: the kernel releases it when the process dies, however it dies). The next process that looks adopts
+segments of a writer whose lock is free. Raises OSError; SpoolFull beyond the bound.
 
 Rejected: SQLite (benchmarks/spool.py). With a WAL one damaged byte after a kill -9 drops every later record without a
-trace, since recovery takes it for the end of the log; with a rollback journal a durable pass takes five times as long.
+trace, because recovery takes it for the end of the log. With a rollback journal a durable pass takes five times as
+long.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOCK_NAME = "lock"
 _OPEN, _CLOSED = ".open", ".closed"
 #: Prefix of a folder's name until its lock is held.
 _NAMELESS = ".new-"
-#: A segment is closed, and so sealed, early once it is this long: bounds the memory of sealing.
+#: Length at which a segment is closed, and so sealed, early; bounds the memory of sealing.
 SEGMENT_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -53,7 +54,7 @@ class WriterFolder:
 
     @staticmethod
     def create(spool: Path, writer: str) -> WriterFolder:
-        """Makes the folder and takes its lock before it gets its name: no process can adopt it in between."""
+        """Makes the folder and takes its lock before it gets its name, so that no process can adopt it in between."""
         nameless = spool / f"{_NAMELESS}{writer}"
         nameless.mkdir(parents=True, exist_ok=True)
         taken = WriterFolder.take(nameless)
@@ -64,13 +65,13 @@ class WriterFolder:
             taken.folder = spool / writer
             sync_folder(spool)
         except OSError:
-            taken.release()  # or no process could take it, nor this one's next try
+            taken.release()  # else no process could take it, not even the next try of this one
             raise
         return taken
 
     @staticmethod
     def take(folder: Path) -> WriterFolder | None:
-        """The folder with its lock; None: its writer lives, or the folder is gone."""
+        """Takes the lock of the folder. None: its writer lives, or the folder does not exist."""
         try:
             lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except FileNotFoundError:
@@ -80,23 +81,24 @@ class WriterFolder:
         except BlockingIOError:
             os.close(lock)
             return None
-        except OSError:  # no locks on this file system, or its server is away: tried again, once a second
+        except OSError:  # no locks on this file system, or its server is away: tried again once per second
             os.close(lock)
             raise
-        # Its writer may have removed folder and lock between our two calls: then we hold a lock without a name.
+        # Its writer may have removed folder and lock between our two calls. Then we hold a lock without a name.
         if not (folder / LOCK_NAME).exists():
             os.close(lock)
             return None
         return WriterFolder(folder, lock)
 
     def segments(self) -> list[Path]:
-        """Closed segments, oldest first (a ULID's order)."""
+        """Lists closed segments, oldest first (a ULID's order)."""
         return sorted(self.folder.glob(f"*{_CLOSED}"))
 
     def close_open_ones(self, *, whole: Container[Path] = ()) -> None:
-        """Segments that a dead writer left open, or this one; all but the `whole` ones may end with a torn record.
+        """Closes segments that a dead writer, or this one, left open. All but the `whole` ones may end with a torn
+        record.
 
-        It is cut off here, so that in a closed segment all bytes outside records are damage.
+        The torn record is cut off here, so that in a closed segment all bytes outside of records are damage.
         """
         for path in sorted(self.folder.glob(f"*{_OPEN}")):
             if path not in whole:
@@ -105,7 +107,7 @@ class WriterFolder:
         sync_folder(self.folder)
 
     def leave(self) -> None:
-        """Releases the lock; removes the folder if it holds no segment."""
+        """Releases the lock, and removes the folder if it holds no segment."""
         try:
             if not any(path.suffix in {_OPEN, _CLOSED} for path in self.folder.iterdir()):
                 (self.folder / LOCK_NAME).unlink(missing_ok=True)
@@ -115,12 +117,12 @@ class WriterFolder:
             self.release()
 
     def release(self) -> None:
-        """Releases the lock; the segments stay for the next process that takes it."""
+        """Releases the lock. The segments stay for the next process that takes the folder."""
         os.close(self._lock)
 
 
 def adoptable(spool: Path) -> list[WriterFolder]:
-    """Folders of dead writers, locked by this process, their segments closed. Raises OSError: then none is locked."""
+    """Locks folders of dead writers and closes their segments. Raises OSError; then no folder is locked."""
     found: list[WriterFolder] = []
     folders = spool.iterdir() if spool.is_dir() else ()
     for folder in sorted(path for path in folders if path.is_dir() and not path.name.startswith(_NAMELESS)):
@@ -130,7 +132,7 @@ def adoptable(spool: Path) -> list[WriterFolder]:
                 found.append(taken)
                 taken.close_open_ones()
         except OSError:
-            # A lock that this process held without using it would keep the segments from every process until it ends.
+            # A lock that this process holds without using it would keep the segments from every process until it ends.
             for one in found:
                 one.release()
             raise
@@ -147,21 +149,22 @@ class Spool:
         self._size_bytes_max = size_bytes_max
         self._segment_bytes_max = segment_bytes_max
         self._writer: SegmentWriter | None = None
-        #: A closed segment still has its open name, because renaming it failed.
+        #: True: a closed segment still has its open name, because renaming it failed.
         self._has_strays = False
-        #: Segments that were closed without an error: no record in them is torn.
+        #: Segments that were closed without an error, so that no record in them is torn.
         self._whole: set[Path] = set()
         self._lock = threading.Lock()
         self._waiting_bytes = sum(path.stat().st_size for path in folder.segments())
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that wait to be sealed."""
+        """Number of bytes that wait to be sealed."""
         writer = self._writer
         return self._waiting_bytes + (writer.size_bytes if writer is not None else 0)
 
     def append(self, payload: bytes) -> None:
-        """One payload, durable after `sync`. Raises SpoolFull and OSError; then it is not in the spool."""
+        """Appends one payload, durable after `sync`. Raises SpoolFull and OSError; then the payload is not in the
+        spool."""
         if self.size_bytes + len(payload) > self._size_bytes_max:
             raise SpoolFull(self.size_bytes, self._size_bytes_max)
         if self._writer is not None and not self._writer.is_sound:
@@ -172,7 +175,7 @@ class Spool:
         self._writer.append(payload)
 
     def sync(self) -> None:
-        """Makes appended payloads survive a loss of power. Raises OSError: then none of them counts as written."""
+        """Makes appended payloads survive a loss of power. Raises OSError; then none of them counts as written."""
         if self._writer is None:
             return
         self._writer.sync()
@@ -180,7 +183,7 @@ class Spool:
             self.rotate()
 
     def rotate(self) -> None:
-        """Closes the open segment, so that it can be sealed. Does nothing if it is empty or there is none."""
+        """Closes the open segment, so that it can be sealed. Does nothing if there is no segment, or an empty one."""
         writer = self._writer
         if writer is not None and (writer.size_bytes or not writer.is_sound):
             with suppress(OSError):
@@ -198,7 +201,7 @@ class Spool:
             self._has_strays = False
 
     def closed(self) -> Sequence[Path]:
-        """Segments that wait to be sealed, oldest first."""
+        """Lists segments that wait to be sealed, oldest first."""
         return self._folder.segments()
 
     def done(self, segment: Path) -> None:
@@ -209,7 +212,7 @@ class Spool:
             self._waiting_bytes = max(0, self._waiting_bytes - size_bytes)
 
     def close(self) -> None:
-        """Closes the spool; segments that are not sealed are adopted by the next writer."""
+        """Closes the spool. The next writer adopts segments that are not sealed."""
         with suppress(OSError):
             self.rotate()
         self._folder.leave()

@@ -1,4 +1,4 @@
-"""The history's folder: Parquet files that are there whole or not at all. Raises OSError."""
+"""The history's folder: Parquet files that exist whole or not at all. Raises OSError."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class HistoryStore:
         self.environment = environment
 
     def write(self, partition: Partition, name: str, table: pa.Table) -> HistoryFile:
-        """Writes one file under `name`.parquet and returns what the manifest says of it.
+        """Writes the file `name`.parquet and returns its description for the manifest.
 
-        The same name again replaces the file: a crash before the manifest's entry leaves it, and the next try writes
-        the same rows. No reader opens it before the entry exists.
+        The same name replaces the file. A crash before the manifest's entry leaves it, and the next try writes the same
+        rows. No reader opens it before the entry exists.
         """
         folder = self.root / partition.folder(self.environment)
         make_folder(folder, below=self.root)
@@ -60,7 +60,7 @@ class HistoryStore:
         sync_folder(target.parent)
 
     def read(self, file: HistoryFile) -> pa.Table:
-        """The rows of a file. Raises MalformedInput for one that is not what the manifest says."""
+        """Reads the rows of a file. Raises MalformedInput for a file that differs from the manifest."""
         data = (self.root / file.path).read_bytes()
         if len(data) != file.size_bytes or sha256(data).hexdigest() != file.sha256:
             raise MalformedInput(f"{file.path}: {len(data)} bytes that are not those of the manifest: it was altered")
@@ -73,7 +73,8 @@ class HistoryStore:
         return table
 
     def walk(self) -> Iterator[tuple[str, float]]:
-        """Path and time of change (seconds) of every file in the environment's folders, in the manifest or not."""
+        """Yields path and time of change (seconds) of every file in the environment's folders, in the manifest or
+        not."""
         for stream in HISTORY_STREAMS:
             top = self.root / stream.name / f"environment={self.environment}"
             for folder, _, names in os.walk(top):
@@ -85,7 +86,7 @@ class HistoryStore:
                         continue
 
     def delete(self, path: str) -> None:
-        """Deletes a file and the folders that are empty then; one that is gone is fine."""
+        """Deletes a file, and the folders that are empty then. The file may be missing already."""
         target = self.root / path
         target.unlink(missing_ok=True)
         for folder in target.parents:

@@ -1,7 +1,7 @@
-"""Batches as Arrow tables, and tables as Parquet: explicit schemas, made from the contract.
+"""Makes Arrow tables of batches, and Parquet files of tables, by explicit schemas from the contract.
 
-Keys are random bytes, which no dictionary and no codec makes shorter: they are stored once, their lengths as deltas;
-rows are sorted so that everything else is runs. This is what makes 16-20 bytes of an id and its round.
+Keys are random bytes, which no dictionary and no codec makes shorter. They are stored once, with their lengths as
+deltas. Rows are sorted so that every other column is runs. So an id and its round take 16 to 20 bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "integer": pa.int32(),
     "bigint": pa.int64(),
 }
-#: Runs are shortest in this order; columns that a stream lacks are left out.
+#: Order of rows in which runs take the fewest bytes. Columns that a stream lacks are left out.
 _ORDER = ("topic", "consumer_group", "scope", "shard", "at_ms", "generation", "key")
 _SCHEMAS = {
     name: pa.schema(
@@ -41,14 +41,14 @@ _SCHEMAS = {
 
 
 def schema_of(stream: str) -> pa.Schema:
-    """Columns, types and what may be NULL."""
+    """Columns, types and which columns may be NULL."""
     return _SCHEMAS[stream]
 
 
 def table_of(stream: str, batches: Sequence[RowBatch]) -> pa.Table:
-    """One table of batches of one stream, in their order."""
+    """Makes one table of batches of one stream, in their order."""
     counts = [len(batch) for batch in batches]
-    # The batch of every row: what a batch shares is repeated by one take instead of one object a row.
+    # The batch of every row: one take repeats shared values, instead of one object per row.
     of_row = pa.array(array("i", chain.from_iterable([n] * count for n, count in enumerate(counts))), pa.int32())
     arrays = []
     for field in schema_of(stream):
@@ -74,25 +74,25 @@ def _keys(batches: Sequence[RowBatch]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Where rows lie."""
+    """Place of rows."""
 
     stream: str
     #: YYYY-MM-DD.
     date: str
-    #: None for streams without a key.
+    #: None: the stream has no key.
     prefix: int | None
 
     def folder(self, environment: str) -> str:
-        """Relative to the history."""
+        """Makes the folder's path below the history."""
         prefix = "" if self.prefix is None else f"/prefix={self.prefix:02d}"
         return f"{self.stream}/environment={environment}/date={self.date}{prefix}"
 
 
 def partitions(stream: Table, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-    """The table's rows by day and prefix, sorted."""
+    """Yields the table's rows by day and prefix, sorted."""
     day = pc.divide(table["at_ms"], DAY_MS)
     if stream.has_key:
-        # Every byte is below 64, so that no two pairs of day and prefix have the same sum.
+        # Every prefix is below 64, so that no two pairs of day and prefix have the same sum.
         prefixes = array("q", map(prefix_of, _each_key(table["key"])))
         part = pc.add(pc.multiply(day, PREFIXES), pa.array(prefixes, pa.int64()))
     else:
@@ -116,20 +116,20 @@ def _each_key(column: pa.ChunkedArray) -> Iterator[bytes]:
 
 
 def date_of(at_ms: int) -> str:
-    """The UTC day, YYYY-MM-DD."""
+    """Finds the UTC day, YYYY-MM-DD."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)).date().isoformat()
 
 
 def sorted_once(table: pa.Table) -> pa.Table:
-    """Sorted, and rows that are equal in every column once: the same batch written twice after a crash."""
+    """Sorts rows and keeps equal rows once, because a crash may have written the same batch twice."""
     first = [name for name in _ORDER if name in table.column_names]
     return first_of_each(table, [*first, *(name for name in table.column_names if name not in first)])
 
 
 def first_of_each(table: pa.Table, by: Sequence[str], *, then: Sequence[tuple[str, str]] = ()) -> pa.Table:
-    """Sorted by these columns, then by `then`; of rows that are equal in the former the first one.
+    """Sorts by these columns, then by `then`. Of rows that are equal in the former it keeps the first one.
 
-    Table.group_by would load two more libraries of Arrow, 40 MiB.
+    Table.group_by is not used, because it would load two more libraries of Arrow, 40 MiB.
     """
     table = table.sort_by([*((name, "ascending") for name in by), *then])
     if len(table) < 2:
@@ -143,7 +143,7 @@ def first_of_each(table: pa.Table, by: Sequence[str], *, then: Sequence[tuple[st
 
 
 def parquet_of(table: pa.Table) -> bytes:
-    """A Parquet file. Readers that know Parquet 2.4 read it; no Arrow schema is stored, types are Parquet's own."""
+    """Writes a Parquet file for readers of Parquet 2.4. No Arrow schema is stored; types are Parquet's own."""
     encodings, dictionaries, statistics = {}, [], []
     for field in table.schema:
         if field.type == pa.binary():
@@ -170,5 +170,5 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def read_parquet(data: bytes, stream: str) -> pa.Table:
-    """The table in a file's bytes, in the stream's schema. Raises pa.ArrowException for a file of another form."""
+    """Reads a file's bytes as a table of the stream's schema. Raises pa.ArrowException for a file of another form."""
     return pq.read_table(pa.BufferReader(data)).select(schema_of(stream).names).cast(schema_of(stream))
