@@ -1,1 +1,1 @@
-"""Where events go: one file a sink."""
+"""Sinks of events, one file each."""

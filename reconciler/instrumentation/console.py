@@ -1,9 +1,10 @@
-"""The one place of the reconciler that prints: what comes from outside is made visible here.
+"""The one place of the reconciler that prints. It makes text from outside visible.
 
-Its standard streams do not end a command in its middle: a reader that has gone, a full disk, a closed stream. The work
-of a command matters more than its reader: it goes on, and its exit code stays that of its work.
+A reader that has gone, a full disk or a closed stream does not end a command in its middle. The work of a command
+matters more than its reader: the command continues, and its exit code stays that of its work.
 
-The audit, a process that does not load the reconciler's code, has its own (audit/streams.py); a test keeps it at these.
+The audit prints by itself (audit/streams.py), because it is a process that does not load the reconciler's code. A test
+allows no third place.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from reconciler.contract.visible_text import visible_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: A file has no width: wide enough for a unique key, two times and a sentence in one row.
+#: Width of output to a file: enough for a unique key, two times and a sentence in one row.
 WIDTH_WITHOUT_TERMINAL = 160
-#: Exit code where standard output could not be written and all else went well: an incomplete answer is no answer.
+#: Exit code if standard output was not written and all else went well, because an incomplete answer is no answer.
 OUTPUT_LOST = 2
 
 
 def say(*lines: str) -> None:
-    """Lines of the answer, on standard output."""
+    """Writes lines of the answer to standard output."""
     _write(sys.stdout, "".join(f"{visible_line(line)}\n" for line in lines))
 
 
 def remark(*lines: str) -> None:
-    """Lines for people, on standard error: never data."""
+    """Writes lines for people to standard error, never data."""
     _write(sys.stderr, "".join(f"{visible_line(line)}\n" for line in lines))
 
 
 def ask(question: str) -> bool | None:
-    """Whether a person says yes to a question on standard error; None: there was no answer."""
+    """Asks a person a question on standard error. True: the answer is yes. None: there was no answer."""
     _write(sys.stderr, visible_line(question))
     answer = sys.stdin.readline()
     if not answer:
@@ -47,19 +48,19 @@ def ask(question: str) -> bool | None:
 
 
 def ask_secret(question: str) -> str:
-    """What a person at the terminal answers, which is not shown while it is typed."""
+    """Asks the person at the terminal, and does not show the answer while it is typed."""
     return getpass.getpass(visible_line(question))
 
 
 def people() -> Console:
-    """A console for progress on a terminal, on standard error; honours NO_COLOR."""
+    """Makes a console for progress on a terminal, on standard error. It honours NO_COLOR."""
     return console(to_people=True)
 
 
 def console(*, to_people: bool = False) -> Console:
-    """Standard output, or standard error, with a width and styles. What is given to it must be visible already.
+    """Makes a console with a width and styles, on standard output or standard error. Its text must be visible already.
 
-    In a pipe it is as wide as the terminal that the person sits at, where there is one.
+    In a pipe it is as wide as the terminal of the person, if there is one.
     """
     from rich.console import Console  # slow to load
 
@@ -74,28 +75,28 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 class ForgivingFile(io.RawIOBase):
-    """A file descriptor that is written to as long as it takes anything. Not closed with this object."""
+    """File descriptor that is written to until it fails. It is not closed with this object."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_gone = False
-        #: Why text was not written. None: all was written, or its reader closed the pipe.
+        #: Why text was not written. None: all was written, or the reader closed the pipe.
         self.error: OSError | None = None
 
     def writable(self) -> bool:
-        """Always."""
+        """True, always."""
         return True
 
     def fileno(self) -> int:
-        """The descriptor, for questions about its terminal."""
+        """Returns the descriptor, for questions about its terminal."""
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Whether people look."""
+        """True if the descriptor is a terminal."""
         return os.isatty(self._descriptor)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]  # typeshed: any buffer
-        """All of it, or none any more once something went wrong."""
+        """Writes all data. After an error it discards data."""
         view = memoryview(data)
         written = 0
         while written < len(view) and not self._is_gone:
@@ -103,7 +104,7 @@ class ForgivingFile(io.RawIOBase):
                 written += os.write(self._descriptor, view[written:])
             except BlockingIOError:  # another process has set the terminal or the pipe to non-blocking
                 select.select([], [self._descriptor], [])
-            except BrokenPipeError:  # head, less: it has seen enough
+            except BrokenPipeError:  # head or less has read enough
                 self._is_gone = True
             except OSError as error:
                 self._is_gone, self.error = True, error
@@ -111,7 +112,7 @@ class ForgivingFile(io.RawIOBase):
 
 
 class StandardStreams:
-    """The streams of this process, made safe. Made once, at its start, while it has one thread."""
+    """Standard streams of this process, made safe. Made once at its start, while it has one thread."""
 
     def __init__(self) -> None:
         for number in (0, 1, 2):
@@ -123,7 +124,7 @@ class StandardStreams:
         sys.stderr = _text(ForgivingFile(2), sys.stderr, is_line_buffered=True)
 
     def exit_code(self, code: int) -> int:
-        """The exit code of a command that ended with `code`: another one if its output was lost."""
+        """Returns the exit code for a command that ended with `code`. OUTPUT_LOST: `code` is 0, and output was lost."""
         sys.stdout.flush()
         if self._output.error is None:
             return code
@@ -132,17 +133,17 @@ class StandardStreams:
 
 
 def _occupy(number: int) -> None:
-    """A descriptor that was closed (`>&-`) would be given to the next socket or database, and output would go there."""
+    """Opens a descriptor that was closed (`>&-`), because the next socket would get it, and output would go there."""
     try:
         os.fstat(number)
     except OSError:
         nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
-        # For the audit, which this process becomes.
+        # The audit, which this process becomes, needs it open.
         os.set_inheritable(nowhere, True)  # noqa: FBT003 - os takes it in this form
 
 
 def _text(raw: ForgivingFile, before: TextIO | None, *, is_line_buffered: bool) -> io.TextIOWrapper:
     encoding = (before.encoding if before is not None else None) or "utf-8"
-    # Letters that an old terminal does not have are written as escapes.
+    # Letters that an old terminal lacks are written as escapes.
     buffered = io.BufferedWriter(raw)  # type: ignore[type-var]  # typeshed: write() of any buffer
     return io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=is_line_buffered)

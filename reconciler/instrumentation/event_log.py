@@ -1,7 +1,7 @@
-"""Events of the policy as log records: one canonical line a round, one line for everything else that happens.
+"""Writes events of the policy as log records: one canonical line per round, and one line per other event.
 
-Rounds with nothing to do are summed up in one line an hour; at level DEBUG each has its line. Events about single keys
-or shards are a line of counts at level DEBUG: the canonical line sums them up.
+Idle rounds are summed up in one line per hour; at level DEBUG each has its line. Events about single keys or shards are
+a line of counts at level DEBUG, because the canonical line sums them up.
 """
 
 from __future__ import annotations
@@ -54,18 +54,20 @@ WORDS: Mapping[type[Event], tuple[str, int]] = {
     KeysLeft: ("keys_left", DEBUG),
     KeysNotTaken: ("keys_not_taken", DEBUG),
 }
-#: How often a subscription without traffic is logged: that its rounds run, and how many ran.
+#: Interval at which a subscription without traffic is logged, with the number of its rounds.
 IDLE_SECONDS = 3_600.0
 
 
 class EventLog:
-    """A sink that writes events to the logger `reconciler.events`. Shared by threads: each subscription has one."""
+    """Sink that writes events to the logger `reconciler.events`. Shared by threads; each subscription has one
+    thread."""
 
     def __init__(self, english: Callable[[Fact], str], clock: Clock | None = None) -> None:
         self._english = english
         self._logger = logging.getLogger("reconciler.events")
         self._clock = clock or SystemClock()
-        #: When a round was last logged above level DEBUG (monotonic seconds), and idle rounds since.
+        #: Time of the last round that was logged above level DEBUG (monotonic seconds), and number of idle rounds
+        #: since.
         self._logged: dict[Subscription, tuple[float, int]] = {}
 
     def emit(self, event: Event) -> None:
@@ -81,7 +83,7 @@ class EventLog:
             self._logger.log(level, word, extra=self._told(event) | more)
 
     def _idle_rounds(self, event: RoundFinished) -> int | None:
-        """Idle rounds since the last one logged above DEBUG. None: this round is idle, too, and only counted."""
+        """Counts idle rounds since the last one logged above DEBUG. None: this round is idle, too, and only counted."""
         now = self._clock.monotonic_seconds()
         logged_at, idle_rounds = self._logged.get(event.subscription, (-IDLE_SECONDS + now, 0))
         if _is_idle(event) and now - logged_at < IDLE_SECONDS:
@@ -91,7 +93,7 @@ class EventLog:
         return idle_rounds
 
     def _told(self, event: Event) -> dict[str, Any]:
-        """Its fields, with numbers instead of keys."""
+        """Makes the event's fields, with numbers instead of keys."""
         if isinstance(event, ShardRoundRan):
             done = event.done
             return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | self._flat(done.counts)
@@ -106,7 +108,7 @@ class EventLog:
         return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}
 
     def _flat(self, event: Event | RoundCounts) -> dict[str, Any]:
-        """A fact as its sentence, with its code beside it."""
+        """Makes flat fields. A fact becomes its sentence, with its code beside it."""
         flat: dict[str, Any] = {}
         for field in fields(event):
             match getattr(event, field.name):
@@ -127,7 +129,7 @@ class EventLog:
 
 
 def _is_loud(event: Event) -> bool:
-    """What it says makes it one that a person must see, whatever its kind."""
+    """True if a person must see the event because of its content, whatever its kind."""
     if isinstance(event, RepairStepped):
         return event.after is RepairState.FAILED
     if isinstance(event, RoundFinished):
@@ -138,7 +140,7 @@ def _is_loud(event: Event) -> bool:
 
 
 def _is_idle(event: RoundFinished) -> bool:
-    """Nothing came, waits, was looked at or repaired, and nothing is wrong."""
+    """True if no key came, waits, was verified or was repaired, and nothing is wrong."""
     numbers = (event.announced, event.matched, event.pending_after, event.became_due, event.verified, event.settled)
     return not any((*numbers, event.not_taken, event.repairs, _is_loud(event)))
 

@@ -1,4 +1,4 @@
-"""Logs on standard error: one JSON object a line, or text on a terminal. Never a body, never a secret."""
+"""Logs on standard error: one JSON object per line, or text on a terminal. Never a body, never a secret."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
-#: Packages whose records begin with a word, or are one: the test of all log calls looks at it.
+#: Packages whose records begin with a word, or are a word. The test of all log calls reads it.
 _OURS = frozenset({"checkback_producers", "checkback_consumers", "reconciler"})
 _WORD = re.compile(r"(?P<word>[a-z][a-z0-9_]*)(?:(?P<has_sentence>: )|$)")
-#: The word of the records of other packages.
+#: Word of the records of other packages.
 OF_A_LIBRARY = "library_message"
-#: Fields that could carry a body or a secret are dropped wherever they come from.
+#: Fields that could carry a body or a secret. They are hidden, wherever they come from.
 _NEVER = frozenset({"body", "password", "secret", "token", "signature"})
 
 
@@ -34,7 +34,7 @@ def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> 
 
 
 class _LateFormatter(logging.Formatter):
-    """Made with the first record: most commands that give one answer have none, and structlog is slow to load."""
+    """Formatter that is made with the first record, because most commands log none, and structlog is slow to load."""
 
     def __init__(self, *, is_for_people: bool) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _LateFormatter(logging.Formatter):
         self._formatter: logging.Formatter | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Formats one line."""
         if self._formatter is None:
             self._formatter = _formatter(is_for_people=self._is_for_people)
         return self._formatter.format(record)
@@ -73,7 +73,7 @@ def _formatter(*, is_for_people: bool) -> logging.Formatter:
 
 
 def _word_first(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
-    """`event` is a constant word, which one searches for; the sentence about it is the message."""
+    """Puts the constant word, which people search for, into `event`, and the sentence about it into `message`."""
     record = event.get("_record")
     if not isinstance(record, logging.LogRecord):
         return event

@@ -1,7 +1,8 @@
-"""The numbers of one process, in a registry of Prometheus' client of its own. The one file that imports the client.
+"""Numbers of one process, in a registry of its own of Prometheus' client. Only this file imports the client.
 
-They are counted here: with PROMETHEUS_MULTIPROC_DIR set, as for a service beside which `replay` runs, the client's own
-counters are files of that folder, begin with what a process of the same id has left there, and fail without the folder.
+The book counts by itself. With PROMETHEUS_MULTIPROC_DIR set, as for a service beside which `replay` runs, the client's
+own counters are files of that folder. They begin with what a process of the same id has left there, and fail without
+the folder.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from reconciler.instrumentation.metrics.catalogue import METRICS, Metric, Metric
 
 logger = logging.getLogger(__name__)
 
-#: Reads values at a scrape. An exception costs its values only, and is logged.
+#: Reads values at a scrape. An exception loses only its values, and is logged.
 Reader = Callable[[], Iterable[Sample]]
 
 
 class MetricBook:
-    """Counts, and reads at a scrape what is not counted. Shared by threads; several in one process are apart."""
+    """Counts, and values that are read at a scrape. Shared by threads; several books of one process are separate."""
 
     def __init__(self, command: str) -> None:
-        """`command`: run, sweep or replay; metrics of other commands are not shown."""
+        """`command`: run, sweep or replay. Metrics of other commands are not shown."""
         self.registry = CollectorRegistry(auto_describe=False)
         self._shown = [metric for metric in METRICS if command in metric.shown_by]
-        #: Values by labels; of a histogram as many as it has buckets, each for itself, and the sum.
+        #: Values by labels. A histogram has the count of each bucket, and the sum.
         self._counted: dict[Metric, dict[tuple[str, ...], list[float]]] = {
             metric: {} if metric.labels else {(): _zeros(metric)}
             for metric in self._shown
@@ -47,7 +48,7 @@ class MetricBook:
         self.registry.register(_AtScrape(self._read))
 
     def begin(self, metric: Metric, *labels: str) -> None:
-        """Shows a counter at 0: Prometheus sees no increase in a series that begins with its first event."""
+        """Shows a counter at 0, because Prometheus sees no increase in a series that begins with its first event."""
         with self._lock:
             self._values(metric, labels)
 
@@ -73,7 +74,7 @@ class MetricBook:
 
     @contextmanager
     def reading(self, *readers: Reader) -> Iterator[None]:
-        """Within the block each scrape asks these, too: what they read lives as long as the block."""
+        """Asks these readers, too, at each scrape within the block. What they read lives as long as the block."""
         with self._lock:
             self._readers += readers
         try:
@@ -83,7 +84,7 @@ class MetricBook:
                 self._readers = [one for one in self._readers if one not in readers]
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """The exposition and its content type, in a form that the scraper takes."""
+        """Makes the exposition and its content type, in a form that the scraper takes."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
@@ -107,13 +108,13 @@ class MetricBook:
 
 
 class _AtScrape:
-    """prometheus_client's Collector."""
+    """Collector of prometheus_client."""
 
     def __init__(self, read: Callable[[], list[Family]]) -> None:
         self._read = read
 
     def collect(self) -> list[Family]:
-        """All families that are read at a scrape."""
+        """Returns all families that are read at a scrape."""
         return self._read()
 
 

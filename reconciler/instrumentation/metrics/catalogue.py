@@ -1,8 +1,8 @@
 """Every metric: name, kind, labels, meaning. Standard library only; docs/reference/metrics.md is written from it.
 
 A *metric* is a number that a process shows at /metrics. Labels are bounded: topics and groups of the settings, closed
-lists of the code, jobs of the process. A unique key, a shard or a business id is never a label. A value that is not
-known is absent, and a metric ending in `_up` says so; 0 is never a stand-in.
+lists of the code, jobs of the process. A unique key, a shard or a business id is never a label. An unknown value is
+absent, and a metric ending in `_up` says so. An unknown value is never shown as 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOSS_SECONDS = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 14_400.0, 8
 
 
 class MetricKind(StrEnum):
-    """Prometheus' types."""
+    """Types of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -28,7 +28,7 @@ class MetricKind(StrEnum):
 
 
 class NumberSource(StrEnum):
-    """Where a number comes from, and so how it behaves after a restart."""
+    """Source of a number, which decides how the number behaves after a restart."""
 
     EVENTS = "counted here since the process began"
     PROCESS = "read from this process at the scrape"
@@ -37,11 +37,11 @@ class NumberSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One name, as a scrape shows it: that of a counter ends in `_total`."""
+    """One metric, by the name that a scrape shows. The name of a counter ends in `_total`."""
 
     name: str
     kind: MetricKind
-    #: By which commands: run, sweep, replay.
+    #: Commands that show it: run, sweep, replay.
     shown_by: tuple[str, ...]
     source: NumberSource
     meaning: str
@@ -60,7 +60,7 @@ class Sample:
 
 
 SUBSCRIPTION = ("topic", "consumer_group")
-#: What each label can be; a test compares the catalogue with it.
+#: Values of each label. A test compares the catalogue with it.
 LABELS: Mapping[str, str] = {
     "topic": "business topic of the settings",
     "consumer_group": "consumer group of the settings",
@@ -151,7 +151,7 @@ OPEN = _gauge(
     "verdict",
 )
 LOST = _gauge("reconciler_lost_ids", "Open keys whose loss was proved and that have not arrived yet.", *SUBSCRIPTION)
-#: Of gauges that count rows without an end.
+#: Sentence for gauges that count rows up to a limit.
 UP_TO_A_LIMIT = f"{COUNTED_MAX + 1} mean more than {COUNTED_MAX}: the ledger counts up to there."
 REPAIRED = _gauge(
     "reconciler_repaired_ids",
@@ -403,5 +403,5 @@ def _all() -> Iterator[Metric]:
     yield from (value for value in tuple(globals().values()) if isinstance(value, Metric))
 
 
-#: In the order of this file.
+#: All metrics, in the order of this file.
 METRICS: tuple[Metric, ...] = tuple(_all())

@@ -1,4 +1,4 @@
-"""Events of the policy as numbers. Confined to no thread: the book is shared."""
+"""Counts events of the policy. Shared by threads, because the book is."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from reconciler.policy.events import (
     VerdictsWritten,
 )
 
-#: Of outages, in lower case: opened by a round, by the look at Redis' settings, or by announcements.
+#: Reasons of outages, in lower case: opened by a round, by the look at Redis' settings, or by announcements.
 OUTAGE_REASONS = ("away", "memory_lost", "unsafe")
 
 
 class EventMetrics:
-    """An EventSink. It drops unique keys, shards and texts: they have no bound."""
+    """EventSink that drops unique keys, shards and texts, because they have no bound."""
 
     def __init__(self, book: MetricBook) -> None:
         self._book = book
 
     def begin(self, subscriptions: Iterable[Subscription]) -> None:
-        """Shows at 0 what alerts are raised for: the first loss is an increase, too."""
+        """Shows the counters of alerts at 0, so that the first loss is an increase, too."""
         for reason in OUTAGE_REASONS:
             self._book.begin(c.OUTAGES, reason)
         for subscription in subscriptions:
@@ -43,7 +43,7 @@ class EventMetrics:
                 self._book.begin(c.LOSSES, *_place(subscription), verdict.value.lower())
 
     def emit(self, event: Event) -> None:
-        """Counts the event; those without a metric of their own are left out."""
+        """Counts the event. An event without a metric of its own is left out."""
         match event:
             case RoundFinished():
                 self._round(event)
@@ -69,7 +69,7 @@ class EventMetrics:
                 pass
 
     def suspended(self, subscription: Subscription) -> None:
-        """A round that did not run, because an outage is open."""
+        """Counts a round that did not run, because an outage is open."""
         self._book.add(c.ROUNDS, *_place(subscription), "suspended")
 
     def _round(self, event: RoundFinished) -> None:

@@ -1,4 +1,4 @@
-"""Brokers as a witness, with each question about a key counted and timed. The answers are passed on unchanged."""
+"""Brokers as a witness. Each question about a key is counted and timed. Answers are passed on unchanged."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class MeasuredBrokerEvidence:
-    """The port BrokerEvidence before another one. Shared by the threads that the other may be shared by."""
+    """Port BrokerEvidence in front of another one. Threads that may share the other one may share this one."""
 
     def __init__(self, brokers: BrokerEvidence, book: MetricBook, *, clock: Clock) -> None:
         self._brokers = brokers
         self._book = book
         self._clock = clock
-        # Not about one key: passed on as they are.
+        # These are not about one key, and are passed on as they are.
         self.brokers_seen: Callable[[str], frozenset[str] | None] = brokers.brokers_seen
         self.expect: Callable[[str, Collection[str]], None] = brokers.expect
         self.watermark: Callable[[Subscription], Watermark] = brokers.watermark
@@ -53,7 +53,7 @@ class MeasuredBrokerEvidence:
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Committed copies."""
+        """Asks for committed copies."""
         ask = self._brokers.committed_copies
         return self._one(
             topic, "committed", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms)
@@ -62,14 +62,14 @@ class MeasuredBrokerEvidence:
     def messages_of_key(
         self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Committed copies of other messages."""
+        """Asks for committed copies of other messages."""
         ask = self._brokers.messages_of_key
         return self._one(topic, "committed", lambda: ask(topic, key, horizon=horizon, not_before_ms=not_before_ms))
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:
-        """Copies of the half."""
+        """Asks for copies of the half."""
         ask = self._brokers.half_copies
         return self._one(
             topic, "half", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms, outbox=outbox)
@@ -78,14 +78,14 @@ class MeasuredBrokerEvidence:
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Copies that the broker gave up."""
+        """Asks for copies that the broker gave up."""
         ask = self._brokers.parked_copies
         return self._one(topic, "parked", lambda: ask(topic, unique_key, horizon=horizon, not_before_ms=not_before_ms))
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
-        """Copies in the group's own topics: each counts."""
+        """Asks for copies in the group's own topics, each of which is counted."""
         asked = self._timed("group", lambda: self._brokers.group_copies(subscription, unique_key, horizon=horizon))
 
         def hear() -> Mapping[str, Lookup[StoredMessage]]:
@@ -109,7 +109,7 @@ class MeasuredBrokerEvidence:
         return hear
 
     def _timed(self, kind: str, ask: Callable[[], Asked[T]]) -> Asked[T]:
-        """From the question until its answer is heard: what was asked before is heard first."""
+        """Measures from the question until its answer is heard. Answers to earlier questions are heard first."""
         began = self._clock.monotonic_seconds()
         asked = ask()
 

@@ -1,4 +1,4 @@
-"""/metrics, /livez and /readyz as answers; how they travel is left to serving.py, or to a console."""
+"""/metrics, /livez and /readyz as answers. serving.py, or a console, sends them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.instrumentation.listening import is_own_name
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.readiness import readiness_answer
 
-#: Dependency -> what is wrong with it; None: it answered. The mapping is None if that could not be found out in time.
+#: Dependency -> its error. Error None: it answered. Mapping None: the errors could not be found out in time.
 Readiness = Callable[[], Mapping[str, str | None] | None]
 
 
@@ -33,8 +33,11 @@ class MetricPages:
         self._readiness = readiness
 
     def answer(self, path: str, *, accept: str = "", host: str = "") -> PageAnswer:
-        """The page of a path; 404 for any other. `host`: the name by which it is asked for. Under one that is not this
-        machine's, a page of another site may be asking (DNS rebinding): what is away is told without its error."""
+        """Makes the page of a path. Any other path gets 404.
+
+        `host`: the name under which the page is requested. Under a name that is not this machine's, a page of another
+        site may be asking (DNS rebinding). Then the answer names what is away, without the error.
+        """
         if path == "/metrics":
             body, content_type = self._book.page(accept)
             return PageAnswer(status=HTTPStatus.OK, content_type=content_type, body=body)

@@ -1,19 +1,22 @@
-"""What /readyz says, whoever serves it."""
+"""Makes the answer of /readyz, whoever serves it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
 
-#: When a process that is not ready is asked again.
+#: Seconds after which a process that is not ready is asked again.
 RETRY_AFTER_SECONDS = 10
 
 
 def readiness_answer(
     found: Mapping[str, str | None] | None, *, is_told: bool = True
 ) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
-    """Status, document and headers. `found`: dependency -> what is wrong with it, or None: it answered; None: that
-    could not be found out in time. `is_told`: the asker may read errors; else a dependency is away, and no more."""
+    """Makes status, document and headers.
+
+    `found`: dependency -> its error. Error None: it answered. `found` None: the errors could not be found out in time.
+    `is_told`: the asker may read errors. False: the answer says only that a dependency is away.
+    """
     checks = {"dependencies": "no answer in time"}
     if found is not None:
         checks = {name: "ok" if wrong is None else wrong if is_told else "away" for name, wrong in found.items()}

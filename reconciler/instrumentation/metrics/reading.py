@@ -1,4 +1,4 @@
-"""The newest answer of something slow, for pages that are asked often: one thread reads, all wait for a while."""
+"""Newest answer of a slow reader, for pages that are requested often. One thread reads; all others wait for a while."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: An answer is shown again for the interval, and for this many times as long as reading it took: reading costs a
-#: twentieth of the time at most ...
+#: An answer is shown for the interval, or for this many times as long as reading it took, if that is longer. So reading
+#: takes at most a twentieth of the time.
 FRESH_READINGS = 20.0
-#: ... but never for longer than so many intervals: an answer that waited for what is away would hide that it is back.
+#: Largest number of intervals for which an answer is shown. An older one would hide that a dependency is back.
 FRESH_INTERVALS_MAX = 3.0
-#: A scrape waits this part of the interval for a new answer ...
+#: Part of the interval that a scrape waits for a new answer.
 WAIT_INTERVALS = 0.4
-#: ... and never for longer: Prometheus gives up after 10 s by default.
+#: Longest wait of a scrape, because Prometheus gives up after 10 s by default.
 WAIT_SECONDS_MAX = 4.0
-#: An older answer is shown in its place while a new one is read, up to this age after it should have been renewed.
+#: Time after its renewal was due in which an older answer is shown, while a new one is read.
 STALE_SECONDS = 60.0
 
 
 class LatestReading(Generic[T]):
-    """Shared by threads. No thread reads while nobody asks."""
+    """Newest answer of a reader. Shared by threads. No thread reads while no page asks."""
 
     def __init__(self, read: Callable[[], T], *, clock: Clock, interval_seconds: float) -> None:
-        """`read` may raise: that is logged, and counts as no answer. It is called at most once an interval, and
-        once more after outdate()."""
+        """`read` may raise: the error is logged, and counts as no answer. `read` is called at most once per interval,
+        and once more after outdate()."""
         self._read = read
         self._clock = clock
         self._interval_seconds = interval_seconds
@@ -41,13 +41,13 @@ class LatestReading(Generic[T]):
         self._read_at_seconds: float | None = None
         self._ended = threading.Event()
         self._is_reading = False
-        #: Calls of outdate(): all, and those that came before the reading began whose answer is shown.
+        #: Calls of outdate(): all of them, and those before the reading of the shown answer began.
         self._outdated, self._outdated_before = 0, 0
-        #: How long the last reading took, in seconds.
+        #: Seconds that the last reading took.
         self.took_seconds: float | None = None
 
     def get(self) -> T | None:
-        """The answer; None: there is none that is young enough, since reading fails or takes too long."""
+        """Returns the answer. None: no answer is young enough, because reading fails or takes too long."""
         ended = self.begin()
         if ended is None:
             return self._answer
@@ -56,9 +56,9 @@ class LatestReading(Generic[T]):
             return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
 
     def begin(self) -> threading.Event | None:
-        """Has it read if the answer is old, and does not wait: who needs several answers begins all of them first.
+        """Begins to read if the answer is old, and does not wait. A caller of several answers begins all of them first.
 
-        Returns what is set when it is read; None: the answer is young.
+        Returns the event that is set after the reading. None: the answer is young.
         """
         with self._lock:
             if self._age_seconds() <= self._fresh_seconds() and self._outdated == self._outdated_before:
@@ -70,7 +70,7 @@ class LatestReading(Generic[T]):
             return self._ended
 
     def outdate(self) -> None:
-        """What is read has just been changed: who asks next waits for a new answer, as for one that is old."""
+        """Marks the answer as old, because its source was changed. The next caller waits for a new answer."""
         with self._lock:
             self._outdated += 1
 

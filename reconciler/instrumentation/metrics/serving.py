@@ -1,4 +1,4 @@
-"""A small server for the pages of one process: a thread a request, few at once, and none of them waits for ever."""
+"""Small server for the pages of one process: one thread per request, few at once, each with a time limit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A client that sends or takes nothing for this long is cut off.
+#: Time after which a client that sends or takes nothing is cut off.
 CLIENT_SECONDS_MAX = 10.0
-#: Pages made at once; more are refused with 503.
+#: Largest number of pages that are made at once. Further requests get 503.
 REQUESTS_MAX = 16
-#: Connections at once, silent ones included; more are closed.
+#: Largest number of connections at once, silent ones included. Further connections are closed.
 CONNECTIONS_MAX = 64
 
 
@@ -34,7 +34,7 @@ class _Handler(WSGIRequestHandler):
     timeout = CLIENT_SECONDS_MAX
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        """A scrape every few seconds is no event."""
+        """Logs nothing, because a scrape every few seconds is no event."""
 
 
 class _Server(ThreadingWSGIServer):
@@ -47,20 +47,20 @@ class _Server(ThreadingWSGIServer):
         super().__init__(*arguments, **more)
 
     def server_bind(self) -> None:
-        """Without HTTPServer's question to DNS for the name of the address, which can take many seconds."""
+        """Binds without HTTPServer's question to DNS for the name of the address, which can take many seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread a connection; the connection is closed where there is no room."""
+        """Starts a thread per connection. A connection without room is closed."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection."""
+        """Serves one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -73,7 +73,7 @@ class _Server6(_Server):
 
 @contextmanager
 def serving(pages: MetricPages, listen: str) -> Iterator[tuple[str, int]]:
-    """Serves within the block; yields the address that it listens on.
+    """Serves within the block, and yields the address on which it listens.
 
     Raises ConfigurationError if the address cannot be had.
     """

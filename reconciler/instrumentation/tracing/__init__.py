@@ -1,1 +1,1 @@
-"""Rounds, verifications and repairs as spans. Loaded with tracing.enabled only; need the extra `otel`."""
+"""Rounds, verifications and repairs as spans. Loaded only with tracing.enabled; needs the extra `otel`."""

@@ -1,6 +1,7 @@
-"""Where spans go: over HTTP to an OTLP collector that the standard OTEL_* variables name.
+"""Sends spans over HTTP to the OTLP collector that the standard OTEL_* variables name.
 
-A bounded queue and a thread of its own: a collector that is away or hangs costs spans, which are counted, and no time.
+It has a bounded queue and a thread of its own. A collector that is away or hangs costs spans, which are counted, and no
+time.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ from reconciler.instrumentation.tracing import names
 
 logger = logging.getLogger(__name__)
 
-#: How long the end of the process waits for the last spans.
+#: Longest wait of the process's end for the last spans.
 LAST_SPANS_SECONDS = 3.0
-#: Lost spans are logged at most this often.
+#: Shortest interval between two logs of lost spans.
 LOSS_LOG_SECONDS = 60.0
 PROTOCOL = "http/protobuf"
-#: Whose records tell why a batch was not taken.
+#: Logger whose records say why a batch was not taken.
 _EXPORTER_LOGGER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 REASON_CHARACTERS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCounts:
-    """What became of the spans of a process; those that were made and never sent are lost, or wait in the queue."""
+    """Counts of the spans of a process. Spans that were made and never sent are lost, or wait in the queue."""
 
     made: int
     sent: int
 
 
 class _Reason(logging.Filter):
-    """Keeps the last reason for which a batch was not taken, and drops the record: it comes with every attempt.
+    """Keeps the last reason why a batch was not taken, and drops the record, because each attempt logs one.
 
-    An error's text is left out: it may hold a header.
+    An error's text is left out, because it may hold a header.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class _Reason(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         values = tuple(map(_harmless, record.args)) if isinstance(record.args, tuple) else ()
-        if len(values) > 1:  # others say only that it was given up
+        if len(values) > 1:  # other records say only that the batch was given up
             self.last = record.msg % values
         return False
 
@@ -67,7 +68,7 @@ def _harmless(value: object) -> object:
 
 
 class CountedExporter(SpanExporter):
-    """An exporter whose answers are counted. Confined to the thread of its queue."""
+    """Exporter whose answers are counted. Confined to the thread of its queue."""
 
     def __init__(self, exporter: SpanExporter, *, clock: Clock, reason: _Reason) -> None:
         self._exporter = exporter
@@ -78,7 +79,7 @@ class CountedExporter(SpanExporter):
         self.refused = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Sends them, for the exporter's time-out at most."""
+        """Sends the spans, for the exporter's time-out at most."""
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
@@ -91,11 +92,11 @@ class CountedExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Lets a send that waits go."""
+        """Ends a send that waits."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing waits here."""
+        """Flushes the exporter; no span waits here."""
         return self._exporter.force_flush(timeout_millis)
 
     def _log(self) -> None:
@@ -108,7 +109,7 @@ class CountedExporter(SpanExporter):
 
 
 class CountedBatches(BatchSpanProcessor):
-    """A queue as OTEL_BSP_* bound it, and the number of spans that came to it. Shared by threads."""
+    """Queue with the bounds of OTEL_BSP_*, which counts its spans. Shared by threads."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         super().__init__(exporter)
@@ -116,7 +117,7 @@ class CountedBatches(BatchSpanProcessor):
         self.made = 0
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Puts a span into the queue, which drops its oldest one where it is full."""
+        """Puts a span into the queue. A full queue drops its oldest span."""
         if span.context is not None and span.context.trace_flags.sampled:
             with self._lock:
                 self.made += 1
@@ -124,7 +125,7 @@ class CountedBatches(BatchSpanProcessor):
 
 
 class SpanExport:
-    """The tracer, and the thread that sends what it makes."""
+    """Tracer, with the thread that sends its spans."""
 
     def __init__(self, exporter: SpanExporter, *, environment: str, release: str, clock: Clock) -> None:
         self._reason = _Reason()
@@ -137,11 +138,11 @@ class SpanExport:
 
     @property
     def counts(self) -> SpanCounts:
-        """So far."""
+        """Counts so far."""
         return SpanCounts(made=self._batches.made, sent=self._exporter.sent)
 
     def close(self) -> None:
-        """Sends what waits, for a bounded time; what is not sent then is lost, and said to be."""
+        """Sends waiting spans, for a bounded time. The others are lost, and the log says so."""
         ending = threading.Thread(target=self._provider.shutdown, name="reconciler-last-spans", daemon=True)
         ending.start()
         ending.join(LAST_SPANS_SECONDS)
@@ -153,7 +154,7 @@ class SpanExport:
 
 
 def open_export(environment: str, *, release: str, clock: Clock) -> SpanExport:
-    """The exporter that the variables describe; nothing is connected to. Raises ConfigurationError."""
+    """Opens the exporter that the variables describe, without a connection. Raises ConfigurationError."""
     endpoint = read_endpoint(os.environ)
     try:
         export = SpanExport(OTLPSpanExporter(), environment=environment, release=release, clock=clock)
@@ -164,9 +165,9 @@ def open_export(environment: str, *, release: str, clock: Clock) -> SpanExport:
 
 
 def read_endpoint(variables: Mapping[str, str]) -> str:
-    """The collector's URL, for people. Raises ConfigurationError for one that can never work.
+    """Reads the collector's URL, for people. Raises ConfigurationError for a URL that can never work.
 
-    A password in it is refused: errors of many libraries repeat URLs.
+    A password in it is refused, because errors of many libraries repeat URLs.
     """
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         protocol = variables.get(name)
@@ -197,7 +198,7 @@ def read_endpoint(variables: Mapping[str, str]) -> str:
 
 
 def _resource(environment: str, release: str) -> Resource:
-    """What the process is; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES beat it."""
+    """Describes the process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES replace parts of it."""
     ours = {
         names.SERVICE_NAME: "reconciler",
         names.SERVICE_VERSION: release,

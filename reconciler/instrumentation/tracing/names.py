@@ -1,12 +1,12 @@
-"""Names of spans and attributes, in one place: the conventions for RocketMQ are still in development.
+"""Names of spans and attributes, in one place, because the conventions for RocketMQ are still in development.
 
-Those that begin with "messaging.", "error.", "service." and "deployment." are OpenTelemetry's semantic conventions, all
-others this project's own.
+Names that begin with "messaging.", "error.", "service." and "deployment." are OpenTelemetry's semantic conventions. All
+others are this project's own.
 """
 
 from __future__ import annotations
 
-#: Operations: a span is named by one and its topic, as in "verify ORDERS".
+#: Operations. The name of a span is its operation and topic, as in "verify ORDERS".
 ROUND = "round"
 VERIFY = "verify"
 REPAIR = "repair"
@@ -16,7 +16,7 @@ ROCKETMQ = "rocketmq"
 OPERATION = "messaging.operation.name"
 TOPIC = "messaging.destination.name"
 GROUP = "messaging.consumer.group.name"
-#: The unique key: what producers get as the message's id.
+#: The unique key, which producers get as the message's id.
 MESSAGE_ID = "messaging.message.id"
 MESSAGE_TYPE = "messaging.rocketmq.message.type"
 TRANSACTION = "transaction"
@@ -30,11 +30,11 @@ DEPLOYMENT = "deployment.environment.name"
 ENVIRONMENT = "reconciler.environment"
 SUBSCRIPTION = "reconciler.subscription"
 SHARD = "reconciler.shard"
-#: Why a round did not run.
+#: Reason why a round did not run.
 SUSPENDED = "reconciler.suspended"
-#: Verifications and repairs of a round that have no span.
+#: Number of verifications and repairs of a round that have no span.
 LEFT_OUT = "reconciler.left_out"
-#: Before the figures of RoundFinished, which keep their names.
+#: Prefix of the figures of RoundFinished, which keep their names.
 OF_A_ROUND = "reconciler.round."
 
 VERDICT = "reconciler.verdict"
@@ -42,11 +42,11 @@ STATE = "reconciler.state"
 REASON = "reconciler.reason"
 
 RUNG = "reconciler.rung"
-#: "*": every group of the topic; else the group of a hand-over.
+#: "*": every group of the topic. Else: the group of a hand-over.
 SCOPE = "reconciler.repair.scope"
 BEFORE = "reconciler.repair.before"
 AFTER = "reconciler.repair.after"
 ATTEMPTS = "reconciler.repair.attempts"
 ANSWER = "reconciler.repair.answer"
-#: From the proof of the loss until the verified repair, seconds.
+#: Seconds from the proof of the loss to the verified repair.
 TOOK = "reconciler.repair.took_seconds"

@@ -1,7 +1,7 @@
-"""Events of the policy as spans: a round, and in it verifications whose verdicts were written, and steps of repairs.
+"""Makes spans of the policy's events: rounds, and in them verifications with written verdicts and steps of repairs.
 
-A verification and a repair link to the span that sent the message, where the message names it: they are no part of the
-producer's trace, which ended long before. Spans are made of events, after the fact: nothing waits for them.
+A verification and a repair link to the span that sent the message, if the message names it. They are no part of the
+producer's trace, which ended long before. Nothing waits for spans, because they are made of events, after the fact.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from reconciler.policy.judging.suspect import TRACEPARENT
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import RoundReport
 
-#: Spans of one round for keys with the same verdict, or for repairs that took the same step: a flood of keys must not
-#: push a loss out of the queue. The round's span counts the others.
+#: Spans of one round for keys with the same verdict, or for repairs that took the same step, because a flood of keys
+#: must not push a loss out of the queue. The round's span counts the others.
 ALIKE_MAX = 100
-#: Characters of a text from outside, before those that cannot be seen are told by their numbers.
+#: Characters of a text from outside, before invisible characters are shown by their numbers.
 TEXT_CHARACTERS_MAX = 400
-#: Problems of a round that are told.
+#: Problems of a round that its span lists.
 PROBLEMS_MAX = 16
 #: Figures of RoundFinished that its span has.
 FIGURES = (
@@ -48,9 +48,9 @@ Attributes = dict[str, str | int | float | tuple[str, ...]]
 class _RunningRound:
     span: Span
     began_ns: int
-    #: By the process's monotonic clock.
+    #: Seconds of the process's monotonic clock.
     began_seconds: float
-    #: Kind of span -> how many the round has.
+    #: Kind of span -> number of such spans in the round.
     alike: Counter[tuple[str, ...]] = field(default_factory=Counter)
     left_out: int = 0
 
@@ -60,7 +60,7 @@ _running: ContextVar[_RunningRound | None] = ContextVar("running_round", default
 
 
 class EventSpans:
-    """An EventSink. Shared by threads: each has a round of its own."""
+    """EventSink that makes spans. Shared by threads, each of which has a round of its own."""
 
     def __init__(self, tracer: Tracer, *, clock: Clock, english: Callable[[Fact], str]) -> None:
         self._tracer = tracer
@@ -68,7 +68,7 @@ class EventSpans:
         self._clock = clock
 
     def traced(self, run: Callable[[Subscription], RoundReport]) -> Callable[[Subscription], RoundReport]:
-        """The function, each call of it in a round's span: also of a round that did not run, or failed."""
+        """Wraps the function: each call is in a round's span, also if the round did not run or failed."""
 
         def run_traced(subscription: Subscription) -> RoundReport:
             with self._round(subscription) as span:
@@ -88,7 +88,7 @@ class EventSpans:
                 for entry in event.entries:
                     if _has_room(names.VERIFY, entry.verdict.value):
                         self._verification(event, entry)
-            # SENDING is written before a byte leaves: the step is over when the answer is written.
+            # SENDING is written before a byte leaves, so the step is over when the answer is written.
             case RepairStepped() if event.after is not RepairState.SENDING:
                 if _has_room(names.REPAIR, event.rung.value, event.after.value):
                     self._repair(event)
@@ -108,7 +108,7 @@ class EventSpans:
             yield span
         except BaseException as error:
             span.set_attribute(names.ERROR_TYPE, type(error).__name__)
-            # Other errors are bugs, and what their texts hold is not known.
+            # Other errors are bugs, whose texts may hold anything.
             told = _told(str(error)) if isinstance(error, ReconcilerError) else None
             span.set_status(Status(StatusCode.ERROR, told))
             raise
@@ -181,7 +181,7 @@ class EventSpans:
         traceparent: object,
         failed: str | None = None,
     ) -> None:
-        """A span that ends now; a child of the round that runs in this thread, if one does."""
+        """Makes a span that ends now, as a child of the round that runs in this thread, if one does."""
         running = _running.get()
         context = Context() if running is None else set_span_in_context(running.span, Context())
         ends_ns = self._now_ns(running)
@@ -197,17 +197,18 @@ class EventSpans:
         span.end(ends_ns)
 
     def _now_ns(self, running: _RunningRound | None) -> int:
-        """Within a round by its beginning: a step of the wall clock must not turn the spans of one trace around."""
+        """Reads the clock. In a round it adds to the round's beginning, so that the wall clock cannot reorder its
+        spans."""
         if running is None:
             return self._clock.now_ms() * 1_000_000
         return running.began_ns + round((self._clock.monotonic_seconds() - running.began_seconds) * 1e9)
 
 
 class TraceOfRecords(logging.Filter):
-    """Gives log records `trace_id` and `span_id` of the round that runs in their thread, if its spans are kept."""
+    """Filter that gives log records `trace_id` and `span_id` of the round in their thread, if its spans are kept."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True: no record is dropped."""
+        """True, because no record is dropped."""
         running = _running.get()
         if running is not None and running.span.is_recording():
             of = running.span.get_span_context()
@@ -216,7 +217,7 @@ class TraceOfRecords(logging.Filter):
 
 
 def _has_room(*kind: str) -> bool:
-    """Counts one more of a kind; False: the round that runs in this thread has enough of them."""
+    """Counts one more of a kind. False: the round that runs in this thread has enough of them."""
     running = _running.get()
     if running is None:
         return True
@@ -240,7 +241,7 @@ def _group(subscription: Subscription) -> Attributes:
 
 
 def _links(traceparent: object) -> list[Link]:
-    """To the producing span, as contract/trace_context.py has read it."""
+    """Makes the link to the producing span, as contract/trace_context.py has read it."""
     if not isinstance(traceparent, str):
         return []
     _version, trace, span, flags = traceparent.split("-")
