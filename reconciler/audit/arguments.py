@@ -18,7 +18,7 @@ _SOURCES = (
 
 
 class Arguments(argparse.ArgumentParser):
-    """Parser whose complaints are AuditErrors, so that `--output json` reports them, too."""
+    """Parser whose complaints are each an AuditError, so that `--output json` reports them, too."""
 
     def error(self, message: str) -> NoReturn:
         """Raises AuditError("usage")."""

@@ -130,17 +130,15 @@ def audit(
     keep_staged: bool = False,
     language: str = "en",
 ) -> list[WindowAnswer]:
-    """Audits windows as `reconciler audit` does, `at_once` of them side by side. Returns one answer each, in their
-    order.
+    """Audits windows as `reconciler audit` does, `at_once` of them side by side; one answer each, in their order.
 
     - `windows`: START/END in the order of their beginnings, each time with offset or zone.
     - `out`: a folder that gets one folder per window.
-    - `staging`: a folder that executors see. DataFrames and tables are copied to it once. The copies are removed at the
-    end   unless `keep_staged`.
+    - `staging`: a folder that executors see. DataFrames and tables are copied to it once; the copies are removed at
+      the end unless `keep_staged`.
     - `settings`: the reconciler's settings file.
     - `tables`: as --tables.
-    - `signing_key`: signs the statements. They follow those of the window before, and the first ones those of
-    `previous`.
+    - `signing_key`: signs the statements, which follow those of the window before, and the first those of `previous`.
     - `language`: of the reports, en or zh.
 
     A window whose inputs fail a check is an answer that says so, as its statements do, and the next windows are

@@ -98,9 +98,9 @@ class ManifestChain:
                 self._read(self._sequence + 1)
 
     def _newest(self) -> int:
-        """Finds the newest number at the start, because a hole must not be taken for the end.
+        """Finds the newest number in the folder, because a hole must not be taken for the end.
 
-        0: there is no folder, or the start is over. Later calls list no folder, because it may be long.
+        0: there is no folder, or an entry was read before; then the folder is not listed, because it may be long.
         """
         if self._sequence or not self._folder.is_dir():
             return 0

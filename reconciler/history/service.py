@@ -18,13 +18,13 @@ from reconciler.history.sink import HistorySink
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait of the start for the capture of rounds that an earlier process ran.
+#: Longest time that the start waits for the capture of an earlier process's rounds.
 CATCH_UP_SECONDS = 10.0
-#: Longest wait of the end for the last snapshot and the last seal.
+#: Longest time that the end waits for the last snapshot and the last seal.
 CLOSE_SECONDS = 20.0
 #: Time in which rounds of neighbouring shards are gathered for one pass.
 GATHER_SECONDS = 0.1
-#: Longest wait of events and failures for a pass.
+#: Longest time that events and failures wait for a pass.
 PASS_SECONDS = 1.0
 SEAL_LOOK_SECONDS = 1.0
 #: Time in which the same exception is logged once.
@@ -32,7 +32,7 @@ REPEAT_SECONDS = 60.0
 
 
 class HistoryService:
-    """The history of one service. The thread that wires starts it once and closes it once."""
+    """History of one service. Started and closed once, by the thread that wires."""
 
     def __init__(
         self,

@@ -127,9 +127,9 @@ def sorted_once(table: pa.Table) -> pa.Table:
 
 
 def first_of_each(table: pa.Table, by: Sequence[str], *, then: Sequence[tuple[str, str]] = ()) -> pa.Table:
-    """Sorts by these columns, then by `then`. Of rows that are equal in the former it keeps the first one.
+    """Sorts by these columns, then by `then`. Keeps the first of rows that are equal in these columns.
 
-    Table.group_by is not used, because it would load two more libraries of Arrow, 40 MiB.
+    Table.group_by would load two more libraries of Arrow, 40 MiB.
     """
     table = table.sort_by([*((name, "ascending") for name in by), *then])
     if len(table) < 2:

@@ -105,11 +105,11 @@ class _Patience:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Restarts the wait, the pause and the count of tries."""
+        """Restarts the wait."""
         self._since, self._pause_seconds, self._tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
 
     def pause(self, away: Sequence[str]) -> bool:
-        """Waits before the sources are asked again. False, at once: the wait would exceed `wait_seconds`."""
+        """Waits before the sources are asked again. False, without a wait: it would exceed `wait_seconds`."""
         if self.waiting.clock() + self._pause_seconds > self._since + self.wait_seconds:
             return False
         self.progress(f"{', '.join(away)}: away; asking again in {self._pause_seconds:g} s")

@@ -23,7 +23,7 @@ from reconciler.audit.result.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COL
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 from reconciler.contract.tables import FORMER_NAMES_TOPIC
 
-#: Groups of an inbox with a statement each. One more statement counts the other groups; it reads the table.
+#: Largest number of groups with a statement each. One more statement counts the others; it reads the table.
 GROUPS_MAX = 1_000
 
 

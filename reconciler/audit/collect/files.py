@@ -12,7 +12,7 @@ from reconciler.audit.errors import AuditError, SourceAwayError
 
 @contextmanager
 def reading_files(named: str, place: str, what: str = "cannot be read") -> Iterator[None]:
-    """Translates errors of the block to AuditErrors.
+    """Translates errors of the block to AuditError.
 
     SourceAwayError: an object store, or a file system of other hosts, does not answer.
     "inputs": a file is missing or damaged, or a disk of this host fails.

@@ -2,7 +2,7 @@
 
 A key of the window may take effect long after the window, and an effect in the window may belong to a message that was
 committed long before. So inboxes are asked for every key of the window without a row, and then outboxes for every key
-without a row. Look-ups come after the ranges, so that a row which the ranges missed is found now, or was never written.
+without a row. Look-ups come after the ranges, so they find every row that existed when the ranges were read.
 
 Look-ups count business effects, too, because a key's rows may come from several pages and tables, and because only here
 is known which keys other evidence places in the window. A key in two inboxes of a group is a double effect. Look-ups
@@ -96,7 +96,7 @@ class KeptFiles:
     rows: int = 0
 
     def of(self, file: str, read: Callable[[], pa.Table]) -> pa.Table:
-        """Returns a file's table and keeps it, because opening a file costs as much as reading 10 000 of its rows."""
+        """Reads a file once, because opening it costs as much as reading 10 000 of its rows."""
         table = self.tables.get(file)
         if table is None:
             table = read()
@@ -292,9 +292,9 @@ def _outbox_lacks(
 def _inbox_lacks(
     lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
-    """Finds per group the earliest key of the window that was consumed and has no inbox row.
+    """Finds per group the earliest consumed key of the window without an inbox row.
 
-    The history names consumed keys. Without a history, settled outbox rows do.
+    The history names consumed keys, else settled outbox rows do.
     """
     found: dict[Lacking, int] = {}
     for topic, group, tags in lookups.given_inboxes:

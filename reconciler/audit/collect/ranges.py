@@ -30,7 +30,7 @@ def is_cut(source: Source, selection: Selection) -> bool:
 def cuts_ms(source: Source, selection: Selection) -> tuple[int, ...]:
     """Finds the times between the ranges, in order. Rows of one millisecond stay together. Raises AuditError.
 
-    The count uses the index, which has no topic: it counts all rows of an outbox, and all rows of a group in an inbox.
+    The index has no topic, so all rows of an outbox count, and all rows of a group in an inbox.
     """
     column, first_ms, _ = selection.since or ("", 0, None)
     counted = replace(selection, equal=selection.equal[: _INDEXED[selection.layout.name]], among=())

@@ -49,7 +49,7 @@ class Answer:
     #: Kind of the error. None: the task succeeded.
     reason: Reason | None = None
     message: str = ""
-    #: Option of the source that may answer when it is asked again. "": no source may.
+    #: Option of the source that may answer when it is asked again. "": asking again does not help.
     away: str = ""
 
 

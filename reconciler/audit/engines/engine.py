@@ -99,7 +99,7 @@ def engine_on(spark: SparkSession) -> Engine:
 
 
 def _run(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs the tasks of one stage, in which the order of reading is free.
+    """Runs the tasks of one stage, in any order.
 
     Executors of other machines get no address of a database: this process runs the tasks that read databases.
     """

@@ -192,7 +192,7 @@ def _answers_here(
 def _answers(
     plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]], keys: KeyTarget | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the answers for one task's prefixes, then the files of judged keys that the task has written."""
+    """Yields the answers for one task's prefixes, then the task's files of judged keys."""
     prefix = -1
     with ExitStack() as written:
         key_files = None if keys is None else written.enter_context(KeyFiles(keys, plan))

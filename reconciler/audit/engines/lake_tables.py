@@ -141,7 +141,7 @@ class _Load:
         (writer.options(**_AS_WRITTEN) if self._kind == "iceberg" else writer).overwrite(replaced)
 
     def _make_valid(self, known: set[str]) -> None:
-        """Makes the run valid in one commit. It fails if rows of a run outside of `known` exist or come meanwhile."""
+        """Makes the run valid in one commit, which fails if a run outside of `known` has rows, or adds them."""
         target, rows = RUNS, self._rows[RUNS].alias("found")
         own = [self._column(f"{target}.{name}") == self._column(f"found.{name}") for name in _WINDOW]
         # The condition repeats the values, so that a commit for another window is no conflict.

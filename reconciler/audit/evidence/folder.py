@@ -303,7 +303,7 @@ def _closes_ms(asked: AuditedSubscription, document: EvidenceDocument) -> int:
 def _no_answer(
     document: EvidenceDocument, history: HistoryState, closed: Mapping[tuple[str, str], bool]
 ) -> NoAnswer | None:
-    """Chooses the reason for no answer. A gap comes before an open window, because it may be why the window is open."""
+    """Chooses the reason: a gap before an open window, because a gap may keep the window open."""
     if history.gaps:
         first = history.gaps[0]
         more: dict[str, object] = {"more": len(history.gaps) - 1} if len(history.gaps) > 1 else {}

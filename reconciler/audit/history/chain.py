@@ -66,7 +66,7 @@ def read_chain(
 ) -> HistoryChain:
     """Reads every entry of the manifest in order. Raises OSError if the folder cannot be read at all.
 
-    `after`: a verified chain. Then only later entries are read, after a check that its newest entry is still the same.
+    `after`: a verified chain. Then only later entries are read, and its newest one, which must be unaltered.
     """
     folder = f"{base}/{manifest_folder(environment)}"
     if after is not None:
@@ -145,7 +145,7 @@ def _bytes_of(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
 
 
 def _take(reading: _Reading, name: str, data: bytes) -> None:
-    """Takes one entry: checks its form and its place in the chain, and applies its files."""
+    """Takes one entry: its form, its place in the chain, its files."""
     previous, before = reading.digest, reading.sequence
     reading.digest, reading.sequence = digest_of(data), int(name[:12])
     document = _document(reading, name, data)

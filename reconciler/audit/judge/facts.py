@@ -246,7 +246,7 @@ def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray
 
 
 def quarantined_by_history(left: CodedRows, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
-    """Marks keys that history calls quarantined. With a ledger there are none, because the ledger says it."""
+    """Marks keys that the history calls quarantined, if there is no ledger."""
     if plan.ledger:
         return np.zeros(size, np.bool_)
     rows = left.rows.names["reason"] == vocabulary.number(CandidateState.QUARANTINED)

@@ -1,8 +1,8 @@
 """Keys of any length and byte value as dense integer codes, without a Python object per key.
 
 A key becomes `width` 64-bit words, padded with zeros. Where lengths differ, one more word has the length, because a
-trailing NUL is part of a key. An open-addressing table of int32 finds words. Every match compares all words, so that
-colliding hashes cost time and never change an answer.
+trailing NUL is part of a key. Words are looked up in an open-addressing table of int32. Every match compares all words,
+so colliding hashes cost time and never change an answer.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class KeyCodes:
         return codes
 
     def _grow(self, keys: int) -> None:
-        """Makes room. A new table takes over the known keys."""
+        """Makes room; a new table takes over the known keys."""
         bits = max(8, (keys * _SLOTS_A_KEY).bit_length())
         if bits <= self._bits:
             return

@@ -26,7 +26,7 @@ _OF_MESSAGES = frozenset({OUTBOX_EVIDENCE.name, INBOX_EVIDENCE.name, EFFECTS_EVI
 def overlooked(
     asked: Collection[AuditedSubscription], messages: int, evidence: Mapping[RowsOf, int], sources: Mapping[RowsOf, int]
 ) -> NoAnswer | None:
-    """Says why rows that were not judged prevent an answer. None: they are of others and need a note only.
+    """Says why unjudged rows prevent an answer. None: they are of others.
 
     They prevent it if they are the window's own under names that an export has padded, or if the evidence has no other
     rows.

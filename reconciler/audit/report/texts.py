@@ -35,7 +35,7 @@ class Texts:
         return self._sentences[code].format(**places)
 
     def marked(self, code: str, /, **places: object) -> Markup:
-        """Returns the text of a code as Markup. A place may be filled with an element."""
+        """Returns a text as Markup. An element may fill a place."""
         parts = string.Formatter().parse(self._sentences[code])
         filled = ((text, None if name is None else places[name]) for text, name, _, _ in parts)
         return join(part for pair in filled for part in pair if part != "")
@@ -53,7 +53,7 @@ class Texts:
         return self._sentences.get(f"fact.{name}", name.removesuffix("_ms").replace("_", " "))
 
     def quoted(self, sentence: str) -> str | Markup:
-        """Says a sentence of the result in the page's language if it has a code, else in English."""
+        """Says a sentence in the page's language if it has a code, else in English."""
         if self.language == ENGLISH or isinstance(sentence, Sentence):
             return self._said(sentence)
         return tag("span", sentence, lang=ENGLISH)

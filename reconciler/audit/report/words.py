@@ -16,7 +16,7 @@ def number(value: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Writes a share in percent. Only a share of exactly 0 or 100 is shown as 0 or 100."""
+    """Writes percent. Only a share of exactly 0 or 100 is shown as 0 or 100."""
     if not whole:
         return "-"
     percent = 100 * part / whole

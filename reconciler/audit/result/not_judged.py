@@ -37,9 +37,9 @@ TIME_COLUMNS: Mapping[str, str] = {
     CANDIDATE_EVIDENCE.name: "first_seen_ms",
     REPAIR_EVIDENCE.name: "created_at_ms",
 }
-#: Names (table, topic and group) that a result lists.
+#: Largest number of names (table, topic and group) that a result lists.
 LISTED_MAX = 100
-#: Names that a prefix or a collection keeps, which bounds what it hands on.
+#: Largest number of names that a prefix or a collection keeps.
 KEPT_MAX = 1_000
 #: Name under which rows of all other names are counted.
 OMITTED: RowsOf = ("", "", "")

@@ -70,7 +70,7 @@ def _given(
 def _listed(folder: VerifiedFolder) -> _Listed | None:
     """Reads inputs.json, if a statement that belongs to the folder vouches for its bytes.
 
-    None: no statement does, or the list names a file twice. Such a list would have the file read twice; ours never do.
+    None: no statement does, or the list names a file twice, which would be read twice; ours never do.
     """
     data = folder.read(INPUTS)
     for statement in folder.belonging:

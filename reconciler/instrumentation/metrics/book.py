@@ -1,8 +1,8 @@
 """Numbers of one process, in a registry of its own of Prometheus' client. Only this file imports the client.
 
-The book counts by itself. With PROMETHEUS_MULTIPROC_DIR set, as for a service beside which `replay` runs, the client's
-own counters are files of that folder. They begin with what a process of the same id has left there, and fail without
-the folder.
+The book counts by itself. With PROMETHEUS_MULTIPROC_DIR set, as for a service beside which `replay` runs, counters of
+the client are files of that folder. They continue a counter of an older process with the same id, and fail without the
+folder.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ FRESH_READINGS = 20.0
 FRESH_INTERVALS_MAX = 3.0
 #: Part of the interval that a scrape waits for a new answer.
 WAIT_INTERVALS = 0.4
-#: Longest wait of a scrape, because Prometheus gives up after 10 s by default.
+#: Longest time that a scrape waits, because Prometheus gives up after 10 s by default.
 WAIT_SECONDS_MAX = 4.0
-#: Time after its renewal was due in which an older answer is shown, while a new one is read.
+#: While a new answer is read, the old one is shown for at most this time after its renewal was due.
 STALE_SECONDS = 60.0
 
 

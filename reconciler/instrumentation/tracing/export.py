@@ -26,7 +26,7 @@ from reconciler.instrumentation.tracing import names
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait of the process's end for the last spans.
+#: Longest time that the process waits at its end for the last spans.
 LAST_SPANS_SECONDS = 3.0
 #: Shortest interval between two logs of lost spans.
 LOSS_LOG_SECONDS = 60.0
