@@ -27,7 +27,7 @@ class AnswerRule:
     words: tuple[str, ...] = ()
     #: What a person must fix; {name} is the notifier's.
     remedy: str = ""
-    #: The problem passes by itself after so many seconds. None: it does not pass.
+    #: Seconds after which the problem passes by itself. None: it does not pass.
     pause_seconds: float | None = None
 
 

@@ -31,7 +31,7 @@ _CERTIFICATE_PROBLEMS: Mapping[int, str] = {
 def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
     """Opens a TCP connection to the first address of the host that accepts one.
 
-    An address that does not answer uses only its share of the time. Raises OSError, also as TimeoutError, and
+    An address that does not answer uses only its share of the time. Raises OSError (such as TimeoutError), and
     UnicodeError for a name that cannot be resolved. The resolver has its own time limit.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -56,7 +56,8 @@ def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadline: Deadline) -> ssl.SSLSocket:
-    """Encrypts the connection, and returns the one that replaces it. Raises OSError, also as SSLCertVerificationError.
+    """Encrypts the connection, and returns its encrypted form, which replaces it. Raises OSError, such as
+    SSLCertVerificationError.
 
     `host`: the name that the certificate must have.
     """

@@ -43,7 +43,7 @@ class ReceivedBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Returns the number of received bytes; 0: the end. Raises OSError, also as TimeoutError."""
+        """Returns the number of received bytes; 0: the end. Raises OSError, such as TimeoutError."""
         if self._bytes >= self._bytes_max:
             raise OSError(errno.EMSGSIZE, f"the answers are longer than {self._bytes_max} bytes")
         self._connection.settimeout(self._deadline.next_wait_seconds())

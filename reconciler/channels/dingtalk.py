@@ -30,7 +30,7 @@ from reconciler.channels.answers import AnswerRule, CodedAnswers
 from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
 from reconciler.channels.texts import NoticeText
 
-#: After more than 20 messages per minute the robot accepts none for so long.
+#: How long the robot accepts no message after more than 20 per minute.
 SILENCE_SECONDS = 600.0
 _SPECIAL = re.compile(r"[\\`*_\[\]]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "@": "&#64;", "~": "&#126;"}

@@ -67,7 +67,8 @@ def web_serving(
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
 ) -> AbstractContextManager[tuple[str, int]]:
-    """Serves console and API within the block. `does_jobs`: works on jobs, for a process that alone does so.
+    """Serves console and API within the block. `does_jobs`: also works on jobs, because nothing else in the process
+    does.
 
     `metering`, `repair_rate`: the process' own, if it has them. Raises MissingDependency, ConfigurationError.
     """

@@ -79,7 +79,8 @@ def connect(path: Path) -> sqlite3.Connection:
 def create(path: Path) -> sqlite3.Connection:
     """Opens a connection to a new database in WAL mode, which the file keeps.
 
-    connect() does not set the mode again, because that does not wait for locks, and processes are killed meanwhile.
+    connect() does not set the mode again, because a change of mode does not wait for locks, and processes are killed
+    all the time.
     """
     connection = connect(path)
     connection.execute("PRAGMA journal_mode=WAL")

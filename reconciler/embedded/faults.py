@@ -185,7 +185,7 @@ class Faults:
     def refuse(self, count: int = FOREVER) -> None:
         """Answers NO_PERMISSION to every request for a broker except UPDATE_BROKER_CONFIG. 0 ends it.
 
-        5.3.3 with access control does so to a client without credentials. The name server still answers.
+        5.3.3 with access control answers a client without credentials in this way. The name server still answers.
         """
         with self._lock:
             self._refusing.remaining = count
@@ -231,7 +231,8 @@ class Faults:
             self._flush.remaining = count
 
     def lag_index(self, seconds: float) -> None:
-        """Delays the index: QUERY_MESSAGE finds messages that are stored from now on only so many seconds later."""
+        """Delays the index: messages that are stored from now on become visible to QUERY_MESSAGE after these
+        seconds."""
         with self._lock:
             self._index_lag_seconds = max(0.0, seconds)
 

@@ -28,11 +28,11 @@ KEPT_FOR_PROBES = 16
 OF_AN_ADDRESS_MAX = 64
 #: From the connection, or from the first byte of a further request, to the end of its headers, including TLS.
 REQUEST_SECONDS_MAX = 5.0
-#: A client that takes nothing of its answer for so long is disconnected.
+#: How long a client may take nothing of its answer before it is disconnected.
 UNREAD_SECONDS_MAX = 10.0
 #: Bytes on their way to a client. Linux doubles them.
 UNREAD_BYTES_MAX = 128 << 10
-#: After so many refusals the event loop does other work.
+#: How many refusals the event loop makes before other work.
 REFUSALS_AT_ONCE_MAX = 256
 TELL_SECONDS = 60.0
 THIS_MACHINE = ("127.0.0.1", "::1")

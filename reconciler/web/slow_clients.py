@@ -21,7 +21,7 @@ class ImpatientProtocol(H11Protocol):
     _place: AcceptedConnection
 
     def __init__(self, *arguments: Any, listener: BoundedListener, **more: Any) -> None:
-        """`listener`: the one that accepted the connection."""
+        """`listener`: the listener that accepted the connection."""
         super().__init__(*arguments, **more)
         self._listener = listener
 

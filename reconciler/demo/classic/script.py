@@ -119,7 +119,7 @@ def run_classic_demo(*, keep: Path | None, redis_url: str | None) -> ClassicOutc
 class _Played:
     family: str
     job: DemoJob
-    #: Answers of the turn before the crash, and of the one after it.
+    #: Answers of the turns before and after the crash.
     before: Mapping[str, int]
     after: Mapping[str, int]
 
@@ -197,7 +197,7 @@ def _ended(children: Children, child: Child, wait: _Wait, *, expected: int = 0) 
 
 def _judged(played: _Played, children: Children, clock: Clock) -> FamilyOutcome:
     start_ms, end_ms = window_of(played.job)
-    # Without a history, a key without an effect counts so much later than its row.
+    # Without a history, a key without an effect counts later than its row, so the window ends later.
     window = (start_ms - 1000, end_ms + 2 * _LATE_MS)
     wait = Patience(clock).wait
     wait(lambda: clock.now_ms() > window[1] + _LATE_MS, "the window of the audit is closed")

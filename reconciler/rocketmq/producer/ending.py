@@ -51,7 +51,7 @@ class EndRequest:
     #: Unique key. Brokers never compare it.
     message_id: str
     transaction_id: str | None = None
-    #: True: END after the immunity window is not refused either (code 604 of 5.1.1).
+    #: True: the broker accepts END even after the immunity window, when 5.1.1 refuses others (code 604).
     from_transaction_check: bool = False
     #: Goes into END's remark, which brokers log: why a listener's answer is UNKNOWN. Cut to 500 characters.
     remark: str | None = None

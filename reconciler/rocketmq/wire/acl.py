@@ -33,7 +33,7 @@ Secret: TypeAlias = str | Callable[[], str]
 
 @runtime_checkable
 class _KeptSource(Protocol):
-    """A function that returns a secret and keeps it for a while. It can be asked again before."""
+    """A function that returns a secret and keeps it for a while. It can be asked to read the secret again earlier."""
 
     def ask_again(self, refused: str) -> bool:
         """Asks the source again after a server refused a secret. Returns True if it has another one now. May take as

@@ -35,7 +35,7 @@ class TrustedProxies(Networks):
         return self.has(request.peer)
 
     def client_of(self, request: WebRequest) -> str:
-        """Returns the client's address for counting: the nearest address by X-Forwarded-For that is no proxy's.
+        """Returns the client's address for counting: the nearest address in X-Forwarded-For that belongs to no proxy.
 
         Each proxy appends the address that it sees. So addresses before that of the first proxy may be invented.
         """

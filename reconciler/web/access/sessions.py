@@ -10,9 +10,9 @@ from reconciler.clock import Clock
 from reconciler.web.access.tokens import digest_of, new_session_id
 from reconciler.web.access.users import WebUser
 
-#: A session ends after so long without a request.
+#: How long a session lasts without a request.
 IDLE_SECONDS_MAX = 3_600.0
-#: A session ends so long after the login, even in use.
+#: How long a session lasts after the login, even in use.
 SESSION_SECONDS_MAX = 12 * 3_600.0
 #: Above this number, the least recently used session ends.
 SESSIONS_MAX = 1_000

@@ -45,7 +45,7 @@ class AuditedDay:
     """One day that an audit covers."""
 
     state: DayState
-    #: Audits that cover it; the one that decides its state comes first.
+    #: Audits that cover it. The first one decides its state.
     names: Sequence[str]
 
 

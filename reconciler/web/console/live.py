@@ -41,7 +41,7 @@ COUNTED: Mapping[str, Counted] = {
 COLUMNS = ("accounted", "round", "watermark", "pending")
 #: Lines of the status, by their names there.
 LINES = ("away", "late", "undecided", "undecidable", "doubled", "damaged", "unproved", "lagging-groups", "unswept")
-#: Lists and forms below them, each a macro of templates/live_values.html.
+#: Lists and forms below the status lines, each a macro of templates/live_values.html.
 BLOCKS = ("holds", "hold", "failed", "outages", "rebuild", "repair-all", "health")
 WORDS = frozenset((*COUNTED, *COLUMNS, *LINES, *BLOCKS))
 

@@ -57,7 +57,7 @@ class Calm:
     """Subscriptions that need nobody, in one line."""
 
     number: int
-    #: Time of the one that is furthest behind.
+    #: The earliest accounted-until time of these subscriptions. None: unknown.
     accounted_until_ms: int | None
 
 
@@ -72,7 +72,7 @@ class Figures:
     failed: int
     #: Topics for which nothing is sent.
     stopped: Sequence[str]
-    #: Time of the subscription that is furthest behind. None: unknown.
+    #: The earliest accounted-until time of all subscriptions. None: unknown.
     accounted_until_ms: int | None
 
 
