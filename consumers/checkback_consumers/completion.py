@@ -44,8 +44,8 @@ _ASKED = {
         "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped "
         "LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.id"
     ),
-    # The privileges of this login, granted on whichever level; the first one is SELECT for a login that reads. The
-    # WHERE names them, because MariaDB opens every table of the server for an outer join.
+    # PRIVILEGES lists the privileges of this login, granted on any level; for a login that reads, it begins with
+    # SELECT. The WHERE names schema and table, because MariaDB opens every table of the server for an outer join.
     "mysql": (
         "SELECT DATABASE(), COUNT(*), MAX(PRIVILEGES) LIKE '%%select%%', "
         "MAX(PRIVILEGES) LIKE '%%insert%%' AND MAX(PRIVILEGES) LIKE '%%update%%', FALSE "

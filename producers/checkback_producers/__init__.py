@@ -36,8 +36,8 @@ __all__ = [
     "open_producer",
 ]
 
-# These names are imported at their first use, because only producers in an event loop, or over the library in C, need
-# what they load.
+# Imported at their first use, because they load modules that only producers in an event loop, or over the library in C,
+# need.
 __getattr__ = imported_when_used(
     __name__,
     dict.fromkeys(("AsyncTransaction", "AsyncTransactionalProducer"), "checkback_producers.asynchronous")

@@ -89,7 +89,7 @@ class NativeHalves:
         warm_up_topic: str = PROBE_TOPIC,
         clock: Clock | None = None,
     ) -> None:
-        """`instance` is only asked whether brokers know the group, and for their versions."""
+        """`instance`: asks whether brokers know the group, and for their versions. It does nothing else."""
         self._group = check_group(group)
         self._library = library
         self._instance = instance

@@ -8,7 +8,7 @@ from reconciler.contract.visible_text import excerpt, visible
 
 #: No name and no cursor is longer. A longer text, such as an error, is whole in the ledger and on the command line.
 TEXT_CHARACTERS_MAX = 4_096
-#: Most objects and lists within each other. Deeper ones are left out, because writing them would need an endless stack.
+#: Deepest nesting of objects and lists. Deeper ones are left out, because writing them would need an endless stack.
 DEPTH_MAX = 32
 #: Unicode's classes of letters that run to the left.
 _LEFTWARD = frozenset({"R", "AL"})

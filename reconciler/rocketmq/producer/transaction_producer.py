@@ -319,8 +319,7 @@ class TransactionMQProducer:
         return found
 
     def _cluster_since(self, now: float) -> tuple[float, set[str]] | None:
-        """Asks for the cluster's brokers. None: name servers are unreachable, and known brokers must not forget the
-        group."""
+        """Asks for the cluster's brokers. None: name servers are unreachable, so the known brokers stay in use."""
         try:
             cluster = (now, self.instance.cluster_addresses())
         except ReconcilerError as error:

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 KEY_HEADER = "Idempotency-Key"
 #: The RFC draft draft-ietf-httpapi-idempotency-key-header leaves the length to the server.
 KEY_CHARACTERS_MAX = 255
-#: How long a request may be without an answer before it counts as dead. The slowest act (repairs of some keys) ends
-#: before.
+#: How long a request may be without an answer before it counts as dead. The slowest act (repairs of some keys) takes
+#: less.
 LEASE_SECONDS = 120.0
 #: Pause before a running request is asked for again.
 RETRY_AFTER_SECONDS = 2
