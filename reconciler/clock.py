@@ -12,6 +12,9 @@ from typing import Literal, Protocol
 
 from reconciler.errors import warn_of_former_paths
 
+#: None: the system has no such clock.
+_SUSPENDED_TOO: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
     """Returns a time as people read it: RFC 3339, UTC. It is rounded down, so that "until" never promises too much.
@@ -73,8 +76,9 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_seconds(self) -> float:
-        """The machine's monotonic clock."""
-        return time.monotonic()
+        """The machine's monotonic clock; on Linux the one that goes on while the machine is suspended: claims and
+        leases end then, too."""
+        return time.monotonic() if _SUSPENDED_TOO is None else time.clock_gettime(_SUSPENDED_TOO)
 
     def sleep(self, seconds: float) -> None:
         """Blocks the calling thread."""

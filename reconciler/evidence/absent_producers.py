@@ -2,7 +2,8 @@
 
 An offset tells what a broker put back after a look by the broker's own order: its clock may be ahead of ours by hours.
 A queue that its broker has not built yet, or has cut, ends too early: an end that is less than is known of it proves
-nothing. A broker that was built anew says less for ever: after a while what was known of it is forgotten.
+nothing. A broker that was built anew says less for ever: after a while what was known of it is forgotten. If its
+queue then leaps to where it once ended, a replica that was behind had stood in, and all is forgotten once more.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class AbsentProducers:
         self._ends: dict[tuple[str, str], int] = {}
         #: Broker and half topic -> since when, and when last, it said less than that.
         self._less: dict[tuple[str, str], tuple[float, float]] = {}
+        #: The same -> the highest end before it was forgotten.
+        self._former: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
 
     def found(self, broker: str, group: str) -> None:
@@ -74,11 +77,19 @@ class AbsentProducers:
             if len(self._absences) > _GROUPS_MAX:
                 del self._absences[next(iter(self._absences))]
             asked = max(ends[-1][0] if ends else -inf, self._less.get((broker, half_topic), (0.0, -inf))[1])
-            is_due = now - asked >= _ENDS_EVERY_SECONDS
+            is_beyond = (broker, half_topic) in self._former and known_offset >= self._ends.get((broker, half_topic), 0)
+            is_due = is_beyond or now - asked >= _ENDS_EVERY_SECONDS
         end = end_of_half_queue() if is_due else None
         with self._lock:
-            known = max(self._ends.get((broker, half_topic), 0), known_offset + 1, end or 0)
+            if self._absences.get((broker, group), (0.0, 0.0, None))[2] is not of_topics:
+                return Absence(0.0, ())  # another thread has seen a producer meanwhile, or that all is to be forgotten
+            known_before = self._ends.get((broker, half_topic), 0)
+            known = max(known_before, known_offset + 1, end or 0)
             self._ends[broker, half_topic] = known
+            if end is not None and self._is_there_again(broker, half_topic, known_before, end):
+                self._forget(broker)
+                self._former = {of: former for of, former in self._former.items() if of[0] != broker}
+                return Absence(0.0, ())
             if end == known:
                 self._less.pop((broker, half_topic), None)
                 ends.append((now, known))
@@ -95,8 +106,17 @@ class AbsentProducers:
         self._less[broker, half_topic] = since, now
         return now - since > _LESS_SECONDS_MAX
 
+    def _is_there_again(self, broker: str, half_topic: str, known: int, end: int) -> bool:
+        """Whether the queue is the former one: it may have lost some of its tail. One that grew there looks the same
+        once, which costs time."""
+        former = self._former.get((broker, half_topic))
+        return former is not None and (end >= former or (known > 0 and former - end <= end - known))
+
     def _forget(self, broker: str) -> None:
         """The next look is the first one."""
+        for of, known in self._ends.items():
+            if of[0] == broker:
+                self._former[of] = max(known, self._former.get(of, 0))
         for of_broker in (self._absences, self._ends, self._less):
             for one in [one for one in of_broker if one[0] == broker]:
                 del of_broker[one]

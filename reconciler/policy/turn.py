@@ -1,5 +1,7 @@
 """The beginning of a turn, for all topics at once: looks at every shard, and asks the ledger what is due.
 
+The ledger is asked first: the look renews leases, and whoever cannot write rounds must leave theirs to others.
+
 A topic is *calm* if rounds of its subscriptions would have nothing to do: no shard has changed, no key is old enough or
 set apart, no row and no repair is due, and neither an outage nor the breaker is open. A calm topic has no rounds. Other
 work of rounds may wait for the next ones, a minute at most: closed rows that are asked about again, rows whose time was
@@ -46,10 +48,14 @@ class Turn:
         self._ended: dict[str, float] = {}
 
     def begin(self) -> Sequence[TopicPlan]:
-        """Returns the topics whose subscriptions are to have rounds now. Raises DatabaseAway."""
+        """Returns the topics whose subscriptions are to have rounds now. Raises DatabaseAway; if the ledger
+        was away from the beginning, no lease was renewed."""
+        environment = self._topics[0].environment
+        # While the breaker is open, its calm rounds are counted.
+        broken = {topic for topic, kinds in self._holds.active(environment).items() if HoldKind.BREAKER in kinds}
         shards = {plan.subscription: t.shards_of(plan.subscription) for t in self._topics for plan in t.subscriptions}
         self._shards.look([shard for of in shards.values() for shard in of])
-        calm = self._calm(shards)
+        calm = self._calm(shards) - broken
         to_run = [topic for topic in self._topics if topic.topic not in calm]
         for topic in to_run:
             self._ended.pop(topic.topic, None)  # stays removed until the topic's rounds have ended well
@@ -71,8 +77,8 @@ class Turn:
         )
 
     def _calm(self, shards: Mapping[Subscription, Sequence[Shard]]) -> set[str]:
-        """Returns the topics that have nothing to do: it takes four statements, and a transaction for rows of rest,
-        however many shards rest."""
+        """Returns the topics that have nothing to do: it takes three statements, and a transaction for rows of rest,
+        however many shards rest. Asks behind the look whether an outage is open: while it is, nothing rests."""
         environment = self._topics[0].environment
         if self._outages.current(environment) is not None:
             return set()
@@ -80,7 +86,5 @@ class Turn:
         resting = {topic.topic for topic in self._topics if self._rests(topic)}
         if not resting:
             return set()
-        # While the breaker is open, its calm rounds are counted.
-        broken = {topic for topic, kinds in self._holds.active(environment).items() if HoldKind.BREAKER in kinds}
         of_rows = {subscription.topic for subscription in self._candidates.due_subscriptions(environment)}
-        return resting - broken - of_rows - set(self._repairs.due_topics(environment))
+        return resting - of_rows - set(self._repairs.due_topics(environment))

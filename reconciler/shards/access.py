@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import redis
 from redis import exceptions
@@ -26,7 +26,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.secret import Secret, revealed
@@ -43,6 +43,8 @@ CONNECTIONS_MAX = 256
 #: What a Sentinel's own connections have not.
 _OF_THE_SERVICE = ("decode_responses", "redis_connect_func", "credential_provider")
 _TRANSLATED = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+#: So many answers of a transaction are looked at.
+_TRANSACTION_COMMANDS = 64
 SENTINEL_PORT_DEFAULT = 26379
 PORT_DEFAULT = 6379
 
@@ -100,19 +102,32 @@ class _LeavesReplicas:
     """Mixed into redis-py's connections: the first write that is refused by a replica ends the connection.
 
     A primary that is made a replica keeps its clients. The name in the URL leads elsewhere by then (a hosted Redis'
-    primary endpoint), and only new connections ask for it. redis-py does so where Sentinels name the primary.
+    primary endpoint), or Sentinels name another one, and only new connections ask for it.
     """
 
     def read_response(self, *arguments: Any, **more: Any) -> Any:
         """The answer. Raises ConnectionError in place of READONLY: answers of a pipeline that follow are not read."""
         try:
-            return super().read_response(*arguments, **more)  # type: ignore[misc]  # redis-py's connection is behind it
+            answer = super().read_response(*arguments, **more)  # type: ignore[misc]  # redis-py's connection is behind it
         except exceptions.ResponseError as error:
-            # Redis 6 wraps what a script meets.
-            if not isinstance(error, exceptions.ReadOnlyError) and "-READONLY " not in str(error):
+            if not _is_read_only(error):
                 raise
-            self.disconnect()  # type: ignore[attr-defined]  # as above
-            raise exceptions.ConnectionError(f"{_host_of(self)} is not the primary any more") from error
+            self._leave(error)
+        # What a transaction meets stands in the answer to EXEC.
+        for one in answer[:_TRANSACTION_COMMANDS] if isinstance(answer, list) else ():
+            if _is_read_only(one):
+                self._leave(one)
+        return answer
+
+    def _leave(self, error: exceptions.ResponseError) -> NoReturn:
+        self.disconnect()  # type: ignore[attr-defined]  # redis-py's connection is behind it
+        raise exceptions.ConnectionError(f"{_host_of(self)} is not the primary any more") from error
+
+
+def _is_read_only(answer: object) -> TypeGuard[exceptions.ResponseError]:
+    """Redis 6 wraps what a script meets."""
+    is_error = isinstance(answer, exceptions.ResponseError)
+    return is_error and (isinstance(answer, exceptions.ReadOnlyError) or "-READONLY " in str(answer))
 
 
 class _PlainConnection(_LeavesReplicas, Connection):
@@ -125,6 +140,14 @@ class _TlsConnection(_LeavesReplicas, SSLConnection):
 
 class _UnixConnection(_LeavesReplicas, UnixDomainSocketConnection):
     """unix://."""
+
+
+class _SentinelConnection(_LeavesReplicas, SentinelManagedConnection):
+    """redis+sentinel://."""
+
+
+class _TlsSentinelConnection(_LeavesReplicas, SentinelManagedSSLConnection):
+    """redis+sentinel:// with ssl=true."""
 
 
 _CONNECTIONS = {"redis": _PlainConnection, "rediss": _TlsConnection, "unix": _UnixConnection}
@@ -211,7 +234,8 @@ def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any], logi
         sentinel_options |= {name: value for name, value in options.items() if name == "ssl" or name.startswith("ssl_")}
     # redis-py leaves these two without annotations.
     sentinel: Any = Sentinel(_hosts(url, SENTINEL_PORT_DEFAULT), sentinel_kwargs=plain | sentinel_options)  # type: ignore[no-untyped-call]
-    client: redis.Redis = sentinel.master_for(service, **(arguments | options))
+    connection = _TlsSentinelConnection if options.get("ssl") else _SentinelConnection
+    client: redis.Redis = sentinel.master_for(service, **(arguments | options), connection_class=connection)
     return client
 
 

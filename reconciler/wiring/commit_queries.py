@@ -99,6 +99,10 @@ _WORDS = {
     for is_mysql, quoted in _QUOTED.items()
 }
 
+#: What stands before the bracket of a common table expression, or of a subquery in FROM; one behind LATERAL is of a
+#: row.
+_SET_OF_ROWS = re.compile(rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S)
+
 Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
 
 
@@ -242,8 +246,8 @@ def _is_of_mysql(url: Secret) -> bool:
 
 
 def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
-    """Whether a LIMIT, FETCH or OFFSET stands where :keys does, or around that. One beside it, as in a subquery of
-    another table, cuts off no row of a key, nor does one at the end for more rows than are an answer."""
+    """Whether a LIMIT, FETCH or OFFSET stands where :keys does, around that, or in a set of rows that keys are looked
+    for in. One of a single value cuts off no row of a key, nor does one at the end for more rows than are an answer."""
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
     limits: list[tuple[int, ...]] = []
@@ -259,7 +263,7 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
                 of_keys = brackets
             case _ if brackets or int(found["rows"] or found["of_rows"] or 0) < _ROWS_MAX:
                 limits.append(brackets)
-    return any(of_keys[: len(one)] == one for one in limits)
+    return any(of_keys[: len(one)] == one or any(_SET_OF_ROWS.search(sql, 0, at) for at in one) for one in limits)
 
 
 def _states(place: str, values: Any) -> tuple[State, ...]:

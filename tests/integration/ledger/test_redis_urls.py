@@ -153,6 +153,55 @@ def test_a_replica_that_refuses_a_write_inside_a_script_of_redis_6_is_left(new_r
         assert rounds.client.client_id() != before
 
 
+@pytest.fixture
+def sentinel_url(new_redis_server: Start, tmp_path: Path) -> Iterator[str]:
+    """One Sentinel that never finds its primary away."""
+    require(sentinel_missing())
+    primary, port = new_redis_server(), free_port()
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\nsentinel monitor shards 127.0.0.1 {primary.port} 1\n"
+        "sentinel down-after-milliseconds shards 600000\n"
+    )
+    sentinel = Child(["redis-sentinel", str(configuration)], log=tmp_path / "sentinel.log")
+    try:
+        with redis.Redis(port=port) as client:
+
+            def answers() -> bool:
+                with contextlib.suppress(redis.RedisError):
+                    return bool(client.sentinel_master("shards"))
+                return False
+
+            eventually(answers, within_seconds=60)
+        yield f"redis+sentinel://127.0.0.1:{port}/shards"
+    finally:
+        sentinel.stop()
+
+
+def test_a_connection_that_sentinels_named_is_left_where_redis_6_refuses_a_write_inside_a_script(
+    sentinel_url: str,
+) -> None:
+    said = "ERR Error running script (call to f_1): @user_script:5: -READONLY You can't write against a replica."
+    with opened(sentinel_url) as rounds:
+        before = rounds.client.client_id()
+        with pytest.raises(RedisAway, match="not the primary any more"), translated_errors():
+            rounds.client.eval(f'return redis.error_reply("{said}")', 0)
+        assert rounds.client.client_id() != before
+
+
+@pytest.mark.parametrize("said", ["READONLY You can't write", "ERR Error running script: -READONLY You can't write"])
+def test_a_replica_that_refuses_a_write_inside_a_transaction_is_left(new_redis_server: Start, said: str) -> None:
+    """A round is a script in a MULTI, which is queued everywhere and refused when it runs."""
+    with opened(new_redis_server().url) as rounds:
+        before = rounds.client.client_id()
+        with rounds.client.pipeline(transaction=True) as pipe, translated_errors():
+            pipe.get("any")
+            pipe.eval(f'return redis.error_reply("{said}")', 0)
+            with pytest.raises(redis.ConnectionError, match="not the primary any more"):
+                pipe.execute(raise_on_error=False)
+        assert rounds.client.client_id() != before
+
+
 def test_a_wrong_password_is_away(new_redis_server: Start) -> None:
     server = new_redis_server(options={"requirepass": "right"})
     with opened(server.url.replace("redis://", "redis://:right@")) as rounds:

@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import RedisAway
+from reconciler.errors import DatabaseAway, RedisAway
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.sharing import MOVED_AT_ONCE_SHARE, share_of
+from reconciler.policy.turn import Turn
 from tests.unit.policy.world import ENVIRONMENT, LEASE_SECONDS, World, key
 
 TURN_SECONDS = 4.0
 #: 30 subscriptions have moved to where they belong.
 SETTLED_SECONDS = 140.0
 GROUPS = tuple(f"g{number}" for number in range(30))
+
+
+class PartOfLedger:
+    """A part of the ledger as one process sees it: away while its name is among those that are cut off."""
+
+    def __init__(self, part: object, name: str, cut: Collection[str]) -> None:
+        self._part = part
+        self._name = name
+        self._cut = cut
+
+    def __getattr__(self, name: str) -> Any:
+        if self._name in self._cut:
+            raise DatabaseAway("no")
+        return getattr(self._part, name)
+
+
+def turn_of(world: World, process: ReconcileRound, name: str, cut: Collection[str]) -> Turn:
+    """As the process begins its turns."""
+    ledger = world.ledger
+    seen: list[Any] = [
+        PartOfLedger(part, name, cut) for part in (ledger.outages, ledger.holds, ledger.candidates, ledger.repairs)
+    ]
+    outages, holds, candidates, repairs = seen
+    return Turn(
+        [world.topic],
+        shards=process.shards,
+        outages=outages,
+        holds=holds,
+        candidates=candidates,
+        repairs=repairs,
+        clock=world.clock,
+    )
 
 
 class Processes:
@@ -152,6 +187,33 @@ def test_processes_go_on_with_what_they_have_while_nobody_can_enter(monkeypatch:
 
     monkeypatch.setattr(found.world.shards, "enter", away)
     assert all(turn == before for turn in found.turns(5 * LEASE_SECONDS))
+
+
+def test_a_process_that_reaches_redis_and_not_the_ledger_leaves_its_share_to_the_others() -> None:
+    """Its password was changed, or its way there is cut. It takes a part again once the ledger answers."""
+    world = World(shards=1, groups=GROUPS)
+    cut: set[str] = set()
+    alive = {name: world.process(owner=name, is_shared=True) for name in "ab"}
+    turns = {name: turn_of(world, process, name, cut) for name, process in alive.items()}
+
+    def run(seconds: float) -> Counter[str]:
+        """Turns for so long; of how many subscriptions each process had the shards in the last one."""
+        had = Counter[str]()
+        for _ in range(round(seconds / TURN_SECONDS)):
+            world.clock.advance(TURN_SECONDS)
+            had.clear()
+            for name, process in alive.items():
+                with suppress(DatabaseAway):
+                    turns[name].begin()
+                    shards = [shard for one in world.subscriptions for shard in world.topic.shards_of(one)]
+                    had[name] = sum(process.shards.run(shard).is_ours for shard in shards)
+        return had
+
+    assert run(SETTLED_SECONDS) == {"a": 15, "b": 15}
+    cut.add("a")
+    assert run(2 * LEASE_SECONDS + TURN_SECONDS) == {"b": 30}
+    cut.clear()
+    assert run(SETTLED_SECONDS) == {"a": 15, "b": 15}
 
 
 def test_a_message_that_is_lost_while_its_subscription_moves_is_repaired_once() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from reconciler.clock import ManualClock
 from reconciler.evidence.absent_producers import Absence, AbsentProducers
 
@@ -73,3 +77,40 @@ def test_a_broker_that_says_less_is_not_asked_at_each_look() -> None:
     for _ in range(10):
         looks.look(7, after=1.0, group="PH")
     assert looks.asked == 3
+
+
+@pytest.mark.parametrize("after", [60.0, 1.0])
+@pytest.mark.parametrize("back", [100, 97], ids=["whole", "without its tail"])
+def test_a_queue_that_is_there_again_after_more_than_ten_minutes_is_not_judged_by_the_shorter_one(
+    back: int, after: float
+) -> None:
+    """A replica that was behind stood in, and the former primary is back: what it had put back before, when producers
+    were connected, lies behind each end of the replica."""
+    looks = _Looks()
+    looks.look(100)
+    for _ in range(13):
+        looks.look(50)
+    assert set(ends(looks.look(51))) == {50, 51}
+    assert looks.look(back, half=90, after=after) == (0.0, ())
+    assert looks.look(back + 1, half=90) == (0.0, ((0.0, back + 1),))
+
+
+def test_a_producer_that_another_thread_has_found_during_a_look_was_there() -> None:
+    absent = AbsentProducers(ManualClock())
+
+    def look(end_of_half_queue: Callable[[], int]) -> Absence:
+        return absent.not_found("b", "PG", "HALF", end_of_half_queue, known_offset=0, unlooked_seconds_max=180.0)
+
+    def found_meanwhile() -> int:
+        absent.found("b", "PG")
+        return 7
+
+    assert look(found_meanwhile) == (0.0, ())
+    assert look(lambda: 8) == (0.0, ((0.0, 8),))
+
+
+def test_a_queue_that_grows_past_its_former_end_begins_anew_once() -> None:
+    looks = _Looks()
+    looks.look(100)
+    said = [looks.look(end) for end in range(40, 130)]
+    assert [end for end, one in zip(range(40, 130), said, strict=True) if one == (0.0, ())] == [51, 99]
