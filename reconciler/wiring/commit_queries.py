@@ -92,7 +92,8 @@ _WORDS = {
         |(?P<word>[()]|(?<![:\w]):keys\b
         |\bLIMIT\b(?!{_GAP}+(?:ALL|NULL)\b)(?:{_GAP}+(?P<rows>\d{{1,18}}){_GAP}*\Z)?
         |\bFETCH{_GAP}+(?:FIRST|NEXT)\b(?:{_GAP}+(?P<of_rows>\d{{1,18}}){_GAP}+ROWS?{_GAP}+ONLY{_GAP}*\Z)?
-        |\bOFFSET{_GAP}*(?:[1-9:?(]|0\d))
+        |\bOFFSET{_GAP}*(?:[1-9:?(]|0\d)
+        |(?P<leaves_out>\bSKIP{_GAP}+LOCKED\b|\bTABLESAMPLE{_GAP}+\w+{_GAP}*\())
         |:+\w+""",
         re.I | re.S | re.X,
     )
@@ -236,7 +237,10 @@ def _sql(place: str, text: str, *, is_mysql: bool = False) -> str:
         raise InvalidValue(place, text, "needs :keys once, as in WHERE order_no IN (:keys)")
     if _cuts_off_rows(sql, is_mysql=is_mysql):
         raise InvalidValue(
-            place, text, "asks for many keys at once: a row that LIMIT, FETCH or OFFSET cuts off would count as none"
+            place,
+            text,
+            "asks for many keys at once: a row that LIMIT, FETCH, OFFSET, SKIP LOCKED or TABLESAMPLE cuts off would "
+            "count as none",
         )
     return sql
 
@@ -247,7 +251,8 @@ def _is_of_mysql(url: Secret) -> bool:
 
 def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
     """Whether a LIMIT, FETCH or OFFSET stands where :keys does, around that, or in a set of rows that keys are looked
-    for in. One of a single value cuts off no row of a key, nor does one at the end for more rows than are an answer."""
+    for in. One of a single value cuts off no row of a key, nor does one at the end for more rows than are an answer.
+    Rows that are locked, or of no sample, are left out wherever that is said."""
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
     limits: list[tuple[int, ...]] = []
@@ -255,6 +260,8 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
         match found["word"]:
             case None:
                 continue
+            case _ if found["leaves_out"]:
+                return True
             case "(":
                 brackets = (*brackets, found.start())
             case ")":

@@ -439,6 +439,10 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
         ('sql = "SELECT a, b FROM ((SELECT a, b FROM t LIMIT 9)) AS u WHERE a IN (:keys)"', "sql"),
         ('sql = "SELECT a, u.b FROM t JOIN (SELECT c, b FROM v LIMIT 9) AS u USING (c) WHERE a IN (:keys)"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT/**/1000"', "sql"),
+        # MariaDB takes it in a read-only transaction, and answers nothing of a row that a service has locked.
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LOCK IN SHARE MODE SKIP LOCKED"', "sql"),
+        ('sql = "SELECT a, b FROM t WHERE a IN (:keys) FOR SHARE skip /**/ locked"', "sql"),
+        ('sql = "SELECT a, b FROM t TABLESAMPLE SYSTEM (50) WHERE a IN (:keys)"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) ORDER BY a OFFSET 5"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT 1, 5000"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT ALL OFFSET 5"', "sql"),
@@ -481,6 +485,7 @@ _MYSQL = "mysql://reader@db/shop"
     [
         *((f"SELECT a, b FROM t AS o WHERE a IN (:keys) {end}", "sqlite:///shop.db") for end in (
             "AND o.limit > 0", 'AND "o".limit > 0', "AND s.o.fetch > 0", "AND fetch > 0", "AND offset > 0",
+            "AND skip > locked", "AND c <> 'SKIP LOCKED' -- SKIP LOCKED",
             "AND c <> :limit", "LIMIT ALL", "LIMIT NULL OFFSET 0", "LIMIT 1001", "limit 5000 -- enough",
             "FETCH FIRST 1001 ROWS ONLY", r"AND c <> E'it\'s' AND d <> 'no LIMIT'",
         )),
