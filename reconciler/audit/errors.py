@@ -1,4 +1,4 @@
-"""Errors of audits, with the reason why there is no answer."""
+"""Errors of audits that have no answer."""
 
 from __future__ import annotations
 

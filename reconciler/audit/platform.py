@@ -188,7 +188,7 @@ def _requests(
     history: str | None,
     collected_at_ms: int,
 ) -> list[Request]:
-    """Makes one request per window, over the whole copies."""
+    """Makes a request per window, over the whole copies."""
     subscriptions = audited_subscriptions(configuration, sources)
     return [
         Request(
@@ -359,8 +359,7 @@ def _answered(asked: AskedWindow, request: Request, engine: Engine, go_on: Calla
 
 
 def _unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: Engine) -> JudgedRun | None:
-    """Writes an answer without a judgement. None: nothing was written: an older answer is there, or the disk is
-    full."""
+    """Writes an answer without a judgement. None: it was not written; an older answer is there, or the disk is full."""
     try:
         return write_unanswered(asked, request, error, engine.kind)
     except AuditError as again:
@@ -401,7 +400,7 @@ class _Staging:
         return tuple(sorted(self._versions, key=lambda one: one.input))
 
     def sources(self, inputs: Inputs) -> Sources:
-        """Copies the inputs and returns the sources that collecting reads. Raises AuditError."""
+        """Copies the inputs to the sources that collecting reads. Raises AuditError."""
         self._since_ms = None if inputs.since is None else instant_ms(inputs.since)
         problems: list[str] = []
         inboxes: dict[tuple[str, str], tuple[Source, ...]] = {}

@@ -1,8 +1,7 @@
 """The manifest as its writer sees it: reads new entries, and appends by an exclusive link. Raises OSError.
 
 Several writers share one chain. A writer that loses the race for a number reads the winner's entry, checks whether its
-own entry still makes sense, and takes the next number. So an entry removes only files that are still part of the
-history.
+own entry still makes sense, and takes the next number. So an entry removes only files that are still listed.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class ManifestChain:
             return dict(self._files)
 
     def removed(self) -> Mapping[str, int]:
-        """Maps paths to the time at which an entry removed them, in milliseconds."""
+        """Maps paths to the time of their removal, in milliseconds."""
         with self._lock:
             return dict(self._removed)
 
@@ -98,10 +97,7 @@ class ManifestChain:
                 self._read(self._sequence + 1)
 
     def _newest(self) -> int:
-        """Finds the newest number in the folder, because a hole must not be taken for the end.
-
-        0: there is no folder, or an entry was read before; then the folder is not listed, because it may be long.
-        """
+        """Finds the newest number in the folder at the start, because a hole must not be taken for the end. Else 0."""
         if self._sequence or not self._folder.is_dir():
             return 0
         return max((int(m[1]) for name in os.listdir(self._folder) if (m := _NAME.fullmatch(name))), default=0)

@@ -1,7 +1,6 @@
 """Moves rows from the spool into the history: sealing, adoption of dead writers' segments, compaction, retention.
 
-A failure that a later turn may cure is logged once. The work is tried again with growing pauses, while rows wait in the
-spool.
+A failure that a later turn may cure is logged once and tried again with growing pauses; rows wait in the spool.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ class HistoryMaintenance:
     def seal_all(self, spool: Spool | None) -> None:
         """Seals every closed segment, our own and adopted ones. Raises the first OSError or ChainContended.
 
-        A segment that cannot be sealed holds up no other. Two such segments may mean that the history is away, and end
-        the turn.
+        A segment that cannot be sealed delays no other. Two of them end the turn, because the history may be away.
         """
         problems: list[OSError | TransientError] = []
         for folder in list(self._adopted):

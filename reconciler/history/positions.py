@@ -114,8 +114,7 @@ class PositionsReader:
         return HistoryPositions(marks=marks, stored=self._stored())
 
     def _stored(self) -> dict[Shard, RoundDone]:
-        """Reads rounds from before this process. Without them, rounds lost with Redis' memory would not become a
-        gap."""
+        """Reads rounds before this process, so that rounds lost with Redis' memory become a gap."""
         found: dict[Shard, RoundDone] = {}
         try:
             for shard in self._shards:

@@ -43,7 +43,7 @@ class SubscriptionHistory:
     rounds: int
     #: Redis TIME up to which every shard that ran was captured. None: there is no round.
     captured_until_ms: int | None
-    #: Shard -> Redis TIME of the newest round that was captured, or of its rest.
+    #: Shard -> Redis TIME of the newest round that was captured, or of a rest after it.
     captured_ms: Mapping[int, int]
     #: Number of gap rows that concern the subscription.
     gaps: int

@@ -16,8 +16,7 @@ READERS_MS = 3_600_000
 ORPHAN_MS = DAY_MS
 #: Today's date is bounded by this newest day with rounds, because two newer days may come from a wrong clock.
 DAYS_ASKED = 3
-#: Longest believable gap without rounds. After a longer one the clock counts as wrong: nothing is deleted until rounds
-#: run again.
+#: Longest believable time without rounds. After it the clock counts as wrong, and nothing is deleted until rounds run.
 IDLE_MS_MAX = 60 * DAY_MS
 
 
@@ -40,8 +39,7 @@ class Retention:
     def retire(self, *, now_ms: int) -> int:
         """Removes all days that are too old in one entry, and returns how many files were removed. Raises OSError.
 
-        Age is counted from the history's own days, too, because a host whose clock starts in 2040 must not remove all
-        days.
+        Age is counted from the history's own days, too, so that a host whose clock starts in 2040 removes no day.
         """
         if self._keep_days is None:
             return 0

@@ -62,8 +62,7 @@ class HistoryService:
         ]
 
     def start(self, *, within_seconds: float = CATCH_UP_SECONDS) -> bool:
-        """Starts both threads and waits until rounds of an earlier process are captured. False: they were not in
-        time."""
+        """Starts both threads and waits until rounds of an earlier process are captured. False: not in time."""
         for thread in self._threads:
             thread.start()
         has_caught_up = self._caught_up.wait(within_seconds)
@@ -113,8 +112,7 @@ class HistoryService:
         self._guarded(lambda: self._maintenance.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Keeps a bug from ending the history. A bug is logged at most once per minute, and the next turn tries
-        again."""
+        """Keeps a bug from ending the history: it is logged, at most once per minute, and the next turn tries again."""
         try:
             act()
         except Exception as error:

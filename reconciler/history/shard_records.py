@@ -71,8 +71,7 @@ def capture_shard(
 
     `ran`: the last rounds of this process, for their counts.
     `uncaptured`: epoch -> first and last generation that ran in this process and were not captured. Only these become a
-    gap, because other rounds may be in another writer's spool, and readers find every hole between generations by
-    themselves.
+    gap, because other rounds may be in another writer's spool, and readers find holes between generations.
     `stored`: the last round that the ledger knew when the process began. It shows rounds that were lost with Redis'
     memory, because they leave no hole between generations.
     `last`: the round of `after`, if this process or the ledger knows it. Announcements below its offsets were captured,
@@ -146,7 +145,7 @@ def mark_of(done: RoundDone) -> RoundMark:
 def _missed(
     capture: Capture, uncaptured: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
 ) -> Iterator[tuple[str, int, int, str]]:
-    """Yields epoch, first and last generation, and reason of rounds that were not captured."""
+    """Yields epoch, first and last generation, and reason."""
     if capture.epoch is None:
         return
     for epoch, (first, last) in uncaptured.items():
@@ -175,7 +174,7 @@ def _is_among(rounds: Sequence[CapturedRound], done: RoundDone | None) -> bool:
 
 
 def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:
-    """Finds the mark of a capture without rounds, so that a recorded gap is not recorded again."""
+    """Finds the mark after a recorded gap, which must not be recorded again."""
     if capture.epoch is not None and (capture.missed is not None or capture.new_memory):
         generation = 0 if capture.missed is None else capture.missed[1]
         return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)

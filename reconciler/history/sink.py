@@ -71,8 +71,7 @@ class HistorySink:
         self._fresh: set[Shard] = set()
         #: Shard -> its last round, and the time of the newest look that found it at rest.
         self._rests: dict[Shard, tuple[RoundDone, int]] = {}
-        #: Set by each event, because a round's sets can be read for a few rounds only, and a kill loses the waiting
-        #: events.
+        #: Set by each event, because a round's sets can be read for a few rounds only, and a kill loses waiting events.
         self.wake = threading.Event()
 
     def emit(self, event: Event) -> None:
@@ -148,8 +147,7 @@ class HistorySink:
             return dict(self._uncaptured.get(shard, {}))
 
     def captured(self, mark: RoundMark, shard: Shard) -> None:
-        """Forgets rounds up to `mark`, because they are in the spool or a gap. Rounds of other epochs are forgotten,
-        too."""
+        """Forgets rounds up to `mark`, which are in the spool or a gap, and rounds of other epochs."""
         with self._lock:
             first, last = self._uncaptured.get(shard, {}).get(mark.epoch, (0, 0))
             is_open = last > mark.generation

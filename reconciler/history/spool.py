@@ -5,8 +5,7 @@
 segments of a writer whose lock is free. Raises OSError; SpoolFull beyond the bound.
 
 Rejected: SQLite (benchmarks/spool.py). With a WAL one damaged byte after a kill -9 drops every later record without a
-trace, because recovery takes it for the end of the log. With a rollback journal a durable pass takes five times as
-long.
+trace, because recovery takes it for the end of the log. With a rollback journal a durable pass is five times slower.
 """
 
 from __future__ import annotations
@@ -95,10 +94,9 @@ class WriterFolder:
         return sorted(self.folder.glob(f"*{_CLOSED}"))
 
     def close_open_ones(self, *, whole: Container[Path] = ()) -> None:
-        """Closes segments that a dead writer, or this one, left open. All but the `whole` ones may end with a torn
-        record.
+        """Closes segments that a dead writer, or this one, left open. A torn record may end all but the `whole` ones.
 
-        The torn record is cut off here, so that in a closed segment all bytes outside of records are damage.
+        It is cut off here, so that in a closed segment all bytes outside of records are damage.
         """
         for path in sorted(self.folder.glob(f"*{_OPEN}")):
             if path not in whole:
@@ -163,8 +161,7 @@ class Spool:
         return self._waiting_bytes + (writer.size_bytes if writer is not None else 0)
 
     def append(self, payload: bytes) -> None:
-        """Appends one payload, durable after `sync`. Raises SpoolFull and OSError; then the payload is not in the
-        spool."""
+        """Appends one payload, durable after `sync`. Raises SpoolFull and OSError; then it is not in the spool."""
         if self.size_bytes + len(payload) > self._size_bytes_max:
             raise SpoolFull(self.size_bytes, self._size_bytes_max)
         if self._writer is not None and not self._writer.is_sound:

@@ -73,8 +73,7 @@ class HistoryStore:
         return table
 
     def walk(self) -> Iterator[tuple[str, float]]:
-        """Yields path and time of change (seconds) of every file in the environment's folders, in the manifest or
-        not."""
+        """Yields path and time of change (seconds) of every file of the environment, in the manifest or not."""
         for stream in HISTORY_STREAMS:
             top = self.root / stream.name / f"environment={self.environment}"
             for folder, _, names in os.walk(top):

@@ -59,15 +59,13 @@ IDLE_SECONDS = 3_600.0
 
 
 class EventLog:
-    """Sink that writes events to the logger `reconciler.events`. Shared by threads; each subscription has one
-    thread."""
+    """Sink that logs events to `reconciler.events`. Shared by threads; each subscription has one."""
 
     def __init__(self, english: Callable[[Fact], str], clock: Clock | None = None) -> None:
         self._english = english
         self._logger = logging.getLogger("reconciler.events")
         self._clock = clock or SystemClock()
-        #: Time of the last round that was logged above level DEBUG (monotonic seconds), and number of idle rounds
-        #: since.
+        #: Time of the last round logged above level DEBUG (monotonic seconds), and number of idle rounds since.
         self._logged: dict[Subscription, tuple[float, int]] = {}
 
     def emit(self, event: Event) -> None:

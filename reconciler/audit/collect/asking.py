@@ -60,7 +60,7 @@ class Asking:
                     raise SourceAwayError(error.source, f"{error}{patience.told()}") from error
 
     def answers(self, tasks: Sequence[Task]) -> list[Answer]:
-        """Answers the tasks, in their order. Answers of sources that stay away say how long these were asked."""
+        """Answers the tasks, in their order. Sources that stay away: the answers say how long they were asked."""
         found = self.run(answer, tasks)
         patience = self._patience()
         while away := _away(found):
@@ -118,7 +118,7 @@ class _Patience:
         return True
 
     def told(self) -> str:
-        """Says how often and how long sources were asked, for the end of a message. "": they were asked once."""
+        """Says how often and how long sources were asked, to end a message. "": they were asked once."""
         waited = round(self.waiting.clock() - self._since)
         return f"; it was asked {self._tries} times in {waited} s" if self._tries > 1 else ""
 

@@ -117,7 +117,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
 
 
 def _lacking_columns(request: Request, task: Task, found: Answer) -> Iterator[LackingColumn]:
-    """Yields the lacking columns for each subscription whose evidence the task reads."""
+    """Yields them for each subscription whose evidence the task reads."""
     if not found.lacking_columns or not isinstance(task, RowsTask):
         return
     for s in request.subscriptions:
@@ -237,7 +237,7 @@ def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> It
 
 
 def _cut(tasks: Sequence[Task], run: Runner) -> list[Task]:
-    """Divides tasks that read many rows of a database into ranges of time. Other tasks stay whole."""
+    """Divides tasks with many rows of a database into ranges of time."""
     long = [task for task in tasks if isinstance(task, RowsTask) and is_cut(task.source, task.selection)]
     asked = [CutTask(source=one.source, selection=one.selection) for one in long]
     cuts = dict(zip(map(id, long), run(answer, asked) if asked else [], strict=True))

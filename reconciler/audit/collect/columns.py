@@ -152,7 +152,7 @@ def _offsets(offsets: npt.NDArray[np.int64]) -> pa.Buffer:
 
 
 def _binary(count: int, parts: Sequence[tuple[npt.NDArray[np.intp], Bytes]]) -> pa.Array:
-    """Joins parts into one array. A part has the places of its values, and the values, all of one length."""
+    """Joins parts into one array. A part has places and values of one length."""
     lengths = np.zeros(count, np.int64)
     for rows, values in parts:
         lengths[rows] = values.shape[1]

@@ -34,8 +34,7 @@ SILENCE_SECONDS = 120
 _PASSING_SQLSTATES = frozenset({"08", "40", "53", "55", "57", "58"})
 #: PostgreSQL's code of a statement that somebody, or a time-out of the server, has ended.
 _CANCELLED = "57014"
-#: Errors of MySQL and MariaDB that may pass: a connection refused, lost or killed, too many connections, a server that
-#: stops, a lock.
+#: Errors of MySQL and MariaDB that may pass: a connection refused, lost or killed, too many, a stopping server, a lock.
 _PASSING_ERRNOS = frozenset(
     {0, 1040, 1047, 1053, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 4031}
 )
@@ -70,8 +69,7 @@ def pages(
             while page := result.fetchmany(PAGE_ROWS):
                 yield page
     except DBAPIError:
-        # PyMySQL reads a result to its end before it forgets it. After the loss of the connection that fails with
-        # another error.
+        # PyMySQL reads a result to its end before it forgets it, which fails after the loss of the connection.
         rest: Any = getattr(cursor, "_result", None)
         if hasattr(rest, "unbuffered_active"):
             rest.unbuffered_active = False

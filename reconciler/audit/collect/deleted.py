@@ -53,7 +53,7 @@ def ages_to_ask(
     outboxes: Callable[[str], Sequence[tuple[Source, Selection]]],
     inboxes: Callable[[str, str], Sequence[tuple[Source, Selection]]],
 ) -> list[AgeOfRows]:
-    """Lists the tables whose oldest row is to be read. `outboxes`: of a topic. `inboxes`: of a topic and group."""
+    """Lists the tables of these keys. `outboxes`: of a topic. `inboxes`: of a topic and group."""
     found: list[AgeOfRows] = []
     for one in sorted(lacking):
         table, topic, group = one

@@ -127,10 +127,9 @@ class PrefixLookups:
     announced_before: tuple[HistoryFile, ...]
     #: `consumed` files from the time in which keys of the window may be consumed.
     consumed: tuple[HistoryFile, ...]
-    #: Topics whose outboxes were all given, so that each committed key must have a row.
+    #: Topics with all outboxes given: each committed key must have a row.
     whole_outboxes: tuple[str, ...]
-    #: Subscriptions whose inbox was given, so that each consumed key must have a row: topic, group, tags that the group
-    #: takes (None: all).
+    #: Topic, group and tags (None: all) of each given inbox: each consumed key must have a row.
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
     #: Files that the ranges wrote: path -> row groups of these prefixes.
     ranges: Mapping[str, tuple[int, ...]]
@@ -163,7 +162,7 @@ class _TopicKeys:
 
 
 def look_up(lookups: PrefixLookups) -> LookUpResult:
-    """Writes the rows that are found, and one row of effects per key. Raises AuditError."""
+    """Writes the rows found, and one row of effects per key. Raises AuditError."""
     lookups = replace(lookups, read=KeptFiles())  # a cache that ends with this task, because tasks wait in a list
     folder, part = Path(lookups.folder), f"{PART}-{lookups.prefixes[0]:02d}"
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
@@ -206,9 +205,9 @@ def _ask_inboxes(
     wanted: Sequence[pa.ChunkedArray],
     add: Callable[[pa.Table], None],
 ) -> pa.Table:
-    """Asks every inbox of a group for the wanted keys, and for keys that another inbox of the group has.
+    """Asks every inbox of a group for the wanted keys, and for keys of its other inboxes.
 
-    Returns the keys that several inboxes have, in their order, with the number of inboxes.
+    Returns keys that several inboxes have, in their order, with the number of inboxes.
     """
     places = [inbox for inbox in lookups.inboxes if (inbox.topic, inbox.group) == place]
     there = [keys_of_ranges(lookups, "inbox", *place, part=inbox.part) for inbox in places]
@@ -233,9 +232,9 @@ def _ask_inboxes(
 def _count_effects(
     lookups: PrefixLookups, place: EffectsPlace, seen: _TopicKeys, of_inboxes: pa.Table
 ) -> tuple[pa.Table, int]:
-    """Counts effects, one row per key, in the order of keys. A count is at least the number of inboxes with the key.
+    """Counts effects, one row per key, in the order of keys, and the keys that were left out.
 
-    Returns the rows, and the number of keys that were left out.
+    A count is at least the number of inboxes with the key.
     """
     rows = _table(lookups, "effects", place.topic, ["key", "effects"], place.group)
     counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")])
@@ -363,7 +362,7 @@ def history_rows(history: str, file: HistoryFile, stream: Table) -> pa.Table:
 def _written(
     lookups: PrefixLookups, written: Sequence[WrittenFile], name: str, topic: str, group: str | None = None
 ) -> pa.ChunkedArray:
-    """Reads the keys of rows that these look-ups have found."""
+    """Reads keys that these look-ups have found."""
     files = [file.path for file in written if file.path.startswith(f"{name}/")]
     return _rows([_file(lookups.folder, path) for path in files], topic, ["key"], group)["key"]
 

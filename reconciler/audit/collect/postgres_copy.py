@@ -1,6 +1,6 @@
 """Reads a statement's rows from PostgreSQL by COPY, as CSV, without a Python object per value.
 
-COPY runs in the transaction and on the connection of the other statements, so it has their snapshot, TLS and time-outs.
+COPY has snapshot, TLS and time-outs of the other statements, because it runs on their connection, in their transaction.
 Needs psycopg.
 """
 

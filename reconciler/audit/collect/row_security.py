@@ -1,7 +1,7 @@
 """Row security of PostgreSQL, which leaves out rows without an error: does a login see each row that it asks for?
 
 A policy that shows exactly the rows asked for hides none of them, such as one that shows a group its own inbox rows.
-Rows that a view leaves out are not noticed, and neither are rows that are hidden from a query of business effects.
+Rows that a view leaves out, or that are hidden from a query of business effects, are not noticed.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def read_rows(
 def key_reader(
     connection: sa.Connection, source: Source, selection: Selection
 ) -> Callable[[Sequence[bytes]], pa.Table | None]:
-    """Makes a function that reads the rows of keys, from any time. It returns None if the keys have no row."""
+    """Makes a function that reads the rows of keys, from any time. None: the keys have no row."""
     question = _Question(connection, source, selection)
 
     def read(keys: Sequence[bytes]) -> pa.Table | None:
@@ -131,9 +131,9 @@ def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tup
 
 
 def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> int | None:
-    """Finds the smallest time of the selection's rows. A row's first of these columns that is not NULL is its time.
+    """Finds the smallest time of the selection's rows: of each row the first of these columns that has a value.
 
-    Columns that the table lacks are ignored. None: the selection has no row. Raises AuditError.
+    None: the selection has no row. Raises AuditError.
     """
     if source.kind == "database":
         with reading(source) as connection:
@@ -216,7 +216,7 @@ class _Question:
                 ]
 
     def rows(self, *wanted: sa.ColumnElement[bool]) -> Iterator[pa.Table]:
-        """Yields the selection's rows that fulfil `wanted`, in the layout's columns. Raises AuditError."""
+        """Yields the selection's rows in the layout's columns. Raises AuditError."""
         layout, where = self._selection.layout, str(self._source)
         statement = _statement(self._selection, self._columns).where(*wanted)
         if self._copied is None:
@@ -306,7 +306,7 @@ def _delta(address: str, table: str) -> ds.Dataset:
 def _batches(
     source: Source, selection: Selection, dataset: ds.Dataset, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the selection's rows with these columns. `columns` None: all columns."""
+    """Yields the selection's rows. `columns` None: all columns."""
     fields = _fields(selection, dataset.schema)
     wanted = {name: fields[name] for name in (fields if columns is None else columns)}
     with reading_files(str(source), source.address, "the export cannot be read to its end"):

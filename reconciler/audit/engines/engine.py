@@ -99,10 +99,7 @@ def engine_on(spark: SparkSession) -> Engine:
 
 
 def _run(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs the tasks of one stage, in any order.
-
-    Executors of other machines get no address of a database: this process runs the tasks that read databases.
-    """
+    """Runs tasks in any order. This process asks databases: executors of other machines get no address of one."""
     if is_on_this_machine(spark):
         return run_on(spark, function, tasks)
     ours = [number for number, task in enumerate(tasks) if task.reads_databases]
@@ -123,7 +120,7 @@ def _seen_by_us(_folder: Path) -> None:
 
 
 def one_by_one(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs the tasks one after the other. Answers are in their order."""
+    """Runs the tasks one after the other, answers in order."""
     return [function(task) for task in tasks]
 
 

@@ -129,7 +129,7 @@ def findings_a_prefix(findings_max: int) -> int:
 
 
 def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarget | None = None) -> Answers:
-    """Makes the function that answers for all prefixes by one Spark job."""
+    """Answers for all prefixes by one Spark job."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
         tasks = _tasks(spark)
@@ -141,9 +141,9 @@ def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarge
 
 
 def _tasks(spark: SparkSession) -> int:
-    """Chooses the number of tasks: many per core, so that all cores end at about one time.
+    """Chooses many tasks per core, so that all cores end at about one time.
 
-    With few cores it is less than one task per prefix, because each task costs some 10 ms of its own.
+    With few cores it chooses less than one per prefix, because a task costs some 10 ms of its own.
     """
     cores = PREFIXES if is_connect(spark) else spark.sparkContext.defaultParallelism
     return max(_TASKS_MIN, min(PREFIXES, _TASKS_A_CORE * cores))

@@ -106,7 +106,7 @@ def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[S
 
 
 def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs each task as one Spark task. Answers are in the order of the tasks. Raises AuditError("engine")."""
+    """Runs each task as one Spark task, answers in order. Raises AuditError("engine")."""
     packed = [pickle.dumps(task) for task in tasks]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -221,7 +221,7 @@ def _metadata(file: PlannedFile, sha256: str, path: str) -> tuple[int, pq.FileMe
 
 
 def _shown_to(file: PlannedFile) -> str:
-    """Names path and host, because each executor of a cluster has a host, and perhaps disks, of its own."""
+    """Names path and host, because executors have hosts, and perhaps disks, of their own."""
     return f"{file.root}/{file.path} on {socket.gethostname()}"
 
 

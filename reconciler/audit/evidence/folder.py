@@ -156,7 +156,7 @@ def _history_root(root: str, history: str) -> str:
 
 
 def _ledger_rounds(root: str, document: EvidenceDocument) -> pa.Table | None:
-    """Reads the rounds that the ledger stored. None: no ledger was given, or its rounds were not collected."""
+    """Reads the ledger's rounds. None: no ledger was given, or they were not collected."""
     files = [file for file in document.files if file.table == LEDGER_ROUND_EVIDENCE.name]
     if not document.ledger or not files:
         return None
@@ -185,8 +185,7 @@ def _used_history(
 def _snapshots(
     history_root: str, used: Mapping[str, Mapping[int | None, list[HistoryFile]]], problems: list[str]
 ) -> Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]]:
-    """Reads snapshots of every subscription by shard, in the order of time; of AT_REST the first one after each
-    round."""
+    """Reads snapshots by subscription and shard, in the order of time; of AT_REST the first one after each round."""
     found: dict[tuple[str, str], dict[int, set[tuple[int, str, int]]]] = defaultdict(lambda: defaultdict(set))
     files = used.get(SNAPSHOT.name, {}).get(None, [])
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -214,8 +213,7 @@ def _look_at_the_rest(
     read: frozenset[str],
     problems: list[str],
 ) -> None:
-    """Checks digests of files that no rule needs (the gate, rounds long before the window). An altered one is a
-    problem."""
+    """Checks digests of files that no rule needs (the gate, rounds long before the window)."""
     streams = (by_prefix.get(None, []) for name, by_prefix in used.items() if name != SNAPSHOT.name)
     files = [file for of in streams for file in of if file.path not in read]
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -251,7 +249,7 @@ def _check_given(document: EvidenceDocument) -> None:
 
 
 def _is_of_halves(asked: AuditedSubscription, document: EvidenceDocument) -> bool:
-    """True if half messages announce, and no outbox was given that says what was committed."""
+    """True if half messages announce, and no outbox says what was committed."""
     return asked.of_halves and not document.outboxes & set(asked.producer_groups)
 
 
@@ -282,8 +280,7 @@ def _planned(
 
 
 def _went_with(snapshot: Snapshot, shard: int, lost: HistoryGap) -> bool:
-    """True if the snapshot was taken while rounds ran that the history lacks; they may have matched its missing
-    keys."""
+    """True if rounds that the history lacks ran at that time; they may have matched keys that the snapshot lacks."""
     return shard == lost.shard and lost.from_ms < snapshot.at_ms <= lost.to_ms
 
 

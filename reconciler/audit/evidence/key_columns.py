@@ -48,7 +48,7 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
 
 
 def key_offsets(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Reads the offsets of the keys in the array's data; there is one more offset than keys."""
+    """Reads the offsets of the keys in the array's data, one more than keys."""
     kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     buffer = keys.buffers()[1]
     if buffer is None or not len(keys):
@@ -87,7 +87,7 @@ def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
 
 
 def _changes() -> npt.NDArray[np.uint32]:
-    """Computes how a byte changes the CRC, by its distance from the end of the key and its value."""
+    """Computes changes of the CRC, by distance from the end of a key and by value of a byte."""
     found = np.zeros((KEY_BYTES_MAX, 256), np.uint32)
     found[0] = [zlib.crc32(bytes([value])) ^ zlib.crc32(b"\0") for value in range(256)]
     for distance in range(1, KEY_BYTES_MAX):

@@ -1,4 +1,4 @@
-"""Tables that the judgement reads, from the contract: their columns, with kinds and values."""
+"""Tables that the judgement reads. The contract gives their columns, with kinds and values."""
 
 from __future__ import annotations
 

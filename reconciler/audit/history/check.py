@@ -282,8 +282,7 @@ def _declared(
 def _before_declared(
     declared: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard, start_ms: int
 ) -> Iterable[HistoryGap]:
-    """Yields rounds before a declared gap that the history lacks and no writer declared: the gap proves that they
-    ran."""
+    """Yields undeclared gaps before declared ones, because a declared gap proves that earlier rounds ran."""
     for row in declared:
         key: ShardKey = (row["topic"], row["consumer_group"], row["shard"])
         before = (row["first_generation"] or 1) - 1

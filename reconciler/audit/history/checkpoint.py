@@ -47,8 +47,7 @@ def checkpoint_of(history: HistoryState) -> bytes:
 
 
 def verified_chain(data: bytes) -> HistoryChain:
-    """Reads the chain as it was when the file was written. Raises ValueError, pyarrow.ArrowException for another
-    file."""
+    """Reads the chain as it was then. Raises ValueError, pyarrow.ArrowException for another file."""
     with pq.ParquetFile(pa.BufferReader(data)) as parquet:
         found: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
         table = parquet.read(columns=list(_COLUMNS), use_threads=False)

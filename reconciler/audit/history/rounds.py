@@ -62,8 +62,7 @@ class CapturedRounds:
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
-        #: Before the window: the highest generation, and time and generation of the newest round. Redis may have fallen
-        #: back in between.
+        #: Before the window: the highest generation, and time and generation of the newest round, if Redis fell back.
         self._before: dict[EpochKey, tuple[int, int, int]] = {}
         #: Generation -> first and last time at which the shard was seen at rest after that round.
         self._rests: dict[EpochKey, dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -168,15 +167,13 @@ class _Life:
 
     @property
     def times(self) -> Longs:
-        """Times of all rounds, and of the last rest after the newest round. A rest after an unknown round proves
-        nothing."""
+        """Times of all rounds, and of the last rest after the newest one. A rest after an unknown round is none."""
         before = [] if self.before is None else [self.before[1]]
         rest = self.rests.get(self.last, ())[1:]
         return np.concatenate([self.at_ms, before, rest]).astype(np.int64)
 
     def longest_ms(self) -> int:
-        """Measures the longest time between two neighbours, or between the last rest after a round and the next
-        round."""
+        """Measures the longest time from a round, or the last rest after it, to the next round."""
         longest = 0
         rounds = sorted(zip(self.at_ms.tolist(), self.generations.tolist(), strict=True))
         for (at_ms, generation), (next_ms, _) in pairwise(rounds):
@@ -185,8 +182,7 @@ class _Life:
         return longest
 
     def holes(self) -> Iterator[Hole]:
-        """Yields holes between neighbours. Generations below the newest before the window are no holes: Redis fell
-        back."""
+        """Yields holes between neighbours. Generations below the newest before the window existed: Redis fell back."""
         generations, at_ms = self.generations, self.at_ms
         if self.before is not None:
             later = generations > self.before[0]
@@ -248,9 +244,9 @@ class RoundsByShard:
         return found
 
     def head_seen_ms(self, key: ShardKey) -> int | None:
-        """Finds when the first known round ran, or the shard was first seen at rest before it.
+        """Finds when the first known round ran, or the shard was first seen at rest before it. None: no round is known.
 
-        From that time on no round is missing before the first known one. None: no round is known.
+        Between that time and the first known round no round is missing.
         """
         of = self._lives.get(key)
         if not of:
@@ -272,8 +268,7 @@ class RoundsByShard:
     def knows_of(self, key: ShardKey, epoch: str, generation: int) -> bool:
         """True if the generation has a round, or may have one: before the window only an epoch's newest round is known.
 
-        If only an epoch's marker was lost, the counter continues: the first generation follows the last of the old
-        epoch.
+        If only an epoch's marker was lost, the counter continues after the last generation of the old epoch.
         """
         of = self._lives.get(key, ())
         mine = [life for life in of if life.epoch == epoch]
@@ -294,8 +289,7 @@ class RoundsByShard:
         return max((life.longest_ms() for life in self._lives.get(key, ())), default=0)
 
     def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
-        """Finds the time up to which no shard has a hole that ends in or after the window. None: a shard has no
-        round."""
+        """Finds until when no shard has a hole that ends in or after the window. None: a shard has no round."""
         lowest: int | None = None
         for shard in range(shards):
             key: ShardKey = (*subscription, shard)
@@ -308,9 +302,9 @@ class RoundsByShard:
         return lowest
 
     def missing(self, stored: pa.Table) -> tuple[list[HistoryGap], int]:
-        """Finds runs of rounds that the ledger stored and the history lacks, and how many rounds were compared.
+        """Finds runs of rounds that the ledger stored and the history lacks, and how many were compared.
 
-        Rounds after a shard's newest captured round are no gap, because the history may lag; the watermark says so.
+        Rounds after a shard's newest captured one are no gap, because the history may lag; the watermark says so.
         """
         have: dict[EpochKey, Longs] = {}
         newest: dict[ShardKey, int] = {}

@@ -16,8 +16,7 @@ from reconciler.audit.judge.rows import Flags, Vocabulary
 def unaccounted(
     suspects: Flags, announced: CodedRows, pending: CodedRows, asked: GroupPlan, vocabulary: Vocabulary
 ) -> tuple[Flags, Longs]:
-    """Finds suspects that the first snapshot after their newest announcement lacks, with that snapshot's time (else
-    -1).
+    """Finds suspects that the first snapshot after their newest announcement lacks, with its time (else -1).
 
     Suspects are announced keys, not consumed, not left, without a candidate. A key without a later snapshot counts as
     accounted for, because no snapshot can show it yet.

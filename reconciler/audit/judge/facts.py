@@ -77,8 +77,7 @@ class TopicFacts:
 
 
 def topic_facts(outbox: CodedRows, size: int, vocabulary: Vocabulary) -> TopicFacts:
-    """Reads the facts of an outbox. A committed row beats a tombstone of its key; of several rows the earliest
-    counts."""
+    """Reads an outbox. A committed row beats a tombstone of its key; of several rows the earliest counts."""
     is_tombstone = outbox.rows.names["state"] == vocabulary.number(OutboxState.ROLLED_BACK)
     times = outbox.rows.times["created_at_ms"]
     if not is_tombstone.any():
@@ -117,7 +116,7 @@ class RepairFacts:
 
 
 def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabulary) -> RepairFacts:
-    """Reads the facts of a topic's repairs. The first send is known if it was stored, or if it was the only send."""
+    """Reads a topic's repairs. The first send is known if it was stored, or if it was the only one."""
     scopes = (vocabulary.number(EVERY_GROUP), vocabulary.number(group))
     reaching = repairs.take(np.flatnonzero(np.isin(repairs.rows.names["scope"], scopes)))
     times = reaching.rows.times

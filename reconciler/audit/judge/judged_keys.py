@@ -27,8 +27,7 @@ class KeySink(Protocol):
     """Receiver of the judged keys of a subscription, a piece at a time."""
 
     def add(self, place: int, keys: pa.Table) -> None:
-        """Takes columns that `judged_keys` makes. `place` is the subscription's place in the plan. Raises
-        AuditError."""
+        """Takes columns of `judged_keys`. `place` is the subscription's in the plan. Raises AuditError."""
 
 
 def judged_keys(

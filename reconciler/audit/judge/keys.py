@@ -38,7 +38,7 @@ class KeyLayout:
         self.width = self.padded + (len(self.lengths) > 1)
 
     def words(self, keys: pa.Array) -> Words:
-        """Encodes a binary array without nulls as (n, width) words. The lengths of its keys are among the layout's."""
+        """Encodes a binary array without nulls, with lengths of the layout, as (n, width) words."""
         count = len(keys)
         if pa.types.is_fixed_size_binary(keys.type):
             length = keys.type.byte_width

@@ -58,8 +58,7 @@ class LatencyCounts:
         self.buckets = total
 
     def percentiles(self) -> Percentiles | None:
-        """Computes percentiles. The q-th is the smallest bucket with at least q of the values up to it. None: no
-        value."""
+        """Computes percentiles; the q-th is the smallest bucket with q of the values up to it. None: no value."""
         count = self.count
         if not count:
             return None
@@ -93,6 +92,5 @@ class LatencyCounts:
 
 
 def _largest_of(bucket: int) -> int:
-    """Computes the largest value of a bucket."""
     next_start = float(np.int64((bucket + 1 + _BASE) << int(_SHIFT)).view(np.float64))
     return int(np.ceil(next_start)) - 2

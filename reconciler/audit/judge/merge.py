@@ -59,12 +59,12 @@ _Row = tuple[int, str, int, str, int, int, bytes]
 
 
 def error_rows(prefix: int, error: AuditError) -> pa.RecordBatch:
-    """Makes the answer of a prefix with an error. As an answer, Spark neither repeats nor hides it."""
+    """Makes the answer of a prefix with an error, which Spark then neither repeats nor hides."""
     return _batch([(prefix, "error", -1, error.reason, 0, 0, str(error).encode())])
 
 
 def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
-    """Makes the answer of a prefix with a result."""
+    """Makes the answer of a prefix."""
     rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
     rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
     rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]

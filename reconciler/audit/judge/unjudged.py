@@ -28,10 +28,9 @@ def overlooked(
 ) -> NoAnswer | None:
     """Says why unjudged rows prevent an answer. None: they are of others.
 
-    They prevent it if they are the window's own under names that an export has padded, or if the evidence has no other
-    rows.
-    `messages`: how many messages were judged. `evidence`, `sources`: rows that were not judged, in the evidence and
-    where it was collected.
+    They are the window's own under names that an export has padded, or all rows of the evidence.
+    `messages`: number of judged messages.
+    `evidence`, `sources`: unjudged rows in the evidence and at its sources.
     """
     topics = {one.topic for one in asked}
     for (table, topic, group), rows in sorted([*evidence.items(), *sources.items()]):
@@ -96,8 +95,7 @@ def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabular
 
 
 def _places(numbers: list[int], vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-    """Finds by number of a name its place from 1 among the wanted names. 0: another name, or (the last place) no
-    name."""
+    """Maps numbers of names to places from 1 among the wanted names. 0: another name, or (at the end) no name."""
     places = np.zeros(len(vocabulary) + 1, np.int32)
     for place, number in enumerate(dict.fromkeys(numbers), start=1):
         places[number] = place

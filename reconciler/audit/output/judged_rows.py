@@ -40,7 +40,7 @@ def findings_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarg
 
 
 def counts_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget) -> pa.Table:
-    """Makes the rows of a subscription's keys by hour and class."""
+    """Counts a subscription's keys by hour and class."""
     rows = [
         {"hour_ms": hour.hour_start_ms, "class": name, "violation": name in VIOLATIONS, "keys": keys}
         for hour in one.volume
@@ -86,7 +86,7 @@ def runs_row(
 def _table(
     table: str, rows: list[dict[str, Any]], judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget
 ) -> pa.Table:
-    """Makes a table of rows by the names of columns. Rows name a time with _ms at its end."""
+    """Makes a table of rows. A row names a time with _ms at its end."""
     asked = one.subscription
     constant = of_window(target.run, judged.environment, judged.window, asked.topic, asked.group, len(rows))
     arrays = []

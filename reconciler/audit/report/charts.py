@@ -174,5 +174,5 @@ def _rect(x: float, y: float, width: float, height: float, css: str) -> Markup:
 
 
 def _n(value: float) -> str:
-    """Writes two decimals, so that the text is the same wherever it is computed."""
+    """Writes two decimals, which are the same wherever they are computed."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

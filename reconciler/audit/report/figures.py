@@ -130,8 +130,7 @@ def _subscription_row(columns: Sequence[Column], one: JudgedSubscription, texts:
 
 
 def latency_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists percentiles by latency and subscription in one table, so that columns compare; also detection and
-    repair."""
+    """Lists percentiles by latency and subscription, in one table so that columns compare."""
     groups: list[Markup] = []
     for latency in LATENCIES:
         having = [one for one in judged.subscriptions if latency in one.latencies]

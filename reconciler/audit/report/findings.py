@@ -44,7 +44,7 @@ def violations_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def others_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists quarantined and late keys, which are no violations, because a person should look at them."""
+    """Lists quarantined and late keys, which are no violations, but need a person."""
     found = _by_class(judged)
     others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
     if not others:

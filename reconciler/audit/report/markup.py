@@ -23,8 +23,7 @@ class Markup(str):
 def tag(_name: str, *children: object, **attributes: object) -> Markup:
     """Makes an element. In names of attributes a trailing "_" is removed, and other "_" become "-".
 
-    None and False: the attribute is left out.
-    True: the attribute has no value.
+    None and False leave the attribute out. True leaves its value out.
     """
     shown = "".join(
         f" {name.rstrip('_').replace('_', '-')}"

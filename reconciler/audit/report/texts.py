@@ -53,7 +53,7 @@ class Texts:
         return self._sentences.get(f"fact.{name}", name.removesuffix("_ms").replace("_", " "))
 
     def quoted(self, sentence: str) -> str | Markup:
-        """Says a sentence in the page's language if it has a code, else in English."""
+        """Says a sentence of the result, in English if it has no code."""
         if self.language == ENGLISH or isinstance(sentence, Sentence):
             return self._said(sentence)
         return tag("span", sentence, lang=ENGLISH)

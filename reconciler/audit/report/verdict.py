@@ -139,8 +139,7 @@ def figures_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def checked_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists each violation's rule: for how many subscriptions it was checked, what was found, why it was not
-    checked."""
+    """Lists each violation's rule: how many subscriptions it was checked for, what was found, why not for all."""
     whole = len(judged.subscriptions)
     columns = (
         (texts("column.rule"), ""),

@@ -16,7 +16,7 @@ def number(value: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Writes percent. Only a share of exactly 0 or 100 is shown as 0 or 100."""
+    """Writes percent. Only exactly 0 and 100 are shown as 0 and 100."""
     if not whole:
         return "-"
     percent = 100 * part / whole

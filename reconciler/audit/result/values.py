@@ -249,7 +249,7 @@ class JudgedWindow:
 
     @property
     def verdict(self) -> Literal["clean", "violations", "no answer"]:
-        """The verdict: clean, violations or no answer."""
+        """clean, violations or no answer."""
         if self.no_answer is not None:
             return "no answer"
         return "violations" if self.violations else "clean"

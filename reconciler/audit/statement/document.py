@@ -70,8 +70,7 @@ def _integer(value: object) -> int:
 
 
 def statement_name(topic: str, group: str) -> str:
-    """Makes a file name without folder and suffix, unique for a subscription, also for long names or names with
-    "--"."""
+    """Makes a file name without folder and suffix, unique per subscription, also for long names and names with "--"."""
     shown = "--".join(quote(name, safe="%", errors="surrogatepass")[:_NAME_MAX] for name in (topic, group))
     if all(_PLAIN.fullmatch(name) and "--" not in name and len(name) <= _NAME_MAX for name in (topic, group)):
         return shown
@@ -143,9 +142,9 @@ def find_previous(
 ) -> StatementFile | None:
     """Finds the newest statement of this subscription in an older OUT, its statement folder, or one file.
 
-    None: nothing is named, or the place has no statement of this subscription. Raises AuditError("usage") for a place
-    that cannot be read or has no statement at all, and for a statement of a later window. If this audit signs, it also
-    raises for a statement that this key did not sign, because a chain on a forged link would vouch for it.
+    None: nothing is named, or the place has no statement of this subscription.
+    Raises AuditError("usage") for a place that cannot be read or has no statement, for a statement of a later window,
+    and, if this audit signs, for one that this key did not sign, because a chain on a forged link would vouch for it.
     """
     if named is None:
         return None

@@ -20,8 +20,7 @@ def altered_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> I
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every value that holds no other, with its path (RFC 6901 without escapes), in the order of sorted
-    names."""
+    """Yields every value that holds no other, with its path (RFC 6901 without escapes), sorted by name."""
     if isinstance(value, dict) and value:
         for name in sorted(value):
             yield from _leaves(value[name], f"{path}/{name}")

@@ -39,12 +39,12 @@ def verify_statements(
     evidence: Path | str | None = None,
     history: str | None = None,
 ) -> VerifyReport:
-    """Verifies an audit's OUT, or a folder of several, and then also how they follow one another.
+    """Verifies an audit's OUT, or a folder of several and how they follow one another.
 
-    `evidence`: the folder that was judged, else the one in each output. Without both, inputs are not verified, and the
-    report says so.
-    `history`: where the history is. None: only a history inside of the evidence is verified. Raises AuditError: "usage"
-    for a key or folder that cannot be read, or a folder without a statement; "inputs" for inputs that cannot be read.
+    `evidence`: the folder that was judged. None: the one in each output, if any; else the report says that inputs are
+    not verified.
+    `history`: its place. None: only a history inside of the evidence is verified.
+    Raises AuditError: "usage" for a key or folder that cannot be read, or a folder without a statement; "inputs".
     """
     key = public_key if isinstance(public_key, PublicKey) else read_public_key(public_key)
     if not Path(folder).is_dir():

@@ -108,7 +108,6 @@ class MetricBook:
 
 
 class _AtScrape:
-    """Collector of prometheus_client."""
 
     def __init__(self, read: Callable[[], list[Family]]) -> None:
         self._read = read

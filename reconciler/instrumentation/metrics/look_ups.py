@@ -85,7 +85,7 @@ class MeasuredBrokerEvidence:
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
-        """Asks for copies in the group's own topics, each of which is counted."""
+        """Asks for copies in the group's own topics; each counts."""
         asked = self._timed("group", lambda: self._brokers.group_copies(subscription, unique_key, horizon=horizon))
 
         def hear() -> Mapping[str, Lookup[StoredMessage]]:

@@ -35,8 +35,8 @@ class MetricPages:
     def answer(self, path: str, *, accept: str = "", host: str = "") -> PageAnswer:
         """Makes the page of a path. Any other path gets 404.
 
-        `host`: the name under which the page is requested. Under a name that is not this machine's, a page of another
-        site may be asking (DNS rebinding). Then the answer names what is away, without the error.
+        `host`: the name under which the page is requested. If it is not this machine's, a page of another site may be
+        asking (DNS rebinding): then the answer names what is away, without the error.
         """
         if path == "/metrics":
             body, content_type = self._book.page(accept)

@@ -27,11 +27,10 @@ STALE_SECONDS = 60.0
 
 
 class LatestReading(Generic[T]):
-    """Newest answer of a reader. Shared by threads. No thread reads while no page asks."""
+    """Newest answer of a reader. Shared by threads. A thread reads only when a page asks."""
 
     def __init__(self, read: Callable[[], T], *, clock: Clock, interval_seconds: float) -> None:
-        """`read` may raise: the error is logged, and counts as no answer. `read` is called at most once per interval,
-        and once more after outdate()."""
+        """`read` is called at most once per interval, and once more after outdate(). Its errors count as no answer."""
         self._read = read
         self._clock = clock
         self._interval_seconds = interval_seconds
@@ -79,7 +78,7 @@ class LatestReading(Generic[T]):
         answer: T | None = None
         try:
             answer = self._read()
-        except Exception:  # what cannot be read is absent; the thread that asks must answer in any case
+        except Exception:  # without an answer; the thread that asks must answer in any case
             logger.exception("metrics_unread")
         now = self._clock.monotonic_seconds()
         with self._lock:

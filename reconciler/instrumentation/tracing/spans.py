@@ -197,8 +197,7 @@ class EventSpans:
         span.end(ends_ns)
 
     def _now_ns(self, running: _RunningRound | None) -> int:
-        """Reads the clock. In a round it adds to the round's beginning, so that the wall clock cannot reorder its
-        spans."""
+        """Reads the time; in a round from its beginning on, so that a step of the wall clock reorders no spans."""
         if running is None:
             return self._clock.now_ms() * 1_000_000
         return running.began_ns + round((self._clock.monotonic_seconds() - running.began_seconds) * 1e9)
