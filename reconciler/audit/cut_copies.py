@@ -201,7 +201,6 @@ def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> str
 
 
 class _Cut:
-
     def __init__(self, spark: SparkSession, folder: Path, requests: Sequence[Request]) -> None:
         self._spark, self._folder, self._windows = spark, folder, len(requests)
         spans = [

@@ -60,7 +60,7 @@ class Asking:
                     raise SourceAwayError(error.source, f"{error}{patience.told()}") from error
 
     def answers(self, tasks: Sequence[Task]) -> list[Answer]:
-        """Answers the tasks, in their order. Sources that stay away: the answers say how long they were asked."""
+        """Answers the tasks, in their order. Answers of sources that stay away say how long these were asked."""
         found = self.run(answer, tasks)
         patience = self._patience()
         while away := _away(found):

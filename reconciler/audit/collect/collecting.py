@@ -117,7 +117,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
 
 
 def _lacking_columns(request: Request, task: Task, found: Answer) -> Iterator[LackingColumn]:
-    """Yields them for each subscription whose evidence the task reads."""
+    """Yields the columns for each subscription whose evidence the task reads."""
     if not found.lacking_columns or not isinstance(task, RowsTask):
         return
     for s in request.subscriptions:

@@ -34,7 +34,7 @@ SILENCE_SECONDS = 120
 _PASSING_SQLSTATES = frozenset({"08", "40", "53", "55", "57", "58"})
 #: PostgreSQL's code of a statement that somebody, or a time-out of the server, has ended.
 _CANCELLED = "57014"
-#: Errors of MySQL and MariaDB that may pass: a connection refused, lost or killed, too many, a stopping server, a lock.
+#: Errors of MySQL and MariaDB that may pass: refused, lost, killed or too many connections, a stopping server, a lock.
 _PASSING_ERRNOS = frozenset(
     {0, 1040, 1047, 1053, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 4031}
 )

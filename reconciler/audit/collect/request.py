@@ -37,7 +37,7 @@ class Request:
 
     @property
     def written_since_ms(self) -> int:
-        """Earliest time of outbox rows that may count, because unseen commits count UNSEEN_LATES lates later."""
+        """Earliest time of outbox rows that may count (UNSEEN_LATES)."""
         late_seconds = max(s.late_after_seconds for s in self.subscriptions)
         return self.window.start_ms - UNSEEN_LATES * round(late_seconds * 1000)
 

@@ -55,7 +55,6 @@ def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: Ta
 
 
 class _Load:
-
     def __init__(self, spark: SparkSession, folder: Path, run: str, into: str, kind: TableFormat) -> None:
         self._spark = spark
         # Each kind of session has functions of its own.

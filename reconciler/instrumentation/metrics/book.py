@@ -108,7 +108,6 @@ class MetricBook:
 
 
 class _AtScrape:
-
     def __init__(self, read: Callable[[], list[Family]]) -> None:
         self._read = read
 
