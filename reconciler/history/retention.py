@@ -14,7 +14,7 @@ from reconciler.history.tables import DAY_MS, date_of
 READERS_MS = 3_600_000
 #: Age of an orphan. A younger file that no entry has named may belong to a writer that is at work.
 ORPHAN_MS = DAY_MS
-#: Today's date is bounded by this newest day with rounds, because two newer days may come from a wrong clock.
+#: Newest days with rounds that bound today's date. Two of them may come from a wrong clock.
 DAYS_ASKED = 3
 #: Longest believable time without rounds. After it the clock counts as wrong, and nothing is deleted until rounds run.
 IDLE_MS_MAX = 60 * DAY_MS

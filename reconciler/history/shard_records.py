@@ -73,7 +73,7 @@ def capture_shard(
     `uncaptured`: epoch -> first and last generation that ran in this process and were not captured. Only these become a
     gap, because other rounds may be in another writer's spool, and readers find holes between generations.
     `stored`: the last round that the ledger knew when the process began. It shows rounds that were lost with Redis'
-    memory, because they leave no hole between generations.
+    memory, which leave no hole between generations.
     `last`: the round of `after`, if this process or the ledger knows it. Announcements below its offsets were captured,
     and those that were open then are above the floor of that time. So rounds lost after it are no gap, if the floor has
     not passed these offsets (policy/shard_rounds.py holds the floor back).

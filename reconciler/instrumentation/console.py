@@ -112,7 +112,7 @@ class ForgivingFile(io.RawIOBase):
 
 
 class StandardStreams:
-    """Standard streams of this process, made safe. Made once at its start, while it has one thread."""
+    """Standard streams of this process, made safe. Made once, while the process starts and has one thread."""
 
     def __init__(self) -> None:
         for number in (0, 1, 2):

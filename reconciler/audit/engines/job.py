@@ -124,7 +124,7 @@ def judged_by(
 
 
 def findings_a_prefix(findings_max: int) -> int:
-    """Gives a prefix twice its share, because the driver's memory is bounded and few prefixes have more findings."""
+    """Gives a prefix twice its share, which bounds the driver's memory and cuts few prefixes too early."""
     return max(1, -(-2 * findings_max // PREFIXES))
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN = 17
 JAVA_SECONDS = 30
-#: Number of tasks by which each of the few executors at the start gets one.
+#: Enough tasks that each of the few executors at the start gets one.
 SEEING_TASKS_MIN = 16
 #: Packages without which no task runs.
 EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow", "sqlalchemy")

@@ -18,7 +18,7 @@ from reconciler.contract.history_row import PREFIXES
 
 EVIDENCE_JSON = "evidence.json"
 _SKEW_BOUND_MS = 10_000
-#: Integers of columns of tables are below this number.
+#: Integers in columns of tables are below this number.
 _INTEGER_MAX = 1 << 63
 #: Some thirty years. A longer time cannot be added to a time.
 _SECONDS_MAX = 1e9

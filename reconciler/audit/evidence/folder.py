@@ -285,7 +285,7 @@ def _went_with(snapshot: Snapshot, shard: int, lost: HistoryGap) -> bool:
 
 
 def _is_closed(asked: AuditedSubscription, document: EvidenceDocument, history: HistoryState) -> bool:
-    """True if databases and history (if any) are known beyond the window's end and the time for late effects."""
+    """True if databases and history (if any) reach beyond the window's end and the time for late effects."""
     watermark_ms = history.watermarks.get((asked.topic, asked.group))
     closes_ms = _closes_ms(asked, document)
     if document.history is None:

@@ -62,7 +62,7 @@ class CapturedRounds:
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
-        #: Before the window: the highest generation, and time and generation of the newest round, if Redis fell back.
+        #: Before the window: highest generation, time and generation of the newest round (lower if Redis fell back).
         self._before: dict[EpochKey, tuple[int, int, int]] = {}
         #: Generation -> first and last time at which the shard was seen at rest after that round.
         self._rests: dict[EpochKey, dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -167,7 +167,7 @@ class _Life:
 
     @property
     def times(self) -> Longs:
-        """Times of all rounds, and of the last rest after the newest one. A rest after an unknown round is none."""
+        """Times of all rounds, and of the last rest after the newest one. A rest after an unknown round is ignored."""
         before = [] if self.before is None else [self.before[1]]
         rest = self.rests.get(self.last, ())[1:]
         return np.concatenate([self.at_ms, before, rest]).astype(np.int64)

@@ -11,7 +11,7 @@ from reconciler.instrumentation.listening import is_own_name
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.readiness import readiness_answer
 
-#: Dependency -> its error. Error None: it answered. Mapping None: the errors could not be found out in time.
+#: Dependency -> its error. Error None: the dependency answered. Mapping None: errors were not found out in time.
 Readiness = Callable[[], Mapping[str, str | None] | None]
 
 

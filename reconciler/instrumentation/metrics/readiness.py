@@ -14,7 +14,7 @@ def readiness_answer(
 ) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
     """Makes status, document and headers.
 
-    `found`: dependency -> its error. Error None: it answered. `found` None: the errors could not be found out in time.
+    `found`: dependency -> its error. Error None: it answered. `found` None: the errors were not found out in time.
     `is_told`: the asker may read errors. False: the answer says only that a dependency is away.
     """
     checks = {"dependencies": "no answer in time"}
