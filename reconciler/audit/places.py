@@ -42,7 +42,7 @@ def unreadable(place: str) -> str | None:
 
 
 def readable_place(text: str) -> str:
-    """Checks an option's path or URL and returns it as it was given."""
+    """Checks an option's path or URL and returns it."""
     why = unreadable(text)
     if why is not None:
         raise ArgumentTypeError(f"{text}: {why}")

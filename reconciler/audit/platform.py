@@ -111,7 +111,7 @@ class WindowAnswer:
     staging_seconds: float
     #: Seconds that `load_tables` took, which are not in `seconds`. 0: the rows were not loaded.
     loading_seconds: float = 0.0
-    #: Why each of several windows has read whole copies, and costs what all rows cost. None: no window has.
+    #: Why each of several windows has read whole copies, and costs what all rows cost. None: each has read its own.
     whole_copies_because: str | None = None
 
 

@@ -23,7 +23,7 @@ class Health:
         self.failing_since_ms: int | None = None
 
     def failed(self, error: BaseException) -> None:
-        """Notes that the part fails, and logs it if the part worked before."""
+        """The part fails; logged if it worked before."""
         with self._lock:
             was_well, self.problem = self.problem is None, str(error)
             if was_well:
@@ -32,7 +32,7 @@ class Health:
             logger.error("history_failing", extra={"part": self._part, "error": str(error)})
 
     def worked(self) -> None:
-        """Notes that the part works, and logs it if the part failed before."""
+        """The part works; logged if it failed before."""
         with self._lock:
             was_ill, since_ms = self.problem is not None, self.failing_since_ms
             self.problem = self.failing_since_ms = None

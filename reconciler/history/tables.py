@@ -1,4 +1,4 @@
-"""Makes Arrow tables of batches, and Parquet files of tables, by explicit schemas from the contract.
+"""Makes Arrow tables of batches, and Parquet of tables, by explicit schemas from the contract.
 
 Keys are random bytes, which no dictionary and no codec makes shorter. They are stored once, with their lengths as
 deltas. Rows are sorted so that every other column is runs. So an id and its round take 16 to 20 bytes.

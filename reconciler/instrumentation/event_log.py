@@ -59,7 +59,7 @@ IDLE_SECONDS = 3_600.0
 
 
 class EventLog:
-    """Sink that logs events to `reconciler.events`. Shared by threads; each subscription has one."""
+    """Sink that logs events to `reconciler.events`. Shared by threads; one of them logs a subscription."""
 
     def __init__(self, english: Callable[[Fact], str], clock: Clock | None = None) -> None:
         self._english = english

@@ -28,7 +28,7 @@ def is_own_name(asked: str) -> bool:
 
 
 def address_refused(setting: str, listen: str, error: Exception) -> ConfigurationError:
-    """Makes the error for an address that cannot be had. `setting`: its name, such as web.listen."""
+    """Makes the error for an address that cannot be had. `setting`: such as web.listen."""
     variable = f"RECONCILER_{setting.replace('.', '__').upper()}"
     return ConfigurationError(
         f"{setting} = {listen!r}: {error}; if another process of the same file has it, give each its own by {variable}"

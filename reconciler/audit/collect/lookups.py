@@ -96,7 +96,7 @@ class KeptFiles:
     rows: int = 0
 
     def of(self, file: str, read: Callable[[], pa.Table]) -> pa.Table:
-        """Reads a file, and keeps it if there is room: opening it costs as much as reading 10 000 of its rows."""
+        """Reads a file and keeps it, if there is room. Opening it costs as much as reading 10 000 rows."""
         table = self.tables.get(file)
         if table is None:
             table = read()

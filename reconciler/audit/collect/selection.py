@@ -46,7 +46,7 @@ class Selection:
 
     @property
     def values(self) -> list[dict[str, str | int]]:
-        """Combinations of values that its rows may have in the columns of `equal` and `among`."""
+        """Combinations of values in the columns of `equal` and `among`."""
         among = [[(name, one) for one in values] for name, values in self.among]
         return [dict((*self.equal, *chosen)) for chosen in product(*among)]
 

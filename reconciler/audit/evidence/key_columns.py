@@ -78,7 +78,7 @@ def prefixes_of(keys: pa.Array) -> npt.NDArray[np.int8]:
 
 
 def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
-    """Computes zlib.crc32 of each row: that of zeros, changed by each byte by its distance from the end."""
+    """Computes zlib.crc32 of each row: it starts from that of zeros, and adds the change that each byte makes."""
     count, length = keys.shape
     found = np.full(count, zlib.crc32(bytes(length)), np.uint32)
     for place in range(length):

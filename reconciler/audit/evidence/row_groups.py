@@ -71,7 +71,7 @@ class HeldBytes:
         return self._at
 
     def tell(self) -> int:
-        """Returns the place, as a file does."""
+        """Returns the place."""
         return self._at
 
     def readable(self) -> bool:

@@ -52,7 +52,7 @@ class Scratch:
             raise AuditError("engine", f"{where}: {error.strerror or error}; {remedy}") from error
 
     def of(self, number: int, table: str) -> list[pa.Table]:
-        """Reads a slice's rows of a table, in the order of `add`. They can be read once."""
+        """Reads a slice's rows of a table once, in the order of `add`."""
         return [self._read(*place) for place in self._pieces.pop((number, table), ())]
 
     def _write(self, place: tuple[int, str], rows: pa.Table) -> None:

@@ -176,7 +176,7 @@ def _row(one: Finding, texts: Texts) -> Markup:
 
 
 def _evidence(evidence: Mapping[str, EvidenceValue], texts: Texts) -> Markup:
-    """Lists times first, in order, each with the time since the first one. Then it lists the other facts."""
+    """Lists times in order, each with the time since the first one, then the other facts."""
     times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
     story = [
         tag("div", tag("dt", texts.fact(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times

@@ -83,7 +83,7 @@ class BinnedVolume:
 
 
 def binned_volume(judged: JudgedWindow) -> BinnedVolume:
-    """Sums all subscriptions. An hour outside of the window would be an error, and is shown, not dropped."""
+    """Sums all subscriptions. An hour outside of the window (there is none) would be shown."""
     hours: dict[int, Counter[str]] = {}
     for one in judged.subscriptions:
         for hour in one.volume:

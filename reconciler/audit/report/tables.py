@@ -19,7 +19,7 @@ class Cell(NamedTuple):
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Markup], *, css: str | None = None) -> Markup:
-    """Makes a table with its header, ready to scroll."""
+    """Makes a scrolling table with its header."""
     parts = (tag("caption", caption), table_head(*columns), tag("tbody", *rows))
     return scrolling(tag("table", *parts, class_=css), caption)
 
