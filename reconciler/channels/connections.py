@@ -56,7 +56,7 @@ def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadline: Deadline) -> ssl.SSLSocket:
-    """Encrypts the connection, and returns its encrypted form, which replaces it. Raises OSError, such as
+    """Encrypts the connection by TLS, and returns its encrypted form, which replaces it. Raises OSError, such as
     SSLCertVerificationError.
 
     `host`: the name that the certificate must have.

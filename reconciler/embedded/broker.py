@@ -214,7 +214,7 @@ class Broker:
             return handler(self.services, channel, request)
         except (MalformedInput, UnicodeError) as error:
             return Reply(ResponseCode.SYSTEM_ERROR, str(error))
-        except Exception as error:  # like a real broker
+        except Exception as error:  # a real broker, too, answers code 1 with the exception's text
             logger.exception("request_failed: request %d of %s", request.code, channel.peer)
             return Reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 

@@ -19,7 +19,7 @@ _TAG_SEPARATOR = re.compile(r"\|\|")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubscriptionData:
-    """A topic with its tag hashes, like RocketMQ's class. An empty set matches everything."""
+    """SubscriptionData of RocketMQ: a topic with its tag hashes. An empty set matches everything."""
 
     topic: str
     expression: str = "*"

@@ -34,7 +34,8 @@ class BrokerFacts:
     version: int
     family: BrokerFamily
 
-    # True: halves are in HALF_TOPIC. False: prepared records are in their own topic.
+    # -- transactions
+    #: True: halves are in HALF_TOPIC. False: prepared records are in their own topic.
     has_half_topic: bool
     has_check_back: bool
     #: The broker's settings may put halves into ROCKSDB_HALF_TOPIC instead.
@@ -56,11 +57,12 @@ class BrokerFacts:
     transaction_check_interval_seconds: float
     transaction_check_maximum: int
 
-    # True: UNIQ_KEY is indexed. False: only KEYS are.
+    # -- look-ups
+    #: True: UNIQ_KEY is indexed. False: only KEYS are.
     indexes_unique_key: bool
     #: True: QUERY_MESSAGE finds a committed copy. False: only a scan of its queue does.
     indexes_committed: bool
-    #: The error for an offset inside a record differs from the one for a missing record.
+    #: True: an offset inside a record is answered like one without a record. False: with an IllegalArgumentException.
     exact_record_lookup: bool
     #: True: QUERY_CONSUME_QUEUE answers with the entries. False: its body was written before they were found.
     lists_queue_entries: bool
@@ -80,7 +82,8 @@ class BrokerFacts:
     replies_trace: bool
     replies_transaction_id: bool
 
-    # UPDATE_CONSUMER_OFFSET refuses unknown topics. QUERY_CONSUMER_OFFSET answers 22 if no offset is stored.
+    # -- consuming
+    #: UPDATE_CONSUMER_OFFSET refuses unknown topics. QUERY_CONSUMER_OFFSET answers 22 if no offset is stored.
     checks_offset_topics: bool
     #: UPDATE_CONSUMER_OFFSET refuses unknown groups.
     checks_offset_groups: bool

@@ -246,6 +246,8 @@ def retry_topic(group: str) -> str:
 def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
     """Names the topics of messages that a group popped in vain, from 5.0 on. The second one is used with
     enableRetryTopicV2.
+
+    KeyBuilder.buildPopRetryTopicV1 and buildPopRetryTopicV2.
     """
     prefix = retry_topic(group)
     return f"{prefix}_{topic}", f"{prefix}+{topic}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reconciler.clock import Clock
 
-#: Above this number, the entry with the oldest failure is forgotten.
+#: Above this number, the entry that failed least recently is forgotten.
 COUNTED_MAX = 20_000
 
 
