@@ -237,7 +237,7 @@ class AwaitedSession(SqlSession, AwaitedConnection):
     """An asynchronous connection of the service, as the inbox uses it. For a procedure of on_connection()."""
 
     def require_guarded(self) -> None:
-        """Does what SqlSession does. asyncpg commits each statement outside of a transaction: run_handler() guards it."""
+        """Does what SqlSession does. asyncpg is always in autocommit, so run_handler() guards it."""
         if self._package != "asyncpg":
             super().require_guarded()
 

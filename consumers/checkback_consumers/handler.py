@@ -241,8 +241,8 @@ class TransactionalHandler:
 
         Raises what the handler or the function of its database raised, HandlerRefused, Collision, IncompleteEffect,
         UsageError (the handler ended the transaction, or the topic is not the handler's), InboxNotReached, or the
-        database's error. Then nothing was applied, with two exceptions. If the commit failed without an answer, the
-        redelivery finds out. If the handler has committed, its inbox row is incomplete.
+        database's error from the handler's start on. Then nothing was applied, with two exceptions. If the commit
+        failed without an answer, the redelivery finds out. If the handler has committed, its inbox row is incomplete.
         """
         try:
             entered = self._apply(message, source)
