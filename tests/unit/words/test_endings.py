@@ -44,7 +44,7 @@ BY_WORDS = {
     "status.rejected": ("does [[producers]] name every service", "[[producers]] 是否"),
     "status.renamed-group-has-members": ("stop them", "请停止它们"),
     "status.standing-check-service": ("see to the exception", "请处理它日志中的异常"),
-    "status.two-effects": ("undo one effect", "撤销其中一次效果"),
+    "status.two-effects": ("undo one effect", "撤销其中一次的业务结果"),
     "status.unrepaired": ("the log of `run` says why", "见 `run` 的日志"),
     "status.unswept": ("give it a section", "为它加一段"),
 }
