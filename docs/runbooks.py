@@ -26,7 +26,8 @@ HEADINGS = {"en": ("it says", "do"), "zh": ("显示", "处理")}
 _PART = re.compile(r"<!-- (prefix|causes) -->\n(?:.*?\n)??<!-- /\1 -->", re.DOTALL)
 _FIELD = re.compile(r"\{\w+\}")
 
-#: Codes -> what a person does, in English and Chinese. A test knows that every cause of a late account is here.
+#: Codes -> what a person does, in English and Chinese. A test knows that every cause of a late account is here. Words that
+#: contain those of another row come first: who looks a line up stops at the first row that fits.
 CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     (
         (account.SWEPT_LAST, account.UNANNOUNCED),
@@ -66,14 +67,14 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
         "启动该 Broker。只有不会再恢复时：[永久丢失](../how-to/recover.md#某个-broker-永久丢失)",
     ),
     (
-        (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
-        "[Start `run`](../how-to/start-and-stop.md), or read `turn_skipped` in its log",
-        "[启动 `run`](../how-to/start-and-stop.md)。`run` 在运行：看它日志中的 `turn_skipped`",
-    ),
-    (
         (account.NO_ROUND_BESIDE_OTHERS,),
         "Correct topic and group in `[[subscriptions]]`; restart `run`",
         "改正 `[[subscriptions]]` 中的主题和消费组；重启 `run`",
+    ),
+    (
+        (account.NO_ROUND, account.SHARDS_WITHOUT_ROUND, account.LAST_ROUND, account.MEMORY_LOST),
+        "[Start `run`](../how-to/start-and-stop.md), or read `turn_skipped` in its log",
+        "[启动 `run`](../how-to/start-and-stop.md)。`run` 在运行：看它日志中的 `turn_skipped`",
     ),
     (
         (account.UNKNOWN_ENVIRONMENT,),
@@ -120,7 +121,8 @@ def causes(language: str) -> Iterator[str]:
     yield "|---|---|"
     for codes, *does in CAUSES:
         others = [_sentence(other) for row, *_ in CAUSES if row is not codes for other in row]
-        quoted = dict.fromkeys(f"`{words(_sentence(code), others)}`" for code in codes)
+        found = dict.fromkeys(words(_sentence(code), others) for code in codes)
+        quoted = [f"`{one}`" for one in found if not any(other != one and other in one for other in found)]
         yield f"| {(', ' if language == ENGLISH else '、').join(quoted)} | {does[language != ENGLISH]} |"
     yield from TYPED[language]
 

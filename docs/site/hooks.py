@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jieba
 import markdown
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -28,6 +29,20 @@ CHINESE = {
 }
 #: The switches of the theme's colours, which mkdocs.yml names in English.
 CHINESE_SWITCHES = {"Light": "浅色", "Dark": "深色", "As the system": "跟随系统"}
+#: Words beside the glossary's that people search for, and that a dictionary of everyday Chinese has not.
+SEARCHED_WORDS = [
+    "幂等",
+    "去重",
+    "死信",
+    "补发",
+    "重复消费",
+    "扩容",
+    "高可用",
+    "链路追踪",
+    "消息轨迹",
+    "访问密钥",
+    "消费位点",
+]
 #: The heading of an index whose pages are for readers who doubt or take part: their tab is shown beside these pages alone.
 EVIDENCE = "Evidence"
 #: What a page counts in the search where it is not 1: one that answers comes before those that only have the word.
@@ -69,7 +84,23 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     palette = config.theme["palette"]
     chinese = [{**one, "toggle": {**one["toggle"], "name": CHINESE_SWITCHES[one["toggle"]["name"]]}} for one in palette]
     _palettes.update({"en": palette, "zh": chinese})
+    for word in _terms():
+        jieba.add_word(word)
     return config
+
+
+def _terms() -> list[str]:
+    """What people search for in Chinese: the terms of the glossary, and SEARCHED_WORDS."""
+    columns = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/zh/glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return [*SEARCHED_WORDS, *re.findall(r"[\u4e00-\u9fff]+", " ".join(columns))]
+
+
+def _as_searched(text: str) -> str:
+    """Without words of one character that a term begins with: the theme's search takes a query of such a term as this
+    character and drops the rest. Words are told apart by \\u200b."""
+    terms = _terms()
+    beginnings = {term[0] for term in terms if len(term) > 1} - set(terms)
+    return re.sub(f"\u200b([{''.join(sorted(beginnings))}])\u200b", r"\1", text)
 
 
 def _tree(language: str) -> list[Any]:
@@ -249,6 +280,8 @@ def on_post_build(config: MkDocsConfig) -> None:
             for entry in found["docs"]
             if entry["location"].startswith(TREES["zh"]) == (language == "zh")
         ]
+        if language == "zh":
+            docs = [entry | {name: _as_searched(entry[name]) for name in ("title", "text")} for entry in docs]
         text = json.dumps(found | {"docs": docs}, ensure_ascii=False, separators=(",", ":"))
         (folder / tree / "search").mkdir(parents=True, exist_ok=True)
         (folder / tree / "search/search_index.json").write_text(text, encoding="utf-8")

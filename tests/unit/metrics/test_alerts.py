@@ -285,6 +285,16 @@ def test_every_cause_of_a_late_account_is_in_its_runbook() -> None:
     assert listed == {cause for module in (account, accounting, undecided_keys) for cause in causes_in(module)}
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_who_looks_a_cause_up_by_its_words_stops_at_no_row_of_shorter_words(language: str) -> None:
+    told = [re.findall(r"`([^`]+)`", row.split("|")[1]) for row in RUNBOOK_PARTS["causes"](language)][2:]
+    assert len(told) > 10
+    rows = [(row, one) for row, words in enumerate(told) for one in words]
+    assert not [
+        (one, other) for row, one in rows for later, other in rows if later >= row and one != other and one in other
+    ]
+
+
 def causes_in(module: ModuleType) -> Iterator[Code]:
     functions = [one for one in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(one, ast.FunctionDef)]
     called = {
