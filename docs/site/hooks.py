@@ -46,7 +46,7 @@ SEARCHED_WORDS = [
 #: The heading of an index whose pages are for readers who doubt or take part: their tab is shown beside these pages alone.
 EVIDENCE = "Evidence"
 #: What a page counts in the search where it is not 1: one that answers comes before those that only have the word.
-WEIGHTS = {"index.md": 0.3, "glossary.md": 4.0, "runbooks/": 2.5, "how-to/": 2.0, EVIDENCE: 0.3}
+WEIGHTS = {"index.md": 0.3, "glossary.md": 4.0, "runbooks/": 2.5, "how-to/scan.md": 2.5, "how-to/": 2.0, EVIDENCE: 0.3}
 #: Where the site has the files of the repository outside docs that pages link.
 REPOSITORY = "repository/"
 PICTURES = (".svg", ".webp", ".png")
@@ -84,7 +84,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     palette = config.theme["palette"]
     chinese = [{**one, "toggle": {**one["toggle"], "name": CHINESE_SWITCHES[one["toggle"]["name"]]}} for one in palette]
     _palettes.update({"en": palette, "zh": chinese})
-    for word in _terms():
+    for word in _terms() if config.nav[1:] else ():
         jieba.add_word(word)
     return config
 
