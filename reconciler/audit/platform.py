@@ -188,7 +188,6 @@ def _requests(
     history: str | None,
     collected_at_ms: int,
 ) -> list[Request]:
-    """Makes a request per window, over the whole copies."""
     subscriptions = audited_subscriptions(configuration, sources)
     return [
         Request(
@@ -212,7 +211,7 @@ def load_tables(
     """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue.
 
     Returns the answers, with the seconds that loading took. `into`: the tables' schema, as `CATALOG.SCHEMA`. Missing
-    tables are made in the format `kind`: iceberg or delta. Once all rows are there, an answer replaces exactly its
+    tables are made in the format `kind`: iceberg or delta. Once all rows are written, an answer replaces exactly its
     window, with its environment and subscriptions. Raises AuditError if another run of the window becomes valid
     meanwhile. Raises it before any row is written for a session that cannot merge.
     """

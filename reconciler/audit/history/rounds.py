@@ -200,7 +200,7 @@ class _Life:
 
 
 def _newest(generations: Longs, at_ms: Longs) -> tuple[int, int]:
-    """Finds time and generation of the newest round."""
+    """Time and generation of the newest round."""
     newest_ms = at_ms.max()
     return int(newest_ms), int(generations[at_ms == newest_ms].max())
 

@@ -1,7 +1,7 @@
 """Writes files of judged keys where they are judged: in a task, under names that no other attempt has.
 
-After: in the driver output/judged_tables.py takes the files that the tasks' answers name. Files of killed and second
-attempts are named by no answer. They are removed with the folder of the run.
+After: in the driver output/judged_tables.py takes the files that the tasks' answers name. Other files, of killed and
+second attempts, are removed with the folder of the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables in the folder of --tables. A run replaces one window of one environment, subscription by subscription.
 
 A run becomes visible in its last step, when its rows in audit_runs replace those of the older run. Readers join the
-other tables with audit_runs, so that no reader sees a run that died earlier. The window's next audit removes its files.
+other tables with audit_runs, so they never see a run that died. The window's next audit removes the files of that run.
 """
 
 from __future__ import annotations

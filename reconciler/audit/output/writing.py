@@ -54,7 +54,7 @@ def write_output(
     `signing_key`: signs the statements. None: the statements say that they are unsigned.
     `previous`: an older OUT that the statements follow.
     `evidence`: the folder (or URL) that was judged.
-    `keep_evidence`: True moves the evidence to OUT/evidence. Evidence that is there already stays.
+    `keep_evidence`: True moves the evidence to OUT/evidence. Evidence already in OUT stays.
 
     Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "engine" for errors of the disk. OUT
     then stays as it was.

@@ -185,7 +185,7 @@ def bounded_memory() -> Iterator[None]:
 
 
 def suspect_json(data: bytes) -> Any:
-    """Parses JSON. Raises ValueError for other text, and for JSON that is no document of ours: NaN, nested too deep."""
+    """Parses JSON. Raises ValueError for other text, and for what our documents never have: NaN, too deep nesting."""
     try:
         document = json.loads(data, parse_constant=_no_number, parse_float=_finite)
     except RecursionError as error:

@@ -138,7 +138,7 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
 
 
 def _count(value: object) -> int:
-    """Reads a counter. -1: the value is none that JSON's readers hold."""
+    """Reads a counter. -1: it is no integer that JSON's readers hold."""
     return value if isinstance(value, int) and abs(value) < INTEGER_MAX else -1
 
 

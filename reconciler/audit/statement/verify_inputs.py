@@ -50,7 +50,6 @@ def verify_inputs(
 def _given(
     folders: Sequence[VerifiedFolder], inputs: InputFolder, report: VerifyReport
 ) -> list[tuple[VerifiedFolder, _Listed, InputFolder]]:
-    """Finds audits of the given evidence."""
     lists = [(folder, found, inputs) for folder in folders if (found := _listed(folder)) is not None]
     if not lists:
         report.unanswer(f"the inputs: their list (statement/inputs.json) {_NO_LIST}")
