@@ -19,7 +19,7 @@ _SAVEPOINT = "reconciler_inbox"
 
 
 class SqlSession(CallersConnection):
-    """A connection of the service, as the inbox uses it. Statements have :names. Confined to one thread."""
+    """A connection of the service, as the inbox uses it. Statements have :names. Used by one thread only."""
 
     def __init__(self, connection: object) -> None:
         """Raises UnsafeConnection for an unknown kind of connection, or for one in autocommit."""

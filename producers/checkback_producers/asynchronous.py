@@ -38,7 +38,7 @@ WAIT_SECONDS = 30.0
 
 
 class AsyncTransaction(Block):
-    """One block of an AsyncTransactionalProducer. Confined to the task that runs it.
+    """One block of an AsyncTransactionalProducer. Used by one task only, which runs it.
 
     `outcome` and `end_answer` are those of Transaction. After a cancelled block they are None until its last step has
     read and sent them.

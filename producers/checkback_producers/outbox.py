@@ -136,9 +136,9 @@ class SqlOutbox:
         """Inserts the row in the caller's transaction by one statement, which also compares the database's identity.
 
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
-        any of them the caller's transaction must be rolled back. Raises InvalidValue for a text that the database would
-        change, and removes the row again; also for a body above its max_allowed_packet. Other errors of the driver pass
-        through.
+        any of them the caller's transaction must be rolled back. If the database has changed a text, removes the row
+        and raises InvalidValue. Raises InvalidValue, too, for a body above the server's max_allowed_packet. Other
+        errors of the driver pass through.
         """
         return self._record(CallersConnection(connection), entry, self._refuse)
 

@@ -41,8 +41,7 @@ class AuditCommand(TyperCommand):
     """A command whose options this process completes, but does not read."""
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[override]  # the context is typer's
-        """Returns words that begin with this text. Returns none for a file or a text, which the shell completes
-        itself."""
+        """Returns words that begin with this text; an empty list for a value that only the shell can complete."""
         typed: list[str] = list(ctx.args)
         place = next((one for one in (f"{self.name} {word}" for word in typed) if one in WORDS), self.name or "")
         asked = typed[-1] if typed else ""

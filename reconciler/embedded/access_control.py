@@ -70,7 +70,7 @@ class BrokerUser:
 
 
 class AccessControl:
-    """Decides who may do what. Confined to the broker's loop."""
+    """Decides who may do what. Used by the broker's loop only."""
 
     def __init__(self, users: Iterable[BrokerUser], family: Family, *, cluster: str) -> None:
         """Raises InvalidValue for an unreadable right, a user listed twice, or a family without access control."""

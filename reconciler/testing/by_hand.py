@@ -127,7 +127,7 @@ class SeenEvents:
 
 
 class ReconcilerByHand:
-    """One process of the reconciler without its threads. Confined to the thread of the test."""
+    """One process of the reconciler without its threads. Used by the test's thread only."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ def read_sign_of_life(engine: sa.Engine) -> int | None:
 
 
 class OutboxAsSeen:
-    """The port OutboxEvidence. Confined to the thread of the test."""
+    """The port OutboxEvidence. Used by the test's thread only."""
 
     def __init__(self, primary: SqlOutboxReader) -> None:
         self._primary = primary

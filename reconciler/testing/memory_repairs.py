@@ -390,7 +390,7 @@ class MemoryRepairs:
             return [self.claim(repair, token=token, lease_seconds=lease_seconds) for repair, token in claims]
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
-        """Changes each row that its token holds."""
+        """Makes each change whose token holds its row."""
         with self._rows.lock:
             return [self.change(repair, change, token=token) for repair, change, token in changes]
 

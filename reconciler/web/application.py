@@ -44,7 +44,7 @@ HEADERS_MAX = 100
 COOKIE_BYTES_MAX = 8_192
 #: A bulk selection of some ten thousand keys fits.
 BODY_BYTES_MAX = 1 << 20
-#: For everybody who has not logged in, for example for a login.
+#: Limit for visitors who have not logged in, for example for a login.
 STRANGERS_BODY_BYTES_MAX = 32 << 10
 BODY_SECONDS_MAX = 10.0
 #: With both headers, a proxy in front may see the request end elsewhere. So the connection ends with the answer, and no

@@ -12,7 +12,7 @@ from reconciler.web.services import Handler
 
 
 class Surface(StrEnum):
-    """The reader of a refusal, which decides its form."""
+    """Who reads a refusal: a program or a visitor. Its form differs."""
 
     API = "api"
     PAGE = "page"

@@ -38,7 +38,7 @@ class QueueLocks(Protocol):
 
 
 class _Lane:
-    """Waiting messages of one queue, and whether a thread serves them. Confined by its lock."""
+    """Waiting messages of one queue, and whether a thread serves them. Used under its lock only."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -39,7 +39,7 @@ class PasswordComparison:
     """Compares passwords with hashes. The threads of all requests share it."""
 
     def __init__(self) -> None:
-        #: Hash for an unknown user. No password has it.
+        #: Hash for an unknown user. It matches no password.
         self._nobodys_hash = _HASHER.hash(b"\xff")
         self._turns = threading.BoundedSemaphore(COMPARISONS_AT_ONCE_MAX)
         self._turns_of_known = threading.BoundedSemaphore(OF_KNOWN_DEVICES_MAX)

@@ -82,7 +82,7 @@ def done_once(
 
 
 def outcome_unknown() -> WebRefusal:
-    """Makes the refusal for a request that broke off and is not harmless when it is done again."""
+    """Makes the refusal for a request that broke off, and that could do harm if it is done again."""
     return WebRefusal(
         _UNKNOWN,
         "this request broke off, and it may have been done: look at the actions of the last minutes, and ask again "

@@ -66,7 +66,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def _drawing(name: str) -> WebResponse:
-    if name not in docs.drawing_names():  # no part of a request becomes a path of a file
+    if name not in docs.drawing_names():  # so a request cannot name a path of its own
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such drawing")
     return WebResponse(content_type=_SVG, body=docs.folder().joinpath(*name.split("/")).read_bytes())
 

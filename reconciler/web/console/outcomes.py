@@ -17,7 +17,7 @@ from reconciler.web.services import WebServices
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows what is kept under the visitor's idempotency key. Raises WebRefusal if nothing is."""
+    """Shows what is kept under the visitor's idempotency key. Raises WebRefusal if nothing is kept."""
     act, key = TOLD.get(request.parts["act"]), request.parts["key"]
     if act is None:
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such act")
