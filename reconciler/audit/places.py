@@ -31,6 +31,16 @@ def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
     return arrow_fs.LocalFileSystem(), path
 
 
+def bytes_at(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
+    """Reads a whole file. Raises OSError, also for what is no regular file: a FIFO or a device keeps a reader waiting."""
+    is_local = isinstance(filesystem, arrow_fs.LocalFileSystem)
+    if is_local and filesystem.get_file_info(path).type == arrow_fs.FileType.Unknown:
+        raise OSError(f"{path} is no regular file: not read")
+    with filesystem.open_input_stream(path) as stream:
+        data: bytes = stream.read()
+    return data
+
+
 def unreadable(place: str) -> str | None:
     """Says why no file can be read at a place: its URL has an unknown scheme. None: the scheme is known."""
     scheme, is_url, rest = place.partition("://")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -93,6 +94,18 @@ def test_a_damaged_file_of_any_table_is_named(folder: Path, table: str, how: str
     reason, message = refused(folder)
     assert reason == "inputs"
     assert path.removeprefix("history/") in message
+
+
+@pytest.mark.timeout(120)  # whoever opens a FIFO waits for ever
+@pytest.mark.parametrize(
+    "path", ["evidence.json", "history/manifest/environment=test/000000000001.json", "history/round", "inbox"]
+)
+def test_what_is_no_regular_file_keeps_no_reader_waiting(folder: Path, path: str) -> None:
+    named = path if path.endswith(".json") else first(folder, path)
+    (folder / named).unlink()
+    os.mkfifo(folder / named)
+    reason, message = refused(folder)
+    assert (reason, named.removeprefix("history/") in message) == ("inputs", True)
 
 
 def test_a_damaged_file_of_rounds_that_no_rule_needs_is_named(tmp_path: Path) -> None:

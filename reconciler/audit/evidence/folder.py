@@ -34,7 +34,7 @@ from reconciler.audit.evidence.unchecked import not_checked
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, rests_by_round, trusted_bytes
-from reconciler.audit.places import open_folder, place_of
+from reconciler.audit.places import bytes_at, open_folder, place_of
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, InputFile, NoAnswer, UncheckedRule
@@ -122,13 +122,11 @@ def _root(folder: Path | str) -> str:
 def _document_bytes(root: str) -> bytes:
     try:
         filesystem, base = open_folder(root)
-        with filesystem.open_input_stream(f"{base}/{EVIDENCE_JSON}") as stream:
-            data: bytes = stream.read()
+        return bytes_at(filesystem, f"{base}/{EVIDENCE_JSON}")
     except (OSError, ValueError, pa.ArrowException) as error:
         raise AuditError(
             "inputs", f"{root}/{EVIDENCE_JSON}: cannot be read ({error}); name an evidence folder"
         ) from error
-    return data
 
 
 def _history(

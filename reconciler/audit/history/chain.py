@@ -15,6 +15,7 @@ from typing import Any
 
 from pyarrow import fs as arrow_fs
 
+from reconciler.audit.places import bytes_at
 from reconciler.contract.history_row import HISTORY_STREAMS, HISTORY_VERSION, PREFIXES
 from reconciler.contract.manifest import HistoryFile, canonical_json, digest_of, entry_name, kept_from, manifest_folder
 
@@ -70,11 +71,11 @@ def read_chain(
     """
     folder = f"{base}/{manifest_folder(environment)}"
     if after is not None:
-        return _following(after, environment, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
+        return _following(after, environment, lambda name: bytes_at(filesystem, f"{folder}/{name}"))
     names: list[str] | None = None
     if filesystem.get_file_info(folder).type == arrow_fs.FileType.Directory:
         names = [info.base_name for info in filesystem.get_file_info(arrow_fs.FileSelector(folder))]
-    return chain_of(environment, names, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
+    return chain_of(environment, names, lambda name: bytes_at(filesystem, f"{folder}/{name}"))
 
 
 def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str], bytes]) -> HistoryChain:
@@ -136,12 +137,6 @@ def _entry_names(names: Sequence[str] | None, reading: _Reading) -> list[str]:
     if not found:
         reading.note(f"history: {manifest_folder(reading.environment)} has no entry; nothing was ever written")
     return found
-
-
-def _bytes_of(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
-    with filesystem.open_input_stream(path) as stream:
-        data: bytes = stream.read()
-    return data
 
 
 def _take(reading: _Reading, name: str, data: bytes) -> None:

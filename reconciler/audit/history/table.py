@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
+from reconciler.audit.places import bytes_at
 from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Column, Table
@@ -72,9 +73,7 @@ def trusted_bytes(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile,
 
 def bytes_of(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile) -> bytes:
     """Reads the file without a check. Raises OSError."""
-    with filesystem.open_input_stream(f"{base}/{file.path}") as source:
-        data: bytes = source.read()
-    return data
+    return bytes_at(filesystem, f"{base}/{file.path}")
 
 
 def _read(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problems: list[str]) -> bytes | None:
