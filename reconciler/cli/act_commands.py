@@ -369,7 +369,7 @@ def rebuild(
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
     console = people()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         Connections.for_people(settings) as connections,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,

@@ -70,7 +70,7 @@ def rename(
     for one in url or []:
         warn_of_password(context, one, instead="--url @FILE")
     console = people()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         Connections.for_people(read_settings(config)) as connections,
         Progress(*columns, console=console, disable=not console.is_terminal) as progress,

@@ -12,6 +12,7 @@ import typer
 
 from reconciler.cli.options import TopicOption, seconds_of
 from reconciler.cli.output import print_json, print_table, time_text
+from reconciler.contract.visible_text import visible_line
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import people, remark, say
 
@@ -195,7 +196,7 @@ def progress_bars() -> Iterator[Progress]:
 
     console = people()
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -206,7 +207,7 @@ def progress_bars() -> Iterator[Progress]:
 
         def show(broker: str, read: int, of: int) -> None:
             if broker not in tasks:
-                tasks[broker] = bars.add_task(broker, total=of)
+                tasks[broker] = bars.add_task(visible_line(broker), total=of)
             bars.update(tasks[broker], completed=read, total=of)
 
         yield show

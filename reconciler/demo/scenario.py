@@ -68,7 +68,8 @@ class Scenario:
         self._services: list[Child] = []
         self._has_told_first = False
         console = people()
-        columns = (TextColumn("{task.description:36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        described = TextColumn("{task.description:36}", markup=False)
+        columns = (described, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
     def run(self) -> tuple[DemoCounts, AuditAnswer]:

@@ -184,6 +184,12 @@ def test_nothing_is_printed_but_where_hostile_text_is_made_visible() -> None:
     assert printing == PRINTING.keys()
 
 
+def test_no_description_of_a_progress_bar_is_markup() -> None:
+    columns = [found for p in PRODUCT for found in re.findall(r"\bTextColumn\([^)]*\)", p.read_text())]
+    assert columns
+    assert all("markup=False" in column for column in columns)
+
+
 PLUG_INS = ["checkback_producers", "checkback_consumers"]
 
 

@@ -17,6 +17,7 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.cli.output import print_json
 from reconciler.cli.report_commands import ListingName
+from reconciler.cli.scan_command import progress_bars
 from reconciler.commands.acts.dismiss import DismissalLine, DismissalReport
 from reconciler.commands.acts.hold import LiftedHolds
 from reconciler.commands.acts.repair import ManualRepairReport, RepairLine
@@ -181,6 +182,19 @@ def test_a_terminal_is_sent_styles_and_nothing_else(
     without = re.sub(r"\x1b\[[\d;]*m", "", told)
     assert without != told
     assert {letter for letter in without if unicodedata.category(letter)[0] == "C"} == {"\n"}
+
+
+def test_the_name_of_a_broker_beside_its_bar_is_shown_and_not_obeyed(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bars() as progress:
+        progress(f"[/red]{HOSTILE}", 1, 2)
+    told = capsys.readouterr().err
+    assert "[/red]a\\u{001B}[2J" in told
+    assert "\x1b[2J" not in told
+    assert "\nreconciler: all is well" not in told
 
 
 # ----------------------------------------------------------------- what commands and errors say
