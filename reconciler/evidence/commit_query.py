@@ -4,6 +4,7 @@ primary's answer.
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,6 +60,8 @@ _STRANGE_MAX = 1_000
 #: Errors of MySQL and MariaDB for a text with characters that a column cannot have.
 _OTHER_CHARACTERS = frozenset({1267, 1270, 1271, 1300, 1366, 3854, 3988})
 _FAILURES = (ReconcilerError, SQLAlchemyError, UnicodeError)
+#: Most bytes of one row or text of SQLite: it looks at no clock while it makes one, which could be of a gigabyte.
+_SQLITE_BYTES_MAX = 32 << 20
 #: Instructions of SQLite between two checks of the clock.
 _SQLITE_STEPS = 10_000
 
@@ -209,7 +212,8 @@ class SqlCommitQuery:
             self._engine.dispose()
 
     def _end_sqlite_statements(self, connection: Any, _record: object) -> None:
-        """Ends long statements of SQLite, because there is no server that would."""
+        """Ends long statements of SQLite, and large texts, because there is no server that would."""
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES_MAX)
         connection.set_progress_handler(lambda: self._clock.monotonic_seconds() > self._deadline, _SQLITE_STEPS)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -236,6 +237,13 @@ def test_of_several_keys_that_a_database_cannot_take_one_a_minute_is_found(narro
     says = "none" if narrow.kind == "sqlite" else "query.no-answer"
     assert [said.pop(key) for key in strange] == [says] * 3
     assert set(said.values()) == {"none"}
+
+
+def test_a_text_of_megabytes_costs_no_more_memory_and_silences_no_other_key(tmp_path: Path) -> None:
+    with shop_in(f"sqlite:///{tmp_path}/shop.db") as shop:
+        shop.write("INSERT INTO orders VALUES ('wide', CAST(zeroblob(40000000) AS TEXT), 'Ann')")
+        with shop.query() as asked:
+            assert asked.says("A", "wide", "late") == ["committed", "query.no-answer", "none"]
 
 
 def test_a_plan_that_reads_the_whole_table_is_found_before_it_is_asked(shop: Shop) -> None:
