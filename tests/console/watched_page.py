@@ -43,6 +43,18 @@ _HEARD = f"""[...document.querySelectorAll(`{_CONTROLS}`)].filter((one) => one.c
   const pressed = one.matches("[type=checkbox], [type=radio]") && labels.length ? labels[0] : one;
   return [name, pressed.getBoundingClientRect().height, one.matches("main button, main input, main select")];
 }})"""
+#: Boxes whose content goes on out of sight: a table is a list on a telephone, but for those of docs with many columns.
+_OUT_OF_SIGHT = """[...document.querySelectorAll(".scroll")].filter((one) => one.checkVisibility()
+  && !one.matches(".document :has(tr > :nth-child(3))") && one.scrollWidth > one.clientWidth)
+  .map((one) => one.textContent.trim().slice(0, 40))"""
+#: Words beside a box that stand on another line than the box, names in lists that run into their values, and cells of
+#: two columns that have room for a word or two.
+_ASTRAY = """[
+  ["main label:has(input[type=checkbox])", (one) => one.getClientRects().length > 1],
+  [".rows td", (one) => getComputedStyle(one, "::before").whiteSpace === "nowrap"],
+  [".document table:not(.rows, :has(tr > :nth-child(3))) td:not(:empty)", (one) => one.clientWidth < 160],
+].flatMap(([which, is_astray]) => [...document.querySelectorAll(which)]
+  .filter((one) => one.checkVisibility() && is_astray(one)).map((one) => one.textContent.trim().slice(0, 40)))"""
 #: What a browser asks of its maker's hosts when it starts is switched off.
 _QUIET = (
     "--disable-gpu",
@@ -116,6 +128,8 @@ class WatchedPage:
             heard: list[tuple[str, float, bool]] = self.page.evaluate(_HEARD)
             if width == min(WIDTHS):
                 yield from (f"{name!r} is {high} pixels high" for name, high, _ in heard if high < FINGERTIP)
+                yield from (f"{text!r} goes on out of sight" for text in self.page.evaluate(_OUT_OF_SIGHT))
+                yield from (f"{text!r} is not read beside what it names" for text in self.page.evaluate(_ASTRAY))
         names = [name for name, _, is_of_form in heard if is_of_form]
         yield from (f"without a name, or alike: {name!r}" for name in {*names} if not name or names.count(name) > 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -35,5 +36,7 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
     if kept.status >= HTTPStatus.BAD_REQUEST:
         raise outcome_unknown()
     found = json.loads(kept.answer)
-    named = keys_to_name(found.get("keys", ()))
-    return page(services, request, "outcome.html", act=act.name, found=found, named=named, by=by)
+    lines = found.get("keys", ())
+    outcomes = Counter(line["outcome"] or "none" for line in lines)
+    named = keys_to_name(lines)
+    return page(services, request, "outcome.html", act=act.name, found=found, named=named, outcomes=outcomes, by=by)

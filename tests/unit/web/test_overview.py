@@ -213,7 +213,7 @@ def test_charts_and_their_table_have_the_same_figures(shown: Shown, hours: str) 
         "detection_max_seconds": [None, 2.0],
     }
     table = shown.page(f"/overview/activity?hours={hours}")
-    cells = re.findall(r'<td class="number">(.*?)</td>', table)
+    cells = re.findall(r'<td data-name="[^"]+" class="number">(.*?)</td>', table)
     assert cells[6:] == ["7", "5", "2", "1", "1 s", "2 s", "?", "?", "0", "0", "—", "—"]
 
 

@@ -81,6 +81,15 @@ def test_a_bulk_is_confirmed_without_its_number_or_offered_to_who_may_not(browse
     assert " disabled" not in told
 
 
+def test_what_a_long_preview_comes_to_stands_before_its_lines_with_the_way_to_its_button(browser: Browser) -> None:
+    keep(browser, REPAIR, previewed(21))
+    told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
+    before, _, behind = told.partition("<table")
+    assert "<dt>would be sent</dt><dd>21</dd>" in before
+    assert '<a id="to-act" href="#act">Repair these</a>' in before
+    assert '<h2 id="act">Repair these</h2>' in behind
+
+
 def test_all_open_losses_are_repaired_of_another_topic_than_was_looked_at(browser: Browser) -> None:
     seen = {f"{number:032X}": "ab12" for number in range(3000)}
     keep(browser, REPAIR, previewed(50, all_open=True, lines=3100) | {"seen": seen, "digest": digest_of(seen)})
