@@ -32,7 +32,7 @@ def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
 
 
 def bytes_at(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
-    """Reads a whole file. Raises OSError, also for what is no regular file: a FIFO or a device keeps a reader waiting."""
+    """Reads a whole file. Raises OSError, also for what is no regular file: a FIFO keeps its reader waiting."""
     is_local = isinstance(filesystem, arrow_fs.LocalFileSystem)
     if is_local and filesystem.get_file_info(path).type == arrow_fs.FileType.Unknown:
         raise OSError(f"{path} is no regular file: not read")
