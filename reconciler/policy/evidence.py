@@ -421,6 +421,8 @@ class EndOutcome(StrEnum):
     NO_ANSWER = "NO_ANSWER"
     #: Our own guard refused to send.
     NOT_SENT = "NOT_SENT"
+    #: A look right before the send saw a reason to wait, or had no answer: nothing was sent.
+    HELD_BACK = "HELD_BACK"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

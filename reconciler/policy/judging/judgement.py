@@ -124,7 +124,15 @@ def judge(suspect: Suspect) -> Judgement | Question:
     else:
         answer = _everything_absent(suspect)
     answer = _unless_filtered(_unless_given_before(_unless_deleted(answer, suspect), suspect), suspect)
-    return _after_repair(_beyond_inbox(_damaged(answer, suspect), suspect), suspect)
+    return _unforgotten(_after_repair(_beyond_inbox(_damaged(answer, suspect), suspect), suspect), suspect)
+
+
+def _unforgotten(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
+    """A look without an answer takes nothing back: the copy of the other half may have been deleted by the next one."""
+    if isinstance(answer, Question) or answer.undecided_by is not Undecided.WITNESS:
+        return answer
+    delivered = delivered_sibling(suspect)
+    return answer if delivered is None else _doubted(delivered)
 
 
 def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Judgement:

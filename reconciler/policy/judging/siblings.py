@@ -40,6 +40,8 @@ class SiblingDoubt:
 
 def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
     """None: the row is of this half, since there is no other."""
+    if (seen := delivered_sibling(suspect)) is not None:
+        return seen  # also where the others' halves have been forgotten since, or cannot be read now
     # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
     siblings = suspect.siblings
     doubt = sibling_doubt(siblings, may_be_unread=not suspect.plan.reads_halves)
@@ -47,8 +49,6 @@ def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
         return None
     if siblings is None or doubt.code is not SIBLINGS:
         return SiblingDoubt(reason=doubt, by=Undecided.WITNESS if doubt.code is SIBLINGS_UNREAD else Undecided.SET_UP)
-    if (seen := delivered_sibling(suspect)) is not None:
-        return seen
     if (young_seconds := _age_left(suspect, siblings.newest_ms, suspect.plan.grace_period_seconds)) > 0:
         return SiblingDoubt(reason=doubt, by=None, wait_seconds=young_seconds)  # brokers are not asked about it yet
     followed = suspect.followed_siblings

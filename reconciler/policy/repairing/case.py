@@ -40,6 +40,9 @@ from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 ATTEMPTS_MAX = 16
 #: If the index has passed the send by this time and a copy is still absent, the send did not make one.
 SEND_MARGIN_MS = 5_000
+#: For so long after the proof of its loss an attempt that a look right before the send held back is not counted: then a
+#: broker that never answers the look ends the repair, and a person hears of it.
+HELD_BACK_SECONDS_MAX = 6 * 3600.0
 #: Pauses between two attempts.
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 #: Longest pause between two looks at a repair that waits for its effect.
@@ -86,6 +89,8 @@ class RepairStep:
     commit: Commit | None = None
     #: True: decide again at once, while the claim is kept.
     goes_on: bool = False
+    #: True: the attempt that was counted sent nothing.
+    takes_back_attempt: bool = False
 
     @property
     def subject(self) -> StoredMessage:

@@ -61,6 +61,7 @@ from reconciler.policy.repairing.by_row import proved_by_row, sent_anew
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
     DAMAGED_SECONDS_MAX,
+    HELD_BACK_SECONDS_MAX,
     SEND_MARGIN_MS,
     SENT_WAIT_SECONDS_MAX,
     RepairCase,
@@ -478,6 +479,10 @@ def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
         case EndOutcome.NOT_SENT if case.rung.climbs_when_not_sent:
             # The message is too large, or differs from the half: another try would not change that.
             return _climb(case, said)
+        case EndOutcome.HELD_BACK:
+            is_young = case.now_ms - case.repair.created_at_ms < HELD_BACK_SECONDS_MAX * 1000
+            wait = case.usual_wait_seconds if is_young else back_off_seconds(case.repair.attempts)
+            return replace(_write(case, RepairState.OPEN, said, wait_seconds=wait), takes_back_attempt=is_young)
         case _:
             # REFUSED_FOR_NOW, MISMATCH and a half that is not the expected one: certainly not executed, so look again.
             return _write(case, RepairState.OPEN, said, wait_seconds=back_off_seconds(case.repair.attempts))

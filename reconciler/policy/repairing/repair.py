@@ -486,6 +486,7 @@ class Repairer:
                 state=decision.state,
                 rung=decision.rung,
                 counts_as_attempt=counts,
+                takes_back_attempt=decision.takes_back_attempt and not counts,
                 target=target_of(decision) if counts else None,
                 answer=decision.reason,
                 wait_seconds=decision.wait_seconds,
@@ -553,14 +554,14 @@ class Repairer:
         the halves, or these looks took so long that another process may soon hold the claim."""
         reading = self._reading if decision.act is Act.END and decision.commit is not None else None
         if reading is not None and reading.is_newest(decision.subject) is not True:
-            return _refused(f"{decision.subject.broker} may have put the half back since")
+            return _held_back(f"{decision.subject.broker} may have put the half back since")
         if decision.commit is not None and self._was_delivered(decision.subject):
-            return _refused("the message was delivered since")
+            return _held_back("the message was delivered since")
         for half in decision.halves:
             if self._brokers.producers_of(half).is_connected is not False:
-                return _refused(f"a producer of {half.producer_group} may have come back to {half.broker}")
+                return _held_back(f"a producer of {half.producer_group} may have come back to {half.broker}")
         if self._is_late(until_seconds):
-            return _refused("the time of the claim ended during the looks before the send")
+            return _held_back("the time of the claim ended during the looks before the send")
         return send()
 
     def _was_delivered(self, message: StoredMessage) -> bool:
@@ -586,8 +587,8 @@ class Repairer:
         return stay(case, reason, self._rules.verify_after_seconds)
 
 
-def _refused(detail: str) -> Asked[SendAnswer]:
-    return known(SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail))
+def _held_back(detail: str) -> Asked[SendAnswer]:
+    return known(SendAnswer(outcome=EndOutcome.HELD_BACK, detail=detail))
 
 
 def _took_seconds(repair: Repair) -> float | None:

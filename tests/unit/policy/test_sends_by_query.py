@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from reconciler.policy.evidence import EndOutcome, ProducerLook, SendAnswer, Sto
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf, Repair
+from reconciler.policy.repairing.case import ATTEMPTS_MAX, HELD_BACK_SECONDS_MAX
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 COMMITTED = BusinessAnswer(BusinessState.COMMITTED)
@@ -367,18 +369,36 @@ def test_a_message_that_is_delivered_after_the_claim_is_not_sent(world: World) -
     when_it_is_sent(world, one, arrives)
     world.rounds(world.process(), 60)
     assert (sent(world), world.deliveries) == ([], [("billing", one)])
-    assert the_repair(world, one).state is RepairState.DONE
+    assert (the_repair(world, one).state, the_repair(world, one).attempts) == (RepairState.DONE, 0)
 
 
 def test_a_broker_that_does_not_say_whether_it_has_put_a_half_back_is_sent_nothing(world: World) -> None:
     one = lost(world)
     when_it_is_sent(world, one, lambda: setattr(world.reading, "tells_no_newest", True))
     process = world.process()
-    world.rounds(process, 30)
-    assert (sent(world), the_repair(world, one).state) == ([], RepairState.OPEN)
+    world.rounds(process, 20)
+    said, before = Counter[str](), the_repair(world, one)
+    for _ in range(120):
+        world.rounds(process, 1, every=15.0)
+        repair = the_repair(world, one)
+        if repair.why is not None and repair != before:
+            said[f"{repair.why.fields.get('outcome')}: {repair.why.fields.get('said')}"] += 1
+        before = repair
+    assert said["HELD_BACK: broker-a may have put the half back since"] > ATTEMPTS_MAX
+    assert (sent(world), the_repair(world, one).state, the_repair(world, one).attempts) == ([], RepairState.OPEN, 0)
     world.reading.tells_no_newest = False
     world.rounds(process, 60)
-    assert sent(world) == [one]
+    assert (sent(world), the_repair(world, one).attempts) == ([one], 1)
+
+
+def test_a_broker_that_never_says_whether_it_has_put_a_half_back_is_told_to_a_person(world: World) -> None:
+    one = lost(world)
+    when_it_is_sent(world, one, lambda: setattr(world.reading, "tells_no_newest", True))
+    process = world.process()
+    world.rounds(process, 60)
+    world.clock.advance(HELD_BACK_SECONDS_MAX)
+    world.rounds(process, 80, every=120.0)
+    assert (sent(world), the_repair(world, one).state, why(world, one)) == ([], RepairState.FAILED, "repair.too-often")
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.query_answers import NO_ANSWER
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Undecided
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.ledger import NAMED_BY_PLACE, NotedHalf
 from tests.unit.policy.test_commits_by_query import reason, sent
@@ -200,3 +201,30 @@ def test_an_undecided_key_whose_halves_are_deleted_is_given_up(world: World) -> 
     row = world.candidate(FIRST)
     assert row is not None
     assert (row.state, reason(world, FIRST)) == (CandidateState.QUARANTINED, "reason.given-up")
+
+
+@pytest.mark.parametrize("silent", ["copies", "halves", "business", "siblings"])
+def test_a_look_without_an_answer_does_not_forget_that_another_try_was_delivered(world: World, silent: str) -> None:
+    """By the next one brokers have deleted its copy."""
+    tried(world, FIRST, SECOND)
+    delivered(world, SECOND)
+    process = world.process()
+    world.rounds(process, 20)
+    assert said(world, FIRST) == CALM
+    world.clock.advance(DAYS_3)
+    if silent == "business":
+        world.queries.answers[FIRST] = unknown(NO_ANSWER(why="gone"))
+    elif silent == "siblings":
+        world.ledger.halves.note = lambda *_, **__: False  # type: ignore[method-assign]
+    else:
+        world.broker.unknown = {silent}
+    world.rounds(process, 4)
+    assert said(world, FIRST) == CALM
+    world.queries.answers[FIRST] = COMMITTED
+    world.ledger.halves.__dict__.pop("note", None)
+    world.broker.unknown = set()
+    world.broker.copies.clear()
+    world.broker.offsets.clear()
+    world.clock.advance(DAYS_3)
+    world.rounds(process, 20)
+    assert said(world, FIRST) == CALM
