@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 #: Largest size of a merge; bounds its memory.
 MERGED_BYTES_MAX = 64 * 1024 * 1024
-#: Largest size of a merge in a finished hour, at each turn of the hour; bounds what is written again.
+#: Largest merge of a finished hour's files; bounds what is written again at each turn of the hour.
 SMALL_BYTES_MAX = 1024 * 1024
 #: Largest number of merges in one entry of the manifest.
 MERGES_AN_ENTRY = 64

@@ -140,7 +140,7 @@ def _engine(source: Source) -> sa.Engine:
         message = f"{source}: the package {package} is missing: {install(extra)}"
         raise AuditError("configuration", message) from error
     if backend == "postgresql":
-        event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
+        event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's listener asks for the server's release
     else:
         event.listen(engine, "connect", _mysql_read_only)
         event.listen(engine, "connect", partial(_catch_up, source))

@@ -293,7 +293,7 @@ def _inbox_lacks(
 ) -> dict[Lacking, int]:
     """Finds per group the earliest consumed key of the window without an inbox row.
 
-    The history names consumed keys, else settled outbox rows do.
+    Consumed keys are those of the history. Without a history they are those of settled outbox rows.
     """
     found: dict[Lacking, int] = {}
     for topic, group, tags in lookups.given_inboxes:

@@ -208,8 +208,8 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
     that was first seen more than `late_after_ms` after its row gets the time of being seen, minus `late_after_ms`. An
     audit waits for as long as that, so it has seen all commits that were seen in time. A commit that was never seen
     counts at twice `late_after_ms` after its row. It stays there if it is first seen more than LATE_COMMIT_MS_MAX
-    later, because by then the window of that time has been audited. A key that only the business effects have has no
-    time. It counts at the window's start.
+    later, because by then the window of that time has been audited. A key known only from business effects has no time.
+    It counts at the window's start.
     """
     times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))
     times = np.where(times == NEVER, window_start_ms, times)

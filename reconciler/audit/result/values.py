@@ -1,6 +1,6 @@
 """Judgement as plain values: judge/merge.py makes it; output, report and statement render it.
 
-Only the inputs decide content and order. There is no time of running, host, engine or duration.
+Only the inputs decide content and order. Time of running, host, engine and duration are no part of it.
 All times are milliseconds UTC.
 """
 

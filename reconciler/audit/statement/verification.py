@@ -24,7 +24,7 @@ def shown_text(text: str) -> str:
 class Difference:
     """One value that is not as it was signed."""
 
-    #: Path below the verified folder. Paths of inputs have "evidence:".
+    #: Path below the verified folder. Paths of inputs contain "evidence:".
     file: str
     #: Row, value or line, as people find it. "": the file as a whole.
     row: str
