@@ -66,6 +66,7 @@ NO_SENTENCE = {
     "reconciler/policy/shard_rounds.py goes_on": "an outage's reason is a closed word",
     "reconciler/settings/file.py describe": "pydantic's words before those of the settings",
     "reconciler/shards/access.py __call__": "an error of Redis, which has no code",
+    "reconciler/shards/access.py _is_read_only": "an error of Redis, which has no code",
     "reconciler/shards/access.py translate": "an error of Redis, which has no code",
     "reconciler/sql/engines.py is_away": "a driver's error",
     "reconciler/sql/engines.py lacks_schema": "a driver's error",
