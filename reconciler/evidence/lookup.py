@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 from reconciler.contract.answers import NO_MASTER, NOTHING_AT, SCANNED
 from reconciler.errors import BrokerUnavailable, ReconcilerError
@@ -59,12 +60,24 @@ def query_messages(
 
 def query_newest(client: RemotingClient, address: str, topic: str, unique_key: str) -> list[MessageRecord]:
     """Returns what query_messages() returns of a UNIQ_KEY; the newest FEW_HITS where more do not fit into a frame."""
+    return query_fitting(client, address, topic, unique_key, by_unique_key=True)[0]
+
+
+def query_fitting(
+    client: RemotingClient, address: str, topic: str, key: str, *, by_unique_key: bool, broker_name: str = ""
+) -> tuple[list[MessageRecord], bool]:
+    """Returns what query_messages() returns, and True; where that does not fit into a frame, which ends the connection,
+    the newest FEW_HITS and False."""
+    ask = partial(
+        query_messages, client, address, topic, key, by_unique_key=by_unique_key, broker_name=broker_name
+    )  # fmt: skip
     try:
-        return query_messages(client, address, topic, unique_key, by_unique_key=True)
+        return ask(), True
     except ConnectionLost as error:
         if _is_silence(error):
             raise
-        return query_messages(client, address, topic, unique_key, maximum=FEW_HITS, by_unique_key=True)
+    newest = ask(maximum=FEW_HITS)
+    return newest, len(newest) < FEW_HITS
 
 
 def records_at(

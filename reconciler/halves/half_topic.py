@@ -17,7 +17,7 @@ from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
 from reconciler.errors import AccessRefused, BrokerRefused, BrokerUnavailable, DatabaseAway, ReconcilerError
 from reconciler.evidence.brokers import unasked_seconds
-from reconciler.evidence.lookup import query_messages
+from reconciler.evidence.lookup import query_fitting, query_newest
 from reconciler.evidence.stored_message import real_topic
 from reconciler.halves.business_key import business_key
 from reconciler.halves.classify import Identity
@@ -212,8 +212,8 @@ class MasterQueues:
         return records
 
     def half_offsets(self, unique_key: str) -> set[int]:
-        """Returns the offsets of all copies of a half in the index."""
-        hits = query_messages(self._client, self._address, HALF_TOPIC, unique_key, by_unique_key=True)
+        """Returns the offsets of all copies of a half in the index; of large ones those of the newest."""
+        hits = query_newest(self._client, self._address, HALF_TOPIC, unique_key)
         return {hit.queue_offset for hit in hits if hit.unique_key == unique_key and hit.topic == HALF_TOPIC}
 
     def _pull(self, topic: str, offset: int, maximum: int, *, queue_id: int = 0) -> PullResult:
@@ -298,14 +298,15 @@ class DeliveredCopies:
 
     def _at(self, broker: str, copy: HalfCopy, key: str, *, by_unique_key: bool) -> bool | None:
         try:
-            ask = partial(query_messages, self._client, self._masters[broker], copy.topic, key)
-            hits = ask(by_unique_key=by_unique_key, broker_name=broker)
+            ask = partial(query_fitting, self._client, self._masters[broker], copy.topic, key)
+            hits, are_all = ask(by_unique_key=by_unique_key, broker_name=broker)
         except ReconcilerError as error:
             self.failures[broker] = str(error)
             return None
         kinds = (TransactionType.NONE, TransactionType.COMMIT)
-        return any(
+        is_there = any(
             (hit.unique_key == key if by_unique_key else key in hit.keys and (hit.tags or "") == copy.tags)
             for hit in hits
             if hit.topic == copy.topic and hit.transaction_type in kinds
         )
+        return is_there or (False if are_all else None)
