@@ -112,7 +112,6 @@ SEARCHED = {
         "幂等": "how-to/receiving",
         "死信": "runbooks/Quarantined",
         "扩容": "explanation/load",
-        "高可用": "reference/capacity",
         "链路追踪": "reference/traces",
         "术语表": "glossary",
         "msgId": "reference/operations",
