@@ -54,8 +54,13 @@ CONNECT_TIMEOUT_SECONDS_MIN = 2
 #: If a server stops answering in the middle of a statement, this is the longest wait.
 SILENCE_SECONDS = 60
 #: MySQL and MariaDB may have other values as defaults for all sessions. A row that a limit leaves out would count as
-#: absent; and if each COMMIT began another transaction, a single statement would stay in it.
-_MYSQL_USUAL = (f"sql_select_limit={2**64 - 1}", "completion_type=0")
+#: absent, and so would one that is looked for by an empty text, which EMPTY_STRING_IS_NULL of MariaDB turns into NULL;
+#: and if each COMMIT began another transaction, a single statement would stay in it.
+_MYSQL_USUAL = (
+    f"sql_select_limit={2**64 - 1}",
+    "completion_type=0",
+    "sql_mode=REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', ',')",
+)
 #: At most so many characters of a driver's text are repeated.
 DRIVER_WORDS_CHARACTERS_MAX = 300
 #: Texts of drivers, servers and pgbouncer, and what to do about each; the first match counts.

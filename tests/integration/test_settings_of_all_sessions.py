@@ -14,6 +14,17 @@ from reconciler.sql.engines import open_engine
 
 pytestmark = pytest.mark.sql("mariadb")
 
+EVERY_ENGINE = pytest.mark.parametrize(
+    "opened",
+    [
+        open_engine,
+        lambda url: open_engine(url, read_only=True),
+        lambda url: open_engine(url, autocommit=True),
+        lambda url: _engine(Source(kind="database", address=url.replace("mysql+pymysql", "mysql"), option="--inbox")),
+    ],
+    ids=["plain", "read-only", "autocommit", "audit"],
+)
+
 
 @pytest.fixture
 def limited(mariadb_url: str) -> Iterator[str]:
@@ -31,20 +42,39 @@ def limited(mariadb_url: str) -> Iterator[str]:
         owner.dispose()
 
 
-@pytest.mark.parametrize(
-    "opened",
-    [
-        open_engine,
-        lambda url: open_engine(url, read_only=True),
-        lambda url: open_engine(url, autocommit=True),
-        lambda url: _engine(Source(kind="database", address=url.replace("mysql+pymysql", "mysql"), option="--inbox")),
-    ],
-    ids=["plain", "read-only", "autocommit", "audit"],
-)
+@EVERY_ENGINE
 def test_a_limit_of_the_server_hides_no_row(limited: str, opened: Callable[[str], sa.Engine]) -> None:
     engine = opened(limited)
     with engine.connect() as connection:
         assert len(connection.execute(sa.text("SELECT number FROM numbers")).all()) == 3
+    engine.dispose()
+
+
+@pytest.fixture
+def nulling(mariadb_url: str) -> Iterator[str]:
+    """A database of a server that takes an empty text for NULL, of a table that has one."""
+    owner = sa.create_engine(mariadb_url)
+    with owner.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE texts (text VARCHAR(10))")
+        connection.exec_driver_sql("INSERT INTO texts VALUES ('')")
+        before = connection.exec_driver_sql("SELECT @@GLOBAL.sql_mode").scalar()
+        connection.exec_driver_sql("SET GLOBAL sql_mode = 'ANSI_QUOTES,EMPTY_STRING_IS_NULL,PIPES_AS_CONCAT'")
+    try:
+        yield mariadb_url
+    finally:
+        with owner.begin() as connection:
+            connection.execute(sa.text("SET GLOBAL sql_mode = :before"), {"before": before})
+        owner.dispose()
+
+
+@EVERY_ENGINE
+def test_an_empty_text_is_found_where_the_server_takes_it_for_null(
+    nulling: str, opened: Callable[[str], sa.Engine]
+) -> None:
+    engine = opened(nulling)
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT COUNT(*) FROM texts WHERE text = ''")).scalar() == 1
+        assert "ANSI_QUOTES" in str(connection.execute(sa.text("SELECT @@sql_mode")).scalar()), "the others stay"
     engine.dispose()
 
 

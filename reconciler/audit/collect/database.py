@@ -170,11 +170,13 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 def _mysql_read_only(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
-        try:  # a limit of the server or of init_connect would leave out rows silently
-            cursor.execute(f"SET SESSION sql_select_limit = {2**64 - 1}")
-        except connection.Error:  # another product, which knows no such limit
-            if not connection.open:
-                raise
+        # A limit of the server or of init_connect would leave out rows silently, and so would an empty text in WHERE.
+        for value in (f"sql_select_limit={2**64 - 1}", "sql_mode=REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', ',')"):
+            try:
+                cursor.execute(f"SET SESSION {value}")
+            except connection.Error:  # another product, which knows no such setting
+                if not connection.open:
+                    raise
 
 
 def _catch_up(source: Source, connection: Any, _record: object) -> None:
