@@ -62,10 +62,17 @@ def pairs(found: Sequence[Mutant]) -> list[tuple[str, Mutant]]:
 
 
 def try_all(
-    found: Sequence[Mutant], *, seed: int, jobs: int, histories: int = HISTORIES_MAX, off: int = OFF
+    found: Sequence[Mutant],
+    *,
+    seed: int,
+    jobs: int,
+    histories: int = HISTORIES_MAX,
+    off: int = OFF,
+    known_first: bool = False,
 ) -> Iterator[Outcome]:
-    """Histories against each bug, in their order, some bugs at a time."""
-    bugs = [(mutant.patch, _searches(mutant, seed, histories, off)) for mutant in found]
+    """Histories against each bug, in their order, some bugs at a time. `known_first`: what met the bug before is tried
+    before all others."""
+    bugs = [(mutant.patch, _searches(mutant, seed, histories, off, known_first)) for mutant in found]
     for mutant, ((caught_at, how), *missed) in zip(found, find_all(bugs, jobs=jobs), strict=True):
         without = dict(zip(mutant.needs, missed, strict=True))
         told = {
@@ -82,9 +89,16 @@ def try_all(
         )
 
 
-def _searches(mutant: Mutant, seed: int, histories: int, off: int) -> list[Search]:
+def _searches(mutant: Mutant, seed: int, histories: int, off: int, known_first: bool) -> list[Search]:
+    known = (mutant.met,) if known_first and mutant.met is not None else ()
     return [
-        Search(seed=seed, histories=off if fault else histories, always=always, never=never)
+        Search(
+            seed=seed,
+            histories=off if fault else histories,
+            always=always,
+            never=never,
+            before=() if fault else known,
+        )
         for fault in ("", *mutant.needs)
         for always, never in [_drawn(mutant, fault)]
     ]

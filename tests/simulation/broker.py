@@ -60,6 +60,8 @@ class Broker:
         self.queues: dict[tuple[str, int], list[MessageRecord]] = {}
         self.first_offsets: dict[tuple[str, int], int] = {}
         self.index: dict[tuple[str, str], list[MessageRecord]] = {}
+        #: Unique key -> records with it, also those that the log has lost since.
+        self.of_key: dict[str, list[MessageRecord]] = {}
         self.index_stalled_until = 0.0
         self.indexed = 0
         self.offsets: dict[tuple[str, str, int], int] = {}
@@ -129,8 +131,9 @@ class Broker:
         self.stored_at.append(self.kernel.now)
         if queue is not None:
             queue.append(record)
+        unique_key = properties.get("UNIQ_KEY", "")
+        self.of_key.setdefault(unique_key, []).append(record)
         if is_indexed:
-            unique_key = properties.get("UNIQ_KEY", "")
             words = set(properties["KEYS"].split()) if "KEYS" in properties else set()
             if self.facts.indexes_unique_key and unique_key:
                 words.add(unique_key)
@@ -151,23 +154,20 @@ class Broker:
 
     def has_copy(self, key: str, topics: tuple[str, ...]) -> bool:
         """Whether the log still holds a record of the message in one of the topics, however its queue was left."""
-        for record in self.log:
-            if record is None or record.body == THEIRS:
-                continue
-            if record.properties.get("UNIQ_KEY") == key and record.topic in topics:
-                return True
-        return False
+        return any(r.topic in topics and r.body != THEIRS for r in self._held(key))
 
     def has_committed(self, key: str) -> bool:
         """Whether the log still holds a copy of the message under its topic."""
         topics = (HALF_TOPIC, SCHEDULE_TOPIC, DISCARD_TOPIC)
-        copies = (r for r in self.log if r is not None and r.system_flag != PREPARED and r.body != THEIRS)
-        return any(r.properties.get("UNIQ_KEY") == key and r.topic not in topics and r.topic[0] != "%" for r in copies)
+        copies = (r for r in self._held(key) if r.system_flag != PREPARED and r.body != THEIRS)
+        return any(r.topic not in topics and r.topic[0] != "%" for r in copies)
 
     def has_half(self, key: str) -> bool:
         """Whether the log still holds a half of the message."""
-        halves = (r for r in self.log if r is not None and (r.topic == HALF_TOPIC or r.system_flag == PREPARED))
-        return any(half.properties.get("UNIQ_KEY") == key for half in halves)
+        return any(r.topic == HALF_TOPIC or r.system_flag == PREPARED for r in self._held(key))
+
+    def _held(self, key: str) -> list[MessageRecord]:
+        return [record for record in self.of_key.get(key, ()) if self.at_offset(record.physical_offset) is record]
 
     def query(self, topic: str, key: str) -> list[MessageRecord]:
         """QUERY_MESSAGE: what the index has by now."""

@@ -6,6 +6,7 @@ A patch is a unified diff whose first line says what the bug is. Lines before th
     troubles: c, d   faults that are on in each of its histories, so that it is met sooner
     without: e, f    faults that are off in each of its histories: they have the same effect, or heal it
     tried: nightly   most histories do not meet it, so that finding it takes CI too long
+    met: 37          seed whose history has met it (ablation.py tells), long after seed 1; CI tries it first
 
 It is applied by its text, not by its line numbers, so it survives changes elsewhere in the file; a patch that does not
 fit any more is an error.
@@ -38,6 +39,7 @@ class Mutant:
     troubles: tuple[str, ...]
     without: tuple[str, ...]
     is_rarely_met: bool
+    met: int | None
     patch: str
 
     @property
@@ -59,7 +61,7 @@ def mutants(names: Sequence[str] = ()) -> list[Mutant]:
 def _read(name: str, text: str) -> Mutant:
     what, *rest = text.partition("\n--- ")[0].splitlines()
     headers = dict(line.split(": ", 1) for line in rest)
-    unknown = set(headers) - {"needs", "troubles", "without", "tried"}
+    unknown = set(headers) - {"needs", "troubles", "without", "tried", "met"}
     if unknown or headers.get("tried", "nightly") != "nightly":
         raise PatchDoesNotFit(f"{name}: unknown header: {sorted(unknown) or 'tried'}")
     needs, troubles, without = (
@@ -72,6 +74,7 @@ def _read(name: str, text: str) -> Mutant:
         troubles=troubles,
         without=without,
         is_rarely_met="tried" in headers,
+        met=int(headers["met"]) if "met" in headers else None,
         patch=text,
     )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from tests.simulation.bodies import are_planted
 from tests.simulation.mutants import ROOT, patched
 from tests.simulation.thawing import PACKAGES
 
@@ -38,6 +39,8 @@ class Search:
     #: Faults that are on, or off, in each history.
     always: frozenset[str]
     never: frozenset[str]
+    #: Seeds that are tried before all others.
+    before: tuple[int, ...] = ()
 
     def after(self, caught_at: int | None) -> Search:
         """This search, no longer than it needs to be once the bug was caught: what is met at once is missed at once."""
@@ -58,11 +61,13 @@ def find_all(bugs: Sequence[tuple[str, Sequence[Search]]], *, jobs: int) -> Iter
 
 def _find(bug: tuple[str, Sequence[Search]]) -> list[Found]:
     patch, (met, *missed) = bug
-    plant(patched(patch, ROOT))
+    texts = patched(patch, ROOT)
+    if not are_planted(texts):
+        plant(texts)
     first_failure = importlib.import_module(f"{SIMULATOR}until_failure").first_failure
 
     def run(search: Search) -> Found:
-        found: Found = first_failure(search.seed, search.histories, search.always, search.never)
+        found: Found = first_failure(search.seed, search.histories, search.always, search.never, search.before)
         return found
 
     caught = run(met)
