@@ -177,7 +177,9 @@ class Checkers:
             return
         self._claimed(process, unique_key, kind)
         since = world.kernel.now - world.contradicted.get(unique_key, world.kernel.now)
-        if since > CLAIM_LEASE_SECONDS and world.kernel.now - process.stopped_until > 1.0:
+        # What a row contradicts that nobody can read is known to nobody.
+        are_read = not any(unique_key in database.damaged for database in world.outboxes)
+        if are_read and since > CLAIM_LEASE_SECONDS and world.kernel.now - process.stopped_until > 1.0:
             self.judgement.other.append(f"{unique_key} is sent by {kind}: two outboxes say that it is another message")
         self.acts.repaired(process, unique_key, kind)
         world.set_ups.repaired(process, unique_key, kind)
