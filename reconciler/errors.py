@@ -235,6 +235,16 @@ class InvariantViolation(ReconcilerError):
         super().__init__(found)
 
 
+def told_error(error: BaseException) -> str:
+    """Returns class and first line of an error of a service's code, for whoever may not read the message.
+
+    SQLAlchemy's texts repeat the parameters of the statement; what follows a driver's first line, values of the row.
+    """
+    original = getattr(error, "orig", None)
+    shown = original if isinstance(original, BaseException) else error
+    return ": ".join([type(error).__name__, *str(shown).splitlines()[:1]])
+
+
 def known_remedy(error: BaseException | None) -> str:
     """Returns the remedy of the error, or of an error that caused it. Empty: none of them knows a remedy."""
     while error is not None:

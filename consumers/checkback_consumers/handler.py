@@ -33,7 +33,7 @@ from checkback_consumers.errors import HandlerRefused, InboxNotReached, Incomple
 from checkback_consumers.inbox import SOURCE_CONSUMER, InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of, former_identity
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
+from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError, told_error
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPICS
 from reconciler.sql.awaited_connection import connections_max, is_async_engine
@@ -295,7 +295,7 @@ class TransactionalHandler:
         except Exception as error:
             if has_begun or _is_of_the_message(error):
                 raise
-            raise InboxNotReached(f"the inbox of {self.group}: {type(error).__name__}: {error}") from error
+            raise InboxNotReached(f"the inbox of {self.group}: {told_error(error)}") from error
 
     def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
         if message.topic in _UNDECIDED:

@@ -24,7 +24,7 @@ from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import HoldKind, RepairState
-from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
+from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError, told_error
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.plan import inbox_reaches
 from reconciler.policy.ports.ledger import Repair, RepairChange
@@ -282,7 +282,7 @@ class ReplayWorker:
 
     def _note_failure(self, row: Repair, error: Exception, token: str) -> ReplayCounts:
         """Collisions and unreadable rows fail at once; every other error is tried again up to the maximum."""
-        text = f"{type(error).__name__}: {error}"
+        text = told_error(error)
         is_final = row.attempts >= self._attempts_max or isinstance(error, PermanentError)
         logger.log(
             logging.ERROR if is_final else logging.WARNING,
@@ -312,7 +312,7 @@ class ReplayWorker:
         change = RepairChange(
             state=RepairState.OPEN,
             rung=row.rung,
-            answer=f"{type(error).__name__}: {error}",
+            answer=told_error(error),
             wait_seconds=BACK_OFF.first_seconds,
             releases=True,
             takes_back_attempt=True,

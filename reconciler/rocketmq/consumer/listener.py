@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.errors import told_error
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]
         return ListenerAnswer(
             status=ConsumeStatus.RECONSUME_LATER,
             direct_result="CR_THROW_EXCEPTION",
-            remark=f"{type(error).__name__}: {error}",
+            remark=told_error(error),
         )
     if status is ConsumeStatus.CONSUME_SUCCESS:
         return ListenerAnswer(status=status, direct_result="CR_SUCCESS")

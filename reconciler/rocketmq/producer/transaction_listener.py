@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import StrEnum
 
+from reconciler.errors import told_error
 from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
@@ -50,7 +51,7 @@ def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tu
         raise
     except BaseException as error:  # also CancelledError, SystemExit and gevent's Timeout, because they decide nothing
         logger.exception("listener_failed: %s raised: UNKNOWN", what)
-        return LocalTransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
+        return LocalTransactionState.UNKNOWN, f"{what} raised {told_error(error)}"
     if isinstance(state, LocalTransactionState):
         return state, None
     logger.error("listener_answer_unknown: %s answered %r, not a LocalTransactionState: UNKNOWN", what, state)

@@ -117,6 +117,21 @@ def test_a_failing_handler_is_tried_again_later_and_given_up_after_16_attempts(e
     assert effect_count(engine) == 0
 
 
+def test_what_a_failed_statement_was_given_is_not_written_where_everybody_reads_it(engine: sa.Engine) -> None:
+    """The row is read in the console by people who may not open the message's body."""
+    said = Exception('duplicate key violates "bills_iban"\nDETAIL:  Key (iban)=(DE89) already exists.')
+
+    def refused(_received: ConsumedMessage, _connection: sa.Connection) -> None:
+        raise sa.exc.IntegrityError("INSERT INTO bills VALUES (:iban)", {"iban": "DE89"}, said)
+
+    key = new_key()
+    insert_row(engine, key)
+    worker_of(engine, transactional_handler(engine, group="billing")(refused)).run_once()
+    answer = row_of(engine, key).answer
+    assert 'duplicate key violates "bills_iban"' in answer
+    assert "DE89" not in answer
+
+
 def test_a_service_database_that_is_away_for_hours_uses_up_no_attempt(engine: sa.Engine) -> None:
     is_away = True
 
