@@ -82,10 +82,10 @@ def test_a_bulk_is_confirmed_without_its_number_or_offered_to_who_may_not(browse
 
 
 def test_what_a_long_preview_comes_to_stands_before_its_lines_with_the_way_to_its_button(browser: Browser) -> None:
-    keep(browser, REPAIR, previewed(21))
+    keep(browser, REPAIR, previewed(3))
     told = browser.get("/acts/{act}/{key}", act="repair", key="k1").body.decode()
     before, _, behind = told.partition("<table")
-    assert "<dt>would be sent</dt><dd>21</dd>" in before
+    assert "<dt>would be sent</dt><dd>3</dd>" in before
     assert '<a id="to-act" href="#act">Repair these</a>' in before
     assert '<h2 id="act">Repair these</h2>' in behind
 
