@@ -23,7 +23,10 @@ def lines() -> Iterator[str]:
         "## Databases",
         "",
         "LOGIN stands for the role's login. On MySQL and MariaDB write LOGIN as `'name'@'host'`, and the database before each",
-        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches. Tables that no",
+        "table (`orders.reconciler_outbox`). A heading names the role and the tables that its login reaches. On MySQL the",
+        "logins of `run`, `console` and `doctor` need, at each server of an outbox or inbox, `GRANT SELECT ON",
+        "performance_schema.replication_connection_configuration TO LOGIN;`, too",
+        "([why](databases.md#replicas-and-splitting-proxies)). Tables that no",
         "`reconciler db` made have no `reconciler_alembic_version_` table: leave its line out.",
         "",
     )
