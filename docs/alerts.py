@@ -1,7 +1,7 @@
 """Every alert of [deploy/prometheus/rules.yml](../../deploy/prometheus/rules.yml), in its order.
 
-`for` is how long the expression holds before the alert fires. Severity `page` wakes a person; for `ticket` a working day is
-soon enough. The [metrics](metrics.md) are described on a page of their own.
+`for` is how long the expression holds before the alert fires. Severity `page` wakes a person; a `ticket` can wait
+for the next working day. The [metrics](metrics.md) are described on a page of their own.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.UNREADABLE_TIME,),
-        "Correct this outbox row",
-        "改正该行指出的发件箱记录",
+        "Its owner sets the commit's time",
+        "由其属主把记录的时间改为提交时间",
     ),
     (
         (accounting.OUTBOX_SILENT,),

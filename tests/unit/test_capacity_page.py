@@ -63,6 +63,10 @@ def test_rows_and_disk_follow_from_messages() -> None:
     rows = [1.4 * count for count in messages]
     assert agrees(row("rows of rounds per day"), [count / 1e6 for count in rows])
     assert agrees(row("disk of these rows"), [count * 406 / 1e9 for count in rows])
+    assert agrees(row("history, GB per day"), [count * 2 * 16.2 / 1e9 for count in messages])
+    assert agrees(
+        row("half messages in place of announcements: `reconciler_half`"), [count * 0.2 / 1e6 for count in messages]
+    )
     costs = measured("message-costs")
     row_bytes = costs["producer"]["row_bytes"] + costs["consumer"]["row_bytes"]
     assert agrees(row("outboxes and inboxes together"), [count * row_bytes / 1e9 for count in messages])
