@@ -257,8 +257,8 @@ class Faults:
             self._checks.remaining = count
 
     def fail_check_rounds(self, count: int = FOREVER) -> None:
-        """Ends rounds of the check service after the first open half is put back, and saves no offset. So each round
-        meets the same half; later halves are neither put back nor asked about (RocketMQ #9500)."""
+        """Ends each round of the check service once the first open half is put back; the service saves no offset. So
+        each round meets the same half; later halves are neither put back nor asked about (RocketMQ #9500)."""
         with self._lock:
             self._check_rounds.remaining = count
 
