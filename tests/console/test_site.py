@@ -111,7 +111,7 @@ SEARCHED = {
         "回查": "explanation/how-it-works",
         "幂等": "how-to/receiving",
         "死信": "runbooks/Quarantined",
-        "扩容": "explanation/load",
+        "扩容": "how-to/another-run",
         "链路追踪": "reference/traces",
         "术语表": "glossary",
         "msgId": "reference/operations",
