@@ -12,8 +12,18 @@ from typing import Literal, Protocol
 
 from reconciler.errors import warn_of_former_paths
 
-#: None: the system has no such clock.
-_SUSPENDED_TOO: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+def _suspended_too() -> int | None:
+    """Returns the clock of this machine that counts suspended time. None: the machine has no such clock, or a sandbox
+    refuses it."""
+    clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    try:
+        return clock if clock is None or time.clock_gettime(clock) else None
+    except OSError:
+        return None
+
+
+_SUSPENDED_TOO = _suspended_too()
 
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:

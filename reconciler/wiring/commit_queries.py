@@ -81,14 +81,15 @@ _KEYS = re.compile(r"(?<![:\w]):keys\b")
 _ROWS_MAX = KEYS_MAX * ROWS_A_KEY_MAX + 1
 _GAP = r"(?>\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)"
 _QUOTED = {
-    False: r"""(?<!\w)E'(?:[^'\\]|\\.|'')*'|'[^']*'|--[^\n]*|"[^"]*"(?:\s*\.\s*\w+)*""",
-    True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*""",
+    False: r"""(?<!\w)E'(?:[^'\\]|\\.|'')*'|'[^']*'|--[^\n]*|/\*.*?\*/|"[^"]*"(?:\s*\.\s*\w+)*""",
+    # MySQL and MariaDB execute the text of /*! */ and /*M! */.
+    True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*|/\*(?!M?!).*?\*/""",
 }
 #: Whether of MySQL -> what tells which rows a LIMIT cuts off. Texts, names and comments are passed as a whole: in
 #: quotes, behind a dot, a colon or AS.
 _WORDS = {
     is_mysql: re.compile(
-        rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|/\*.*?\*/|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
+        rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
         |(?P<word>[()]|(?<![:\w]):keys\b
         |\bLIMIT\b(?!{_GAP}+(?:ALL|NULL)\b)(?:{_GAP}+(?P<rows>\d{{1,18}}){_GAP}*\Z)?
         |\bFETCH{_GAP}+(?:FIRST|NEXT)\b(?:{_GAP}+(?P<of_rows>\d{{1,18}}){_GAP}+ROWS?{_GAP}+ONLY{_GAP}*\Z)?
@@ -102,7 +103,9 @@ _WORDS = {
 
 #: What stands before the bracket of a common table expression, or of a subquery in FROM; one behind LATERAL is of a
 #: row.
-_SET_OF_ROWS = re.compile(rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S)
+_SET_OF_ROWS = re.compile(
+    rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|(?:STRAIGHT_)?JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S
+)
 
 Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from reconciler.clock import SystemClock
+from reconciler.clock import SystemClock, _suspended_too
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a clock that goes on while it is suspended")
@@ -17,3 +17,13 @@ def test_the_time_in_which_a_machine_was_suspended_counts(monkeypatch: pytest.Mo
     began = clock.monotonic_seconds()
     monkeypatch.setattr(time, "clock_gettime", lambda which: read(which) + 3_600 * (which == time.CLOCK_BOOTTIME))
     assert clock.monotonic_seconds() - began >= 3_600
+
+
+def test_a_machine_that_refuses_the_clock_of_suspended_time_has_its_monotonic_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(which: int) -> float:
+        raise OSError(which)
+
+    monkeypatch.setattr(time, "clock_gettime", refuse)
+    assert _suspended_too() is None

@@ -438,6 +438,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
         ('sql = "WITH u(a, b) AS /* all */ (SELECT 1, 2 LIMIT 9) SELECT a, b FROM u WHERE a IN (:keys)"', "sql"),
         ('sql = "SELECT a, b FROM ((SELECT a, b FROM t LIMIT 9)) AS u WHERE a IN (:keys)"', "sql"),
         ('sql = "SELECT a, u.b FROM t JOIN (SELECT c, b FROM v LIMIT 9) AS u USING (c) WHERE a IN (:keys)"', "sql"),
+        ('sql = "SELECT a, u.b FROM t STRAIGHT_JOIN (SELECT c FROM v LIMIT 9) AS u WHERE a IN (:keys)"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LIMIT/**/1000"', "sql"),
         # MariaDB takes it in a read-only transaction, and answers nothing of a row that a service has locked.
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) LOCK IN SHARE MODE SKIP LOCKED"', "sql"),
@@ -506,6 +507,9 @@ def test_what_only_looks_like_a_limit_or_cuts_off_nothing_may_stand_in_a_query(
     [
         "SELECT a, b FROM t WHERE a IN (:keys) AND c = 5--1 LIMIT 3",
         r"SELECT a, b FROM t WHERE a IN (:keys) AND c <> 'it\'s' LIMIT 3 # '",
+        "SELECT a, b FROM t WHERE a IN (:keys) /*!50000 LIMIT 3 */",
+        "SELECT a, b FROM t WHERE a IN (:keys) /*M! LIMIT 3 */",
+        "SELECT a, b FROM t WHERE a IN (:keys) FOR SHARE /*!80001 SKIP LOCKED */",
     ],
 )
 def test_a_limit_that_mysql_alone_would_see_is_refused(tmp_path: Path, sql: str) -> None:
