@@ -1,7 +1,8 @@
-"""Step 9 as a pure function: what is known about a key gives a verdict, or the next question, cheapest first.
+"""Step 9 as a pure function: turns what is known about a key into a verdict, or into the next question. Cheap questions
+come first.
 
-The *stages* of a verdict are asked in their order (docs: how the reconciliation works). `judge` never guesses: what a
-witness did not answer is UNKNOWN and keeps the key pending.
+The questions are grouped in *stages* (docs/explanation/how-it-works.md). `judge` never guesses: if a witness did not
+answer, the verdict is UNKNOWN and the key stays pending.
 """
 
 from __future__ import annotations
@@ -84,28 +85,28 @@ from reconciler.policy.judging.suspect import COMMIT_QUERY, Suspect
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.ledger import Repair
 
-#: A service announces within this time of writing its row, or the grace period; what is later is a repetition.
+#: A service announces its row within this time or the grace period. A later announcement is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
-#: Consecutive looks at an unreadable value before a person must look: about twelve minutes with the waits of UNKNOWN.
-#: A witness that is away does not count: it comes back by itself.
+#: After so many consecutive looks at an unreadable value, a person must look: about twelve minutes with the waits of
+#: UNKNOWN. A witness that is away does not count, because it comes back by itself.
 DAMAGED_LOOKS_MAX = 15
-#: Wait before the next look at a key of a group that filters by SQL92: the filter cannot be evaluated here.
+#: Pause before the next look at a key of a group that filters by SQL92, because such a filter cannot be evaluated here.
 SQL92_WAIT_SECONDS = 3600.0
-#: Verdicts that a filter explains, too.
+#: Verdicts that may also mean that a filter left the message out.
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
-#: Losses that a half, or a parked one, shows.
+#: Losses that are proved by a half or a parked half.
 _OF_HALVES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A verdict and why."""
+    """A verdict with its reason."""
 
     verdict: Verdict
     reason: Fact
-    #: Known time until nothing can change; None: the usual back-off.
+    #: Seconds during which the verdict cannot change. None: the usual back-off.
     wait_seconds: float | None = None
-    #: UNKNOWN: what keeps it from being decided. None: nothing but time.
+    #: For UNKNOWN: what prevents a decision. None: only time does.
     undecided_by: Undecided | None = None
 
 
@@ -116,7 +117,7 @@ _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 
 def judge(suspect: Suspect) -> Judgement | Question:
-    """The verdict, or the next question."""
+    """Returns the verdict, or the next question."""
     for stage in _STAGES:
         answer = stage(suspect)
         if answer is not None:
@@ -128,7 +129,8 @@ def judge(suspect: Suspect) -> Judgement | Question:
 
 
 def _unforgotten(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """A look without an answer takes nothing back: the copy of the other half may have been deleted by the next one."""
+    """Keeps a delivery of another half that an earlier look saw, even if this look got no answer: the copy of that half
+    may have been deleted since."""
     if isinstance(answer, Question) or answer.undecided_by is not Undecided.WITNESS:
         return answer
     delivered = delivered_sibling(suspect)
@@ -140,7 +142,7 @@ def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float |
 
 
 def _effect(suspect: Suspect) -> Answer:
-    """Stage 1: the group's inbox."""
+    """Stage 1: looks at the group's inbox."""
     if not suspect.group.has_inbox:
         return None
     inbox = suspect.inbox
@@ -166,12 +168,12 @@ def _effect(suspect: Suspect) -> Answer:
 
 
 def incomplete_effect(halfway: Fact) -> Fact:
-    """An inbox has the key with an effect that may be half."""
+    """Returns the fact that an inbox has the key, and that its effect may be incomplete."""
     return INCOMPLETE(why=halfway)
 
 
 def _under_repair(suspect: Suspect) -> Answer:
-    """A proved loss with an unfinished repair: the inbox has no effect yet, so the loss is still open."""
+    """Keeps a proved loss open while its repair is unfinished, because the inbox has no effect yet."""
     known, repair = suspect.known, suspect.repair
     if known is None or known.loss_verdict is None or repair is None or _is_finished(repair):
         return None
@@ -182,7 +184,8 @@ def _under_repair(suspect: Suspect) -> Answer:
 
 
 def _wanted(suspect: Suspect) -> Answer:
-    """The outbox row has the tag: a message that the group does not take needs no look-up at a broker."""
+    """Compares the outbox row's tag with the group's filter: a message that the group does not take needs no look-up at
+    a broker."""
     if suspect.has_outbox and suspect.outbox is None:
         return Question.OUTBOX
     if (contradicted := _contradicted(suspect)) is not None:
@@ -191,7 +194,7 @@ def _wanted(suspect: Suspect) -> Answer:
 
 
 def _unheard_of(suspect: Suspect) -> Answer:
-    """No commit and no known copy: no broker is asked, so a flood of forged keys costs the brokers nothing."""
+    """Settles a key without commit and known copy: no broker is asked, so forged keys cost the brokers nothing."""
     is_unseen = suspect.known is None or (suspect.known.loss_verdict is None and suspect.known.verdict in _UNSEEN)
     is_answered = suspect.outbox is not None and not suspect.outbox.is_unknown
     return _commit(suspect) if is_unseen and is_answered and suspect.commit is None else None
@@ -209,7 +212,7 @@ def _filtered(suspect: Suspect, tag: str | None) -> Judgement | None:
 
 
 def _gate(suspect: Suspect) -> Answer:
-    """Stage 2: an undecided key stays undecided while the gate is shut."""
+    """Stage 2: leaves an undecided key undecided while the gate is shut."""
     if suspect.gate_open:
         return None
     known = suspect.known
@@ -218,7 +221,8 @@ def _gate(suspect: Suspect) -> Answer:
 
 
 def _committed_copy(suspect: Suspect) -> Answer:
-    """Stage 3: a copy of this message under the real topic. Never a loss; the question is only how far the group is."""
+    """Stage 3: looks for a copy of this message under the real topic. A message with a copy is never lost, so the only
+    question is how far the group has read."""
     copies = suspect.own_copies
     if copies is None:
         return Question.COMMITTED_COPIES
@@ -238,7 +242,7 @@ def _committed_copy(suspect: Suspect) -> Answer:
 
 
 def _offset_in_doubt(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
-    """The group's offset proves nothing of the copies. A dead letter tells all the same that the group gave up."""
+    """Judges a group whose offset proves nothing about the copies. A dead letter shows that the group gave up."""
     verdict = suspect.position_of(suspect.plan)
     if isinstance(verdict, Question):
         return verdict
@@ -248,7 +252,7 @@ def _offset_in_doubt(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judge
 
 
 def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
-    """The group is past the copies and its inbox has no row."""
+    """Judges a key whose copies the group has passed, while its inbox has no row."""
     verdict = suspect.position_of(suspect.plan)
     if isinstance(verdict, Question):
         return verdict
@@ -269,7 +273,8 @@ def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement
 
 
 def _before_since(suspect: Suspect) -> Judgement:
-    """What is not sent for this group alone, nor called unapplied: it was given to groups before this one counts."""
+    """Returns the verdict on a message that was given to groups before this group counts. The message is neither sent
+    for this group alone nor called unapplied."""
     reason = GIVEN_BEFORE(given_ms=suspect.given_ms or 0, since_ms=suspect.plan.since_ms or 0)
     return Judgement(verdict=Verdict.BEFORE_SINCE, reason=reason)
 
@@ -285,19 +290,20 @@ def _why_in_doubt(suspect: Suspect) -> Fact:
 
 
 def _by_in_doubt(suspect: Suspect) -> Undecided | None:
-    """A group that pops, or may, is waited for where it has an inbox: every witness has answered."""
+    """Returns what prevents a decision. None: the group has an inbox and pops, or may pop, so it is waited for."""
     if suspect.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
         return None if suspect.group.has_inbox else Undecided.SET_UP
     return Undecided.WITNESS
 
 
 def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:
-    """Brokers delete the oldest first, and a copy for the next try is younger than the one that it repeats."""
+    """Returns True if no copy was deleted meanwhile. Brokers delete the oldest copies first, and a copy for the next
+    try is younger than the copy that it repeats."""
     return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
 
 
 def _commit(suspect: Suspect) -> Answer:
-    """The evidence of the commit, without which a copy would be compared with nothing."""
+    """Asks for the evidence of the commit; without that evidence a copy has nothing to be compared with."""
     if not suspect.has_outbox:
         return None
     if suspect.outbox is None:
@@ -311,9 +317,10 @@ def _commit(suspect: Suspect) -> Answer:
 
 
 def missed_commit(suspect: Suspect) -> Judgement | None:
-    """A half names the outbox that has its row, and none is shown there: the outbox is not the one, or not all of it.
+    """Returns UNKNOWN if a half names the outbox that has its row, and the outbox shows none: it is the wrong outbox,
+    or only a part of it.
 
-    No verdict on such a key would be proved: a former primary, a clone and another schema answer as the outbox does.
+    No verdict on such a key would be proved: a former primary, a clone and another schema answer like the outbox.
     """
     for named in suspect.named_outboxes:
         if (missed := suspect.topic.evidence.missed_row(named, suspect.outbox)) is not None:
@@ -322,16 +329,17 @@ def missed_commit(suspect: Suspect) -> Judgement | None:
 
 
 def _trusted(suspect: Suspect) -> Answer:
-    """No copy of it: without an outbox everything rests on a row of the business, or on the announcement, from here
-    on."""
+    """Judges a key without a copy of its message. Without an outbox, everything rests from here on a row of the
+    business, or on the announcement."""
     if suspect.has_outbox or suspect.topic.evidence.trusts_announcements:
         return None
     return _row_of_business(suspect) if suspect.topic.evidence.asks_business else _unknown(UNPROVED(), Undecided.SET_UP)
 
 
 def _row_of_business(suspect: Suspect) -> Answer:
-    """The commit is proved by a row that the half's key finds, and by nothing else: neither an announcement nor a half
-    proves one. That a row is missing, or says "rolled back", proves nothing against it: rows change."""
+    """Looks for the row of the business that the half's key finds. Only such a row proves the commit; an announcement
+    or a half does not. A missing row, or a row that says "rolled back", is no proof against the commit, because rows
+    change."""
     for own, question, silent in (
         (suspect.own_halves, Question.HALF_COPIES, half_unknown),
         (suspect.own_parked, Question.PARKED_COPIES, _parked_silent),
@@ -357,9 +365,9 @@ def _doubted(doubt: SiblingDoubt) -> Judgement:
 
 
 def _without_half(suspect: Suspect) -> Judgement:
-    """Only a half tells the key of the business: once brokers have deleted it, nothing is ever known of its message
-    any more. What was UNKNOWN until then, or is older than what brokers surely keep, is for a person: unless another
-    message of its key was delivered, which is then all that its row tells of."""
+    """Judges a key whose half is gone. Only a half has the key of the business, so nothing more can become known. If
+    the key was UNKNOWN until then, or is older than what brokers surely keep, a person has to look. The exception is a
+    key of which another message was delivered, because the row then tells of that message alone."""
     reason, known = NO_KEY_COPY(), suspect.known
     had_half = known is not None and COMMIT_QUERY in known.evidence
     is_young = suspect.now_ms is None or suspect.is_kept_since(suspect.first_seen_ms, now_ms=suspect.now_ms)
@@ -380,17 +388,19 @@ def _not_committed(business: BusinessAnswer, plan: SubscriptionPlan) -> Judgemen
         is_of_time = business.why.code is TRANSACTION_MAY_RUN
         return _unknown(reason, None if is_of_time else Undecided.WITNESS)
     if plan.reads_halves:
-        # A half was sent before its transaction ended, and most without a row were rolled back: it is asked for again.
+        # A half is sent before its transaction ends, and most halves without a row were rolled back. So the row is
+        # asked for again.
         return Judgement(verdict=Verdict.REJECTED, reason=reason)
     return _unknown(reason, Undecided.WITNESS)
 
 
 def _young(suspect: Suspect) -> Answer:
-    """The grace period counts from the commit, too: a stranger may have announced the key before it.
+    """Lets the grace period count from the commit, too, because a stranger may have announced the key before its
+    commit.
 
-    The row tells when it was written, and when its own service announced it, which is after the commit; of a row that
-    is not announced yet, the commit may have come just now. A repeated announcement must not put the key off for ever.
-    Both by the database's clock; a time that lies ahead by more than clocks may differ proves nothing.
+    The row says when it was written, and when its own service announced it, which is after the commit. If the row is
+    not announced yet, the commit may have happened just now. A repeated announcement must not put the key off for ever.
+    Both times are of the database's clock. A time that lies ahead by more than the skew margin proves nothing.
     """
     row = suspect.row
     if row is None or suspect.now_ms is None:
@@ -408,7 +418,7 @@ def _young(suspect: Suspect) -> Answer:
 
 
 def _half(suspect: Suspect) -> Answer:
-    """Stage 4: the half message."""
+    """Stage 4: looks for the half message."""
     own = suspect.own_halves
     if own is None:
         return Question.HALF_COPIES
@@ -450,7 +460,7 @@ def _parked_silent(parked: Lookup[StoredMessage]) -> Fact:
 
 
 def _parked(suspect: Suspect) -> Answer:
-    """Stage 5: the broker gave up asking, and the half copies are gone."""
+    """Stage 5: looks for a parked copy. The broker has given up asking, and the half copies are gone."""
     own = suspect.own_parked
     if own is None:
         return Question.PARKED_COPIES
@@ -462,7 +472,8 @@ def _parked(suspect: Suspect) -> Answer:
 
 
 def _everything_absent(suspect: Suspect) -> Judgement:
-    """Stage 6: no broker has this message. If brokers have another one under its key, only a kept body can be sent."""
+    """Stage 6: no broker has this message. If brokers have another message under its key, only a kept body can be
+    sent."""
     asked = (("committed", suspect.copies), ("half", suspect.halves), ("parked", suspect.parked))
     others = [(kind, copy) for kind, lookup in asked for copy in (lookup.records if lookup is not None else ())]
     found = [OTHER_COPIES[kind](why=why) for kind, copy in others if (why := _other(suspect, kind, copy)) is not None]
@@ -492,9 +503,10 @@ def _is_finished(repair: Repair) -> bool:
 
 
 def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """A message older than the group keeps its inbox rows is no proved loss: its effect's row may have been deleted.
+    """Doubts the loss of a message that is older than the group keeps its inbox rows, because the row of its effect may
+    have been deleted.
 
-    A loss whose repair is under way is left to the repair, which looks into every group's inbox before each send.
+    A loss under repair is left to the repair, which looks into every group's inbox before each send.
     """
     now_ms = suspect.now_ms
     if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or now_ms is None:
@@ -513,12 +525,14 @@ def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement |
 
 
 def _no_later_ms(suspect: Suspect, written_at_ms: int) -> int:
-    """When the message was written at the latest: a database's clock that was ahead must not make it younger."""
+    """Returns the latest time at which the message can have been written. A database's clock that was ahead must not
+    make the message younger."""
     return min(written_at_ms, suspect.first_seen_ms) if suspect.first_seen_ms else written_at_ms
 
 
 def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """A half that was put back, or parked, outlives a copy of its message. A repair that is under way sees to it."""
+    """Doubts a loss whose half was put back or parked, because such a half outlives a copy. A repair checks this
+    itself."""
     at_ms = suspect.now_ms if suspect.repair is None else None
     if at_ms is None or not isinstance(answer, Judgement) or answer.verdict not in _OF_HALVES:
         return answer
@@ -527,16 +541,17 @@ def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement
 
 
 def _unless_given_before(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """A half that was put back, or parked, is no proof that nobody was given the message: its copy may be gone."""
+    """Doubts a loss whose half was put back or parked: groups may have had a copy that is gone now."""
     is_seen_late = isinstance(answer, Judgement) and answer.verdict in _OF_HALVES and not suspect.was_lost
     return _before_since(suspect) if is_seen_late and suspect.lies_before(suspect.plan) else answer
 
 
 def _unless_filtered(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """Without an effect and without a first half copy, only tags show whether the group ever wanted the message.
+    """Doubts a loss without an effect and without a first half copy, because then only tags show whether the group
+    wanted the message.
 
-    A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
-    looks like one that never was. A loss that was proved before stays one.
+    A group that filters by SQL92 passes what it filters without an effect. Once such a copy has been deleted by age,
+    the message looks as if it never had a copy. A loss that was proved before stays a loss.
     """
     explained = _FILTERED_PERHAPS if suspect.shows_first_half else _FILTERED_PERHAPS | _OF_HALVES
     if suspect.was_lost:
@@ -555,7 +570,7 @@ def _unless_filtered(answer: Judgement | Question, suspect: Suspect) -> Judgemen
 
 
 def _damaged(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """UNKNOWN for nothing but an unreadable value would never end: the key leaves pending and waits for a person."""
+    """Gives a key to a person if only an unreadable value keeps it UNKNOWN, because that would last for ever."""
     is_unknown = isinstance(answer, Judgement) and answer.verdict is Verdict.UNKNOWN
     damage = suspect.damage
     if not is_unknown or damage is None or suspect.damaged_looks < DAMAGED_LOOKS_MAX:
@@ -564,9 +579,9 @@ def _damaged(answer: Judgement | Question, suspect: Suspect) -> Judgement | Ques
 
 
 def _after_repair(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """A loss whose repair has ended without an effect is not repaired a second time: a person must look.
+    """Leaves a loss to a person if its repair has ended without an effect, because no loss is repaired twice.
 
-    A repair that was closed unsent is opened again: a reconciler with other settings may have missed the loss.
+    A repair that was closed unsent is opened again, because a reconciler with other settings may have missed the loss.
     """
     if suspect.repair is None or suspect.repair.closed_unsent:
         return answer
@@ -578,7 +593,7 @@ def _after_repair(answer: Judgement | Question, suspect: Suspect) -> Judgement |
 
 
 def state_of(verdict: Verdict) -> CandidateState:
-    """SETTLED and QUARANTINED leave pending; OPEN stays."""
+    """Returns the state of a verdict. Keys that are SETTLED or QUARANTINED leave pending; OPEN keys stay."""
     if verdict in SETTLING:
         return CandidateState.SETTLED
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN

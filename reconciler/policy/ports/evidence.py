@@ -1,4 +1,6 @@
-"""What is asked of the witnesses (steps 8 and 9), whose adapters lie in reconciler/evidence; acts at brokers (10)."""
+"""Questions to the witnesses (steps 8 and 9), and acts at brokers (step 10). Their adapters lie in
+reconciler/evidence.
+"""
 
 from __future__ import annotations
 
@@ -25,209 +27,238 @@ from reconciler.policy.evidence import (
 )
 from reconciler.policy.ports.asked import Asked
 
-#: Commit time of a key without a known one: then only a primary proves that an outbox has no row.
+#: The commit time of a key whose commit time is unknown. With this value only a primary proves that an outbox has no
+#: row.
 WHENEVER_COMMITTED_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """How far each broker's index had come when a probe was found in it."""
+    """How far each broker's index had come when a probe was found in the index."""
 
-    #: Broker -> store time of the probe, ms; a broker that is missing did not prove anything.
+    #: Broker -> store time of the probe in milliseconds. A broker that is missing here proved nothing.
     at_ms: Mapping[str, int]
 
     def covers(self, brokers: Iterable[str], time_ms: int) -> bool:
-        """True if every broker's index had passed the time."""
+        """Returns True if every broker's index had passed the time."""
         return all(self.at_ms.get(broker, -1) > time_ms for broker in brokers)
 
 
 class BrokerEvidence(Protocol):
-    """What brokers know. A broker that fails is UNKNOWN in the answer, never an exception.
+    """What brokers know. A broker that fails makes the answer UNKNOWN, and never raises an exception.
 
-    Copies of a key are asked for at once, and heard when what is returned is called (asked.py).
+    A method that returns an `Asked` sends its request at once. The caller gets the answer by calling that value
+    (asked.py).
     """
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
-        """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
+        """Returns the brokers of the topic's route, now and since the last expect(). None: no name server answers."""
         ...
 
     def expect(self, topic: str, brokers: Collection[str]) -> None:
-        """From now on these may hold messages of the topic, too: one that cannot be asked makes answers UNKNOWN.
+        """Names brokers that may hold messages of the topic besides those of its route. If one of them cannot be asked,
+        answers are UNKNOWN.
 
-        Takes the place of what was expected before. Brokers of the route count in any case.
+        These names replace the names of the call before. Brokers of the route count in any case.
         """
         ...
 
     def watermark(self, subscription: Subscription) -> Watermark:
-        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin. REACHED: it pops."""
+        """Returns the group's low watermark over all queues of the topic and of %RETRY%, minus the skew margin.
+        REACHED: the group pops."""
         ...
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
-        """Offsets of the group in every queue; None if a broker did not answer."""
+        """Returns the group's offsets in every queue. None: a broker did not answer."""
         ...
 
     def is_deserted(self, subscription: Subscription) -> bool:
-        """True only if every broker of the topic says that no member of the group is connected, and none that it pops.
+        """Returns True only if every broker of the topic says that no member of the group is connected, and no broker
+        says that the group pops.
 
-        A group behind a proxy in cluster mode registers no members: it counts as deserted when its pops have ended."""
+        A group behind a proxy in cluster mode registers no members. Such a group counts as deserted when its pops have
+        ended.
+        """
         ...
 
     def consume_mode(self, subscription: Subscription) -> ConsumeMode:
-        """Whether the group pulls or pops. PULL only if every broker of the topic shows it."""
+        """Returns whether the group pulls or pops. PULL needs every broker of the topic to show it."""
         ...
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
-        """How the group filters the topic, as its members registered it at the brokers."""
+        """Returns how the group filters the topic, as its members registered the filter at the brokers."""
         ...
 
     def horizon(self, topic: str) -> Horizon:
-        """Sends a probe to every master of the topic's route and waits until its index has it."""
+        """Sends a probe to every master of the topic's route, and waits until each broker's index has the probe."""
         ...
 
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
-        """How long to leave a half to the broker's own check-back (decisions.md); 0: no producer could answer it."""
+        """Returns how long a half is left to the broker's own check-back. 0: no producer could answer it."""
         ...
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
-        """Age at which an open half would have a put-back copy: time-out + 2 check intervals, at least its immunity.
+        """Returns the age at which an open half would have a put-back copy: the time-out plus two check intervals, and
+        at least the half's immunity time.
 
-        None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
+        None: the half's broker cannot tell. That is so up to 4.2, and if the broker did not answer with its
+        configuration.
         """
         ...
 
     def is_past_check(self, half: StoredMessage) -> bool | None:
-        """Whether its broker's check service has come past the half, which it does with each that was ended.
+        """Returns True if the check service of the half's broker has passed the half. The service passes each half that
+        was ended.
 
-        None: the broker does not tell (up to 4.2, halves in RocksDB, a right that is lacking).
+        None: the broker does not tell. That is so up to 4.2, for halves in RocksDB, and if a right is lacking.
         """
         ...
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
-        """How long the half's broker goes on asking about it. None: the broker's configuration was not answered."""
+        """Returns how long the half's broker goes on asking about the half. None: the broker did not answer with its
+        configuration."""
         ...
 
     def producers_of(self, half: StoredMessage) -> ProducerLook:
-        """Whether a producer of the half's group is connected to its broker, asked now: nothing is remembered but since
-        when none was."""
+        """Returns whether a producer of the half's group is connected to the half's broker now. Of earlier looks, only
+        the time since when no producer was connected is remembered."""
         ...
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
+        """Returns committed or republished copies under the real topic. ABSENT only if the horizon covers
+        `not_before_ms`."""
         ...
 
     def messages_of_key(
         self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Messages that consumers get and whose KEYS have the word. ABSENT only if the horizon covers not_before_ms."""
+        """Returns messages that consumers get and whose KEYS contain `key`. ABSENT only if the horizon covers
+        `not_before_ms`."""
         ...
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:
-        """All half copies, oldest first (commit-log order per broker). 3.2.6 uses the outbox row's offsets too."""
+        """Returns all half copies. The oldest comes first, in commit-log order per broker. For 3.2.6 the outbox row's
+        offsets are used, too."""
         ...
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        """Returns copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
         ...
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
-        """Copies in the group's own topics, those that POP makes included: {"retry": ..., "dead-letter": ...}."""
+        """Returns copies in the group's own topics, with the copies that POP makes: {"retry": ..., "dead-letter":
+        ...}."""
         ...
 
 
 class OutboxEvidence(Protocol):
-    """Producers' outboxes, by SELECT only."""
+    """Producers' outboxes, which are only read."""
 
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
-        """For every key, given with its time: FOUND with its committed rows, usually one, else UNKNOWN unless every
-        outbox answered and proved that it has all that was committed before that time: then FOUND with tombstones, or
-        ABSENT. `now_ms`: the time of another clock than the host's, if there is one: what lies ahead of both is no
-        proof."""
+        """Returns an answer for every key, which is given with its time.
+
+        FOUND: the committed rows of the key, usually one. Without such a row the answer is UNKNOWN, unless every outbox
+        answered and proved that it shows everything that was committed before the key's time. Then the answer is FOUND
+        with tombstones, or ABSENT.
+
+        `now_ms`: the time of another clock than the host's, if there is one. A time that lies ahead of both clocks
+        proves nothing.
+        """
         ...
 
 
 class CommitQueries(Protocol):
-    """The business's own tables, by SELECT only."""
+    """The business's own tables, which are only read."""
 
     def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
-        """For every unique key, given with a copy of its message, what the row of the copy's business key says at the
-        primary. What it does not say as declared is UNKNOWN; NO_ROW only where no transaction may still bring one."""
+        """Returns for every unique key what the row of its business key says at the primary. `copies` has a copy of
+        each key's message. An answer that was not declared is UNKNOWN. NO_ROW is returned only where no transaction can
+        still bring a row."""
         ...
 
     def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
-        """For each unique key whose copy gives a business key, the digest of that. No database is asked."""
+        """Returns the digest of the business key for each unique key whose copy gives one. No database is asked."""
         ...
 
     def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
-        """For each unique key whose copy gives a business key that KEYS may have, that word. No database is asked."""
+        """Returns the business key as a word for each unique key whose copy gives one that KEYS can contain. No
+        database is asked."""
         ...
 
     def why_not_accepted(self, topic: str) -> Fact | None:
-        """Why nothing may be sent by the query of the topic: nobody stands by it, as it is now. None: a person does.
-        Raises DatabaseAway: the ledger says it."""
+        """Returns why the topic's query may send nothing: no person has accepted the query in its present form. None: a
+        person has. Raises DatabaseAway if the ledger is away."""
         ...
 
 
 class HalfReading(Protocol):
-    """The half queues of all brokers that have a topic, read for what a row of the business is to prove."""
+    """Reads the half queues of all brokers that have a topic, for sends that a row of the business is to prove."""
 
     def read_to_end(self, topic: str) -> Fact | None:
-        """Notes each half in the ledger that a broker had stored before the call, under the key that the topic's query
-        takes now. None: all are there; else why some may not be. Raises DatabaseAway."""
+        """Records in the ledger each half that a broker had stored before the call, under the key that the topic's
+        query takes now. None: all halves are recorded. Otherwise returns why some may be missing. Raises
+        DatabaseAway."""
         ...
 
 
 class HalfReadingBeforeSends(HalfReading, Protocol):
-    """The same, and what brokers have put back at the last moment."""
+    """Reads half queues, and sees right before a send what brokers have put back."""
 
     def is_newest(self, half: StoredMessage) -> bool | None:
-        """Whether its broker has no younger copy of the half in the queue, read now: END on an older copy delivers, and
-        the broker goes on asking about the younger. None: it does not tell."""
+        """Returns True if the half's broker has no younger copy of the half in its queue now. END on an older copy
+        delivers the message, but the broker goes on asking about the younger copy. None: the broker does not tell."""
         ...
 
 
 class InboxEvidence(Protocol):
-    """Consumers' inboxes, by SELECT only."""
+    """Consumers' inboxes, which are only read."""
 
     def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """For every key: FOUND with its row, ABSENT, or UNKNOWN (away, no inbox URL configured, or no row in a database
-        that did not prove to be a primary)."""
+        """Returns for every key FOUND with its row, ABSENT, or UNKNOWN. UNKNOWN: the inbox is away, no inbox URL is
+        configured, or a database without the row did not prove to be a primary."""
         ...
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """Page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises DatabaseAway.
+        """Returns a page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises
+        DatabaseAway.
 
-        A replica may lack the newest ones: they are no proof of anything that has no row.
+        A replica may lack the newest rows, so a page does not prove that a key has no row.
         """
         ...
 
     def newest_ms(self, subscription: Subscription) -> int | None:
-        """The highest applied_at_ms among the rows that are visible now; None: no row. Raises DatabaseAway."""
+        """Returns the highest applied_at_ms among the rows that are visible now. None: no row is visible. Raises
+        DatabaseAway."""
         ...
 
     def is_configured(self, subscription: Subscription) -> bool:
-        """False: no inbox URL; effects are UNKNOWN and nothing can be settled by them."""
+        """Returns False if no inbox URL is configured: then effects are UNKNOWN, and no key can be settled by its
+        effect."""
         ...
 
 
 class BrokerRepairs(Protocol):
-    """The acts. Each sends at most one request that can have an effect, and is heard later what became of it."""
+    """The acts at brokers. Each act sends at most one request that can have an effect; its result is returned later."""
 
     def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
-        """Begins to read the half copy again at its offset. Called, what is returned checks the guards (half topic or
-        PREPARED bits, REAL_TOPIC, PGROUP, UNIQ_KEY, digest) and sends END_TRANSACTION two-way with
-        fromTransactionCheck=true; what that returns hears the answer."""
+        """Begins to read the half copy again at its offset.
+
+        The first call of the returned value checks the guards (half topic or PREPARED bits, REAL_TOPIC, PGROUP,
+        UNIQ_KEY, digest) and sends END_TRANSACTION two-way with fromTransactionCheck=true. The second call, of what the
+        first returns, waits for the answer.
+        """
         ...
 
     def republish(self, message: StoredMessage) -> Asked[SendAnswer]:

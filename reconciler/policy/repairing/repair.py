@@ -1,7 +1,7 @@
-"""Step 10: works on claimed repairs, one effect a call; what to do is decided in ladder.py.
+"""Step 10: carries out claimed repairs, one effect a call; ladder.py decides what to do.
 
-A crash may follow every step: an unreleased claim runs out, a SENDING row shows the next owner that a send may have
-happened, and the inbox makes a second copy harmless. A process whose claim on a row was lost stops work on it at once.
+A crash may follow every step. An unreleased claim ends by itself. A SENDING row shows the next owner that a send may
+have happened. The inbox makes a second copy harmless. A process stops work on a row once its claim is lost.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ from reconciler.policy.repairing.case import (
 from reconciler.policy.repairing.ladder import after_answer, by_hand, decide
 from reconciler.policy.repairing.rungs import Act, first_rung
 
-#: Claimed and worked on together: inboxes and outboxes are read for all of them at once, brokers are asked about all of
-#: them before the first answer is heard, and their rows are written together.
+#: The number of repairs that are claimed and worked on together. Databases are read and rows are written for all of
+#: them at once. All requests to brokers leave before the first answer is awaited.
 BATCH = 64
 #: The step of a case until decide() has answered.
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason=NOT_DECIDED())
-#: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
+#: Most decisions on one row in one pass. The longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
-#: Answer of a hand-over row that was withdrawn from its worker.
+#: The answer that a hand-over row gets when it is withdrawn from its worker.
 WITHDRAWN = REPAIR_WITHDRAWN()
 _CLAIM_RAN_OUT, _GOES_ON_LATER = CLAIM_RAN_OUT(), GOES_ON_LATER()
 _UNPROVED = Horizon(at_ms={})
@@ -85,16 +85,16 @@ _UNPROVED = Horizon(at_ms={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRules:
-    """Brakes and times."""
+    """Brakes and times of repairs."""
 
-    #: False: dry run. Verdicts are written and repairs opened, nothing is sent.
+    #: False means a dry run: verdicts are written and repairs are opened, but nothing is sent.
     enabled: bool = True
     rate_per_second: float = REPAIRS_PER_SECOND
     burst: float = REPAIRS_AT_ONCE
     claim_lease_seconds: float = CLAIM_LEASE_SECONDS
-    #: A send is verified no earlier: 5.1+ may put a half back up to 3 s after its END.
+    #: The shortest time from a send to its verification: 5.1+ may put a half back up to 3 s after its END.
     verify_after_seconds: float = 5.0
-    #: A repair that a brake stopped is looked at again after this.
+    #: The pause before another look at a repair that a brake has stopped.
     held_wait_seconds: float = 5.0
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: fileReservedTime of the brokers.
@@ -102,33 +102,31 @@ class RepairRules:
 
     @property
     def repairs_max(self) -> int:
-        """Rows worked on in one pass of a topic: those that may be sent at once, and as many that were sent before and
-        are verified. With room for the first alone, half of the rate would be sent."""
+        """Returns the most rows of one pass: those that may be sent at once, and as many again that were sent before
+        and are verified now. Without this second part, sends would reach only half of the rate."""
         return 2 * ceil(self.burst)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """One claimed repair of a batch. Touched by the thread of the rounds only."""
+    """One claimed repair of a batch. Only the thread of the rounds uses it."""
 
     case: RepairCase
     token: str
-    #: By the process's monotonic clock; a dry run claims nothing.
+    #: When the row was claimed, by the process's monotonic clock. A dry run claims nothing.
     claimed_seconds: float = 0.0
-    #: The producing span: known before a send, after which copies are asked for again.
+    #: The producing span. It is kept from before the send, because afterwards copies are asked for again.
     traceparent: str | None = None
-    #: What follows; nothing is done before it is decided.
+    #: The next step; nothing is done before it is decided.
     decision: RepairStep = _UNDECIDED
-    #: Reported instead of the word of the state.
+    #: The word that the report shows in place of the state's word.
     word: str | None = None
     outcome: RepairOutcome | None = None
 
 
 class RepairPass:
-    """One pass over the repairs of a topic: what brokers are asked once, and the brakes.
-
-    Confined to the thread of the rounds.
-    """
+    """One pass over the repairs of a topic: what brokers answer once a pass, and the brakes. Only the thread of the
+    rounds uses it."""
 
     def __init__(
         self,
@@ -149,14 +147,14 @@ class RepairPass:
         self.read_holds()
 
     def read_holds(self) -> None:
-        """Reads the topic's holds; called before each batch of sends, so that a new hold counts within a long pass. So
-        does a query that is withdrawn."""
+        """Reads the topic's holds before each batch of sends, so that a new hold counts during a long pass. A commit
+        query whose acceptance was withdrawn counts then, too."""
         self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
         self._is_accepted = False
 
     @property
     def held_by(self) -> Fact | None:
-        """Why nothing may be sent; None if something may."""
+        """Returns the fact that forbids every send. None: sends are allowed."""
         if self._is_dry_run:
             return DRY_RUN()
         if self.holds:
@@ -172,7 +170,7 @@ class RepairPass:
 
 
 class Repairer:
-    """Works on the repairs of a topic. Confined to the thread of the rounds; several processes are harmless."""
+    """Works on the repairs of a topic. Only the thread of the rounds uses it; several processes do no harm."""
 
     def __init__(
         self,
@@ -195,8 +193,8 @@ class Repairer:
         halves: NotedHalves | None = None,
         reading: HalfReadingBeforeSends | None = None,
     ) -> None:
-        """`english` says a fact that is an answer. `rate_limit`: shared with the other Repairers of the process. None:
-        one of its own, by the rules. `queries`, `halves`, `reading`: None where nothing is sent by a query."""
+        """`english` writes a fact as English text. `rate_limit` is shared by the process's Repairers; None makes a new
+        one from the rules. `queries`, `halves` and `reading` are None if no query may prove a send."""
         self._witnesses = Witnesses(
             brokers=brokers,
             outbox=outbox,
@@ -228,19 +226,19 @@ class Repairer:
     # ---- entry points
 
     def open(self, topic: TopicPlan, losses: Mapping[str, Verdict]) -> None:
-        """Notes that losses were proved (key -> verdict); a repair that exists is left as it is."""
+        """Opens a repair for each proved loss (key -> verdict). A repair that exists stays as it is."""
         rungs = {key: first_rung(topic.repair_order, verdict) for key, verdict in losses.items()}
         if rungs:
             self._repairs.open_all(topic.environment, topic.topic, rungs)
 
     def reopen_unsent(self, topic: TopicPlan, losses: Sequence[tuple[Repair | None, Verdict]]) -> None:
-        """Opens repairs again that were closed unsent, and whose loss is proved all the same."""
+        """Opens repairs again that were closed unsent and whose loss is proved now."""
         for repair, verdict in losses:
             if repair is not None and repair.closed_unsent:
                 self._repairs.reopen(repair, rung=first_rung(topic.repair_order, verdict))
 
     def run(self, topic: TopicPlan) -> RepairReport:
-        """One pass: due repairs, longest due first, in batches. While a brake is on, effects are still looked for."""
+        """Works on due repairs in batches. The longest due come first. A brake does not stop the look for effects."""
         one_pass = self._pass(topic)
         rows = self._repairs.claimable(topic.environment, topic.topic, scope=EVERY_GROUP, limit=self._rules.repairs_max)
         outcomes: list[RepairOutcome] = []
@@ -249,7 +247,7 @@ class Repairer:
         return RepairReport(outcomes=tuple(outcomes), holds=one_pass.holds)
 
     def repair_one(self, topic: TopicPlan, unique_key: str, *, dry_run: bool) -> RepairOutcome | None:
-        """One key now, through the same brakes; None: it has no repair. A dry run only returns the next step."""
+        """Works on one key now, with the same brakes. None: it has no repair. A dry run only returns the next step."""
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         found = [row for row in rows if row.scope == EVERY_GROUP]
         if not found:
@@ -266,8 +264,8 @@ class Repairer:
         return outcomes[0] if outcomes else None
 
     def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
-        """FAILED repairs become DONE if every group has the effect by now. A repair that failed with a group's
-        hand-over stays FAILED: a person must see the worker's error."""
+        """Makes FAILED repairs DONE if every group has the effect by now. A repair that failed with a group's hand-over
+        stays FAILED, because a person must see the worker's error."""
         if not failed:
             return
         rows = self._repairs.of_keys(topic.environment, topic.topic, [repair.unique_key for repair in failed])
@@ -277,9 +275,9 @@ class Repairer:
                 self._repairs.dismiss(case.repair, answer=CAME_LATER())
 
     def withdraw(self, rows: Sequence[Repair]) -> None:
-        """Ends hand-over rows of groups that have the effect; one that a worker has is left to it.
+        """Ends hand-over rows of groups that have the effect. A row that a worker has claimed is left to the worker.
 
-        A crash in the middle leaves rows that are claimed, and free again after the lease.
+        A crash in the middle leaves claimed rows, which are free again after the lease.
         """
         claims = [self._claim_of(row) for row in rows]
         if claims:
@@ -291,7 +289,7 @@ class Repairer:
     def by_hand(
         self, topic: TopicPlan, plan: SubscriptionPlan, unique_key: str, *, first_seen_ms: int
     ) -> HandOverByHand:
-        """What a person would hand over to the worker of one group, and why not. Nothing is written."""
+        """Returns what a person may hand over to one group's worker, or why nothing may be handed over."""
         wanted = Repair(
             environment=topic.environment,
             topic=topic.topic,
@@ -311,7 +309,7 @@ class Repairer:
         return HandOverByHand(why=step.reason, message=step.subject, content_digest=digest)
 
     def _claim_of(self, row: Repair) -> tuple[Repair, str]:
-        """The row with a token that no other claim has."""
+        """Returns the row with a token that no other claim has."""
         self._claims += 1
         return row, f"{self._owner}/{self._claims}"
 
@@ -326,12 +324,13 @@ class Repairer:
         outcomes: list[RepairOutcome] = []
         brake = self._brake(one_pass)
         if brake is not None:
-            # Nothing can be sent: a repair that only waits for its send is not claimed, nor any broker asked about it.
+            # No send is allowed, so a repair that only waits for its send is not claimed, and no broker is asked about
+            # it.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
             outcomes = [outcome_of(row, brake, "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
         claims = [self._claim_of(row) for row in rows]
-        # Nothing is sent later: another process could hold the claim by then.
+        # After this time nothing is sent, because another process could hold the claim by then.
         claimed_seconds = self._clock.monotonic_seconds()
         until_seconds = claimed_seconds + self._rules.claim_lease_seconds / 2
         mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
@@ -349,7 +348,8 @@ class Repairer:
     def _cases(
         self, topic: TopicPlan, repairs: Sequence[Repair], *, plans: tuple[SubscriptionPlan, ...] | None = None
     ) -> list[RepairCase]:
-        """With the verdict and the inbox of every group (`plans`: of these) and the outbox, read after the claims."""
+        """Opens a case for each repair. `plans`: the groups to read. Verdicts and databases are read after the
+        claims."""
         plans = topic.subscriptions if plans is None else plans
         keys = [repair.unique_key for repair in repairs]
         verdicts = {plan.group: self._candidates.of_keys(plan.subscription, keys) for plan in plans}
@@ -373,13 +373,14 @@ class Repairer:
         return self._witnesses.ask_outboxes(self._witnesses.ask_inboxes(opened))
 
     def _now_ms(self, repair: Repair) -> int:
-        # The claim was written with database time: its end less the lease is that time.
+        # The claim was written with database time, so the end of the lease minus its length is the time of the claim.
         if repair.lease_until_ms is None:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
 
     def _seen_seconds(self, repair: Repair) -> float:
-        """Its last send was dated before the ledger's clock was set back: nothing waits until that time comes again."""
+        """Returns how long the last send has lain ahead of the ledger's clock: after that was set back, nothing may
+        wait for it."""
         since_ms = waits_since_ms(repair)
         if since_ms <= self._now_ms(repair):
             return 0.0
@@ -404,22 +405,22 @@ class Repairer:
         self._write([work for work in works if work.outcome is None])
 
     def _decide(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
-        """Asks until each is decided."""
+        """Asks witnesses until the step of each repair is decided."""
         decided = self._witnesses.settle([work.case for work in works], decide, one_pass.snapshot)
         for work, (case, decision) in zip(works, decided, strict=True):
             work.case, work.decision = case, decision
             work.traceparent = work.traceparent or case.traceparent
 
     def _withdraw(self, works: Sequence[_Work]) -> None:
-        """Ends hand-over rows, under any brake: nothing is sent. They are read again: a worker may have been first."""
+        """Ends hand-over rows under any brake. The rows are read again, because a worker may have been faster."""
         self.withdraw([row for work in works for row in work.decision.rows])
         for work in works:
             work.case = replace(work.case, hand_overs=None)
 
     def _begin(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> list[_Work]:
-        """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves.
+        """Checks the brakes in the order of the batch, then writes the rows of all sends before the first send.
 
-        Returns what is to be sent.
+        Returns the repairs that are to be sent.
         """
         begun: list[_Work] = []
         if works:
@@ -439,12 +440,12 @@ class Repairer:
             if changed is None:
                 work.outcome = outcome_of(work.case.repair, _CLAIM_RAN_OUT, "taken")
             else:
-                # Every look-up is asked again before another send: this one may have changed the answers.
+                # The send may change the answers, so every witness is asked again before the next send.
                 work.case = work.case.before_a_send(changed)
         return [work for work in begun if work.outcome is None]
 
     def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
-        """All halves are read again, then all is sent, then the answers are heard."""
+        """Reads all halves again, then sends every request, and then waits for the answers."""
         begun = [(work, self._acts_of(work.case, work.decision, until_seconds)) for work in works]
         sent = [(work, None if self._is_late(until_seconds) else [send() for send in acts]) for work, acts in begun]
         for work, answers in sent:
@@ -466,7 +467,7 @@ class Repairer:
                 work.case = replace(work.case, repair=changed)
 
     def _charge(self, one_pass: RepairPass) -> Fact | None:
-        """The brake that stops the next send; None: nothing does, and the rate limit is charged with it."""
+        """Returns the brake that stops the next send. None: no brake does, and the rate limit counts the send."""
         brake = self._brake(one_pass)
         if brake is None:
             self._rate_limit.charge(one_pass.topic.topic)
@@ -477,7 +478,7 @@ class Repairer:
         return None if by is None else HELD(by=by)
 
     def _change(self, works: Sequence[_Work], *, counts: bool) -> Sequence[Repair | None]:
-        """Writes what was decided, all in one transaction; None where the claim ran out."""
+        """Writes all decisions in one transaction. An entry is None if the claim on its row has run out."""
         changes: list[tuple[Repair, RepairChange, str]] = []
         for work in works:
             repair, decision = work.case.repair, work.decision
@@ -523,7 +524,7 @@ class Repairer:
     # ---- acts
 
     def _acts_of(self, case: RepairCase, decision: RepairStep, until_seconds: float) -> list[Asked[Asked[SendAnswer]]]:
-        """What sends when it is called; several for CLOSE alone."""
+        """Returns the calls that send. Only CLOSE has several."""
         match decision.act:
             case Act.END:
                 commit = decision.commit or case.proof_of(decision.subject)
@@ -549,9 +550,9 @@ class Repairer:
     def _unless_answered(
         self, decision: RepairStep, send: Asked[Asked[SendAnswer]], until_seconds: float
     ) -> Asked[SendAnswer]:
-        """Sends, unless END by a row would name what is not the newest copy of its half (the next turn sees that one),
-        or the message was delivered since, or a producer has come that could answer a broker's question about one of
-        the halves, or these looks took so long that another process may soon hold the claim."""
+        """Sends, unless a last look holds the send back. These looks find an END by a row whose half has a newer copy,
+        a message that was delivered meanwhile, a producer that could answer a broker's question about a half, or too
+        little time left of the claim. For the newer copy, the next turn decides."""
         reading = self._reading if decision.act is Act.END and decision.commit is not None else None
         if reading is not None and reading.is_newest(decision.subject) is not True:
             return _held_back(f"{decision.subject.broker} may have put the half back since")
@@ -565,8 +566,8 @@ class Repairer:
         return send()
 
     def _was_delivered(self, message: StoredMessage) -> bool:
-        """Looks once more for a copy: an END that was long under way made it while others of the batch were asked
-        about. That there was none before is proved already, so no horizon is."""
+        """Looks once more for a copy: a slow END may have made one while the other repairs of the batch were prepared.
+        That there was no copy before is proved already, so this look needs no horizon."""
         topic, key = message.real_topic, message.unique_key
         return self._brokers.committed_copies(topic, key, horizon=_UNPROVED, not_before_ms=0)().is_found
 
@@ -577,7 +578,7 @@ class Repairer:
         return known(SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(groups)}"))
 
     def _after(self, case: RepairCase, decision: RepairStep, answers: Sequence[SendAnswer]) -> RepairStep:
-        """What is to be written."""
+        """Returns the step to write after the answers to a send."""
         if decision.act is not Act.CLOSE:
             return after_answer(case, answers[0])
         unsure = [a for a in answers if a.outcome in (EndOutcome.NO_ANSWER, EndOutcome.REFUSED_FOR_NOW)]
@@ -592,7 +593,7 @@ def _held_back(detail: str) -> Asked[SendAnswer]:
 
 
 def _took_seconds(repair: Repair) -> float | None:
-    """From the proof of the loss to its verified repair; None: it is not DONE."""
+    """Returns the seconds from the proof of the loss to the verified repair. None: the repair is not DONE."""
     if repair.done_at_ms is None or repair.state is not RepairState.DONE:
         return None
     return max(0, repair.done_at_ms - repair.created_at_ms) / 1000
