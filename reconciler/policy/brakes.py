@@ -1,14 +1,14 @@
 """Brakes of step 10: a token bucket per topic, and the circuit breaker.
 
-Buckets are in memory: a restart only refills them. The breaker's state is in the ledger (a hold of kind BREAKER), so
-all processes see it. Only the number of calm rounds is in memory, and a restart counts them from 0 again.
+Buckets are in memory, and a restart only refills them. The breaker's state is in the ledger as a hold of kind BREAKER,
+so all processes see it. Only the number of calm rounds is in memory, and a restart counts them from 0 again.
 
-Several processes share a topic's shards, or its subscriptions. A process whose round exceeds the ceiling renews the
-hold's timestamp. A process lifts the hold if it owned shards of the topic in three consecutive calm rounds (more if
-they are short: they must last as long), all started after that timestamp. The round after a storm renews the timestamp
-at every page, so that short calm rounds of another process do not lift the hold in the middle of a long one. Stand-by
-processes own no shards and see no losses, so they never count; the same holds for subscriptions without shards. Each
-process compares its own losses with the ceiling.
+Several processes may share a topic's subscriptions and shards. A process whose round exceeds the ceiling renews the
+hold's timestamp. A process lifts the hold if it owned shards of the topic in three consecutive calm rounds that all
+started after that timestamp. Short rounds must be more than three, because they must last as long. The round after a
+storm renews the timestamp at every page. So another process with short calm rounds cannot lift the hold in the middle
+of a long round. Stand-by processes own no shards and see no losses, so they never count. Subscriptions without shards
+do not count either. Each process compares its own losses with the ceiling.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
 from reconciler.policy.pace import FULL_SECONDS, RoundPace
 from reconciler.policy.ports.ledger import Holds
 
-#: At least so many halves must have been asked for before the share of those found nowhere counts.
+#: The share of messages found nowhere counts only if at least so many halves were asked for.
 HALF_ASKED_MIN = 50
 ABSENT_SHARE_MAX = 0.2
 CALM_ROUNDS_TO_CLOSE = 3
-#: Most repairs of a topic at once; on average there are repairs.rate_per_second.
+#: Most repairs of a topic at once. On average, the limit is repairs.rate_per_second.
 REPAIRS_AT_ONCE = 1_000.0
 
 
@@ -53,21 +53,21 @@ class TokenBucket:
         self._at_seconds: float | None = None
 
     def available(self, now_seconds: float) -> int:
-        """Returns the whole tokens at a monotonic time; never negative."""
+        """Returns the number of whole tokens at a monotonic time. The number is never negative."""
         if self._at_seconds is not None:
             self._tokens = min(self._burst, self._tokens + (now_seconds - self._at_seconds) * self._rate)
         self._at_seconds = now_seconds
-        # The tiny addition makes up for rounding in many small refills.
+        # Adds a tiny amount that makes up for rounding in many small refills.
         return max(0, int(self._tokens + 1e-9))
 
     def charge(self, tokens: float) -> None:
-        """Takes tokens; the bucket may go into debt, which later refills pay first."""
+        """Takes tokens. The bucket may go into debt, which later refills pay first."""
         self._tokens -= tokens
 
 
 class RateLimit:
-    """A token bucket for each topic, in the time of a clock. Shared by threads: each thread that asks at the same
-    moment may send one more."""
+    """A token bucket for each topic, in the time of a clock. Threads share it, and each thread that asks at the same
+    moment may send one more repair."""
 
     def __init__(self, rate_per_second: float, *, burst: float, clock: Clock) -> None:
         self._rate = rate_per_second
@@ -83,7 +83,7 @@ class RateLimit:
         return None if has_token else RATE_LIMIT()
 
     def charge(self, topic: str) -> None:
-        """Notes that something is sent."""
+        """Counts one send."""
         with self._one_at_a_time:
             self._bucket(topic).charge(1)
 
@@ -97,20 +97,20 @@ class RateLimit:
 class RoundLoad:
     """What one round of a subscription showed."""
 
-    #: Announced keys, without those that were never committed.
+    #: Announced keys, except those that were never committed.
     announced: int
-    #: Keys that became due in this round but had no room in it.
+    #: Keys that became due in this round but for which the round had no room.
     left_over: int
-    #: Keys that were judged, without losses that an earlier round had proved.
+    #: Keys that were judged, except losses that an earlier round had proved.
     verified: int
-    #: Losses among `verified`: the repairs that would follow.
+    #: Losses among `verified`. Each would be followed by a repair.
     losses: int
-    #: Keys whose half was asked for; and how many of these have no copy on any broker.
+    #: Keys whose half was asked for. `found_nowhere` counts those of them that have no copy on any broker.
     half_asked: int
     found_nowhere: int
 
     def plus(self, other: RoundLoad) -> RoundLoad:
-        """Returns the sum of both."""
+        """Returns the sum of both loads."""
         return RoundLoad(
             announced=self.announced + other.announced,
             left_over=self.left_over + other.left_over,
@@ -122,14 +122,13 @@ class RoundLoad:
 
     @property
     def losses_expected(self) -> int:
-        """The losses, plus the same share of the keys that were left over."""
+        """Returns the losses, plus the same share of the keys that were left over."""
         return self.losses + (self.losses * self.left_over // self.verified if self.verified else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerRules:
-    """Decides when the breaker opens. Rounds less than five seconds apart are judged together, as if they were one
-    round."""
+    """Decides when the breaker opens. Rounds less than five seconds apart are judged together, like one round."""
 
     candidates_min: int = BREAKER_CANDIDATES_MIN
     share: float = BREAKER_SHARE
@@ -137,20 +136,20 @@ class BreakerRules:
 
     @property
     def rounds_together(self) -> int:
-        """How many rounds are judged together."""
+        """Number of rounds that are judged together."""
         return self.pace.rounds(1)
 
     @property
     def calm_rounds(self) -> int:
-        """How many calm rounds in a row close the breaker."""
+        """Number of consecutive calm rounds that close the breaker."""
         return self.pace.rounds(CALM_ROUNDS_TO_CLOSE)
 
     def ceiling(self, announced: int, *, rounds: int = 1) -> float:
-        """Returns how many losses one round, or so many rounds together, may prove; more open the breaker."""
+        """Returns how many losses so many rounds may prove together. More losses open the breaker."""
         return max(self.candidates_min * max(1.0, self.pace.full_rounds(rounds)), self.share * announced)
 
     def too_many(self, load: RoundLoad, *, rounds: int = 1) -> Fact | None:
-        """Returns why the number of losses opens the breaker; None: it does not."""
+        """Returns why the number of losses opens the breaker. None: the breaker stays closed."""
         ceiling = self.ceiling(load.announced, rounds=rounds)
         if load.losses_expected <= ceiling:
             return None
@@ -163,7 +162,7 @@ class BreakerRules:
         return TOO_MANY_TOGETHER_SO_FAR(**counts) if load.left_over else TOO_MANY_TOGETHER(**counts)
 
     def too_absent(self, half_asked: int, found_nowhere: int) -> Fact | None:
-        """Returns why the share of messages found nowhere opens the breaker; None: it does not."""
+        """Returns why the share of messages found nowhere opens the breaker. None: the breaker stays closed."""
         if half_asked >= HALF_ASKED_MIN and found_nowhere > ABSENT_SHARE_MAX * half_asked:
             return TOO_ABSENT(found_nowhere=found_nowhere, half_asked=half_asked)
         return None
@@ -178,27 +177,26 @@ class CircuitBreaker:
         self._owner = owner
         self._clock = clock
         self._events = events
-        #: Start times of the last calm rounds in a row, at most as many as close the breaker; None: other processes
+        #: Start times of the last consecutive calm rounds, at most as many as close the breaker. None: other processes
         #: have all shards of the subscription.
         self._calm: dict[Subscription, deque[float] | None] = {}
-        #: Start times and loads of earlier rounds that are judged together with the next one.
+        #: Start times and loads of earlier rounds that are judged together with the next round.
         self._earlier: dict[Subscription, deque[tuple[float, RoundLoad]]] = {}
 
     def ceiling(self, subscription: Subscription, load: RoundLoad) -> float:
-        """Returns how many losses a round that begins now may prove. From now on, rounds that are too old do not
-        count."""
+        """Returns how many losses a round that begins now may prove. Earlier rounds that are too old by now count no
+        longer."""
         earlier, now = self._earlier.get(subscription, deque()), self._clock.monotonic_seconds()
         while earlier and now - earlier[0][0] > FULL_SECONDS:
             earlier.popleft()
         return self.rules.ceiling(load.announced)
 
     def too_many(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
-        """Returns why the losses of a round open the breaker, alone or together with those of the rounds shortly
-        before."""
+        """Returns why the losses of a round open the breaker. Rounds shortly before this round count, too."""
         return self._too_many(load, self._together(subscription, load))
 
     def implausible(self, subscription: Subscription, load: RoundLoad) -> Fact | None:
-        """Returns why a round opens the breaker, by its losses or by the messages that it found nowhere."""
+        """Returns why a round opens the breaker: by its losses, or by the messages that it found nowhere."""
         both = self._together(subscription, load)
         return self._too_many(load, both) or self.rules.too_absent(both.half_asked, both.found_nowhere)
 
@@ -211,7 +209,7 @@ class CircuitBreaker:
         return load
 
     def open_if(self, subscription: Subscription, why: Fact | None) -> None:
-        """Opens the breaker for a reason; None: does nothing."""
+        """Opens the breaker if there is a reason."""
         if why is None:
             return
         self._calm[subscription] = self._no_calm()
@@ -223,7 +221,7 @@ class CircuitBreaker:
     def renew_after_storm(self, subscription: Subscription) -> None:
         """Renews the hold until the round that follows a storm has ended calmly, however long that round takes.
 
-        Without this, a process with short calm rounds would lift the hold in the middle of that round. A hold that an
+        Otherwise a process with short calm rounds would lift the hold in the middle of that round. A hold that an
         operator lifted is not placed again.
         """
         calm = self._calm.get(subscription)
@@ -240,11 +238,11 @@ class CircuitBreaker:
         is_open: bool,
         siblings: Sequence[Subscription],
     ) -> None:
-        """Counts calm rounds; closes the breaker when every subscription in which we have shards had enough of them in
-        a row.
+        """Counts calm rounds. Closes the breaker when every subscription in which this process has shards had enough
+        consecutive calm rounds.
 
         `load`: what this round alone showed. `began_seconds`: monotonic time. `is_open`: the round saw the breaker's
-        hold; without it, nothing is written. A subscription of the topic without any round so far keeps the breaker
+        hold; without a hold nothing is written. A subscription of the topic that has had no round yet keeps the breaker
         open.
         """
         self._count(subscription, load, began_seconds=began_seconds, has_shards=has_shards)

@@ -1,5 +1,5 @@
-"""The sources of evidence: for commits, a producer group's outboxes, a commit query or the announcements alone; for
-effects, a subscription's inboxes.
+"""The sources of evidence. A producer group's outboxes, a commit query or the announcements alone prove commits. A
+subscription's inboxes prove effects.
 
 `reconciler/wiring/databases.py` makes both from the settings. Only these values say whether an announcement is trusted.
 """
@@ -18,13 +18,13 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_query import CommitQuery
 from reconciler.policy.evidence import Commit, Lookup, OutboxRow, Presence, StoredMessage
 
-#: Longer marks of halves are ignored: those of plug-ins have 32 characters, and any sender can write one.
+#: Longer marks of halves are ignored. Marks of plug-ins have 32 characters, but any sender can write a mark.
 IDENTITY_CHARACTERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSource:
-    """One source of evidence for the commits of a producer group. A group may have several."""
+    """One source of evidence for the commits of a producer group. A group may have several sources."""
 
     producer_group: str
     topics: frozenset[str]
@@ -41,7 +41,7 @@ class CommitSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedOutbox:
-    """The outbox that a half names: no other outbox can have the half's row."""
+    """The outbox that a half names. No other outbox can have the half's row."""
 
     #: The half's mark, which is the text in that outbox's `reconciler_outbox_identity`.
     identity: str
@@ -62,23 +62,23 @@ class CommitEvidence:
 
     @property
     def outboxes(self) -> Iterator[tuple[CommitSource, Secret]]:
-        """The sources that are an outbox, each with its URL."""
+        """Yields the sources that are an outbox, each with its URL."""
         return ((source, source.url) for source in self.sources if source.url is not None)
 
     @property
     def has_outbox(self) -> bool:
-        """True if an outbox proves commits: then every source must answer before a commit is called missing."""
+        """True if an outbox proves commits. Then every source must answer before a commit is called missing."""
         return any(self.outboxes)
 
     @property
     def trusts_announcements(self) -> bool:
-        """True in the declared weaker mode: the announcement counts as evidence of the commit. Without any source there
-        is no evidence, and this is False."""
+        """True in the declared weaker mode, in which the announcement counts as evidence of the commit. False without
+        any source, because then no evidence exists."""
         return bool(self.sources) and not self.has_outbox and not self.asks_business
 
     @property
     def asks_business(self) -> bool:
-        """True if a commit query proves commits from rows of the business: an announcement then proves nothing."""
+        """True if a commit query proves commits by rows of the business. Then an announcement proves nothing."""
         return any(source.query is not None for source in self.sources)
 
     @property
@@ -99,17 +99,18 @@ class CommitEvidence:
         return Commit.of_copy(copy)
 
     def commit_by_row(self, copy: StoredMessage) -> Commit:
-        """Returns what a row of the business proves about the only message that it can belong to. Raises
+        """Returns what a row of the business proves about the only message to which the row can belong. Raises
         InvariantViolation if no query proves commits."""
         if not self.asks_business:
             raise InvariantViolation(f"no query proves the commit of {copy.unique_key}: nothing is sent")
         return Commit.of_copy(copy)
 
     def missed_row(self, named: NamedOutbox, outbox: Lookup[OutboxRow] | None) -> Fact | None:
-        """Returns why a key without a committed row cannot be called rolled back: its half says where the row must be.
+        """Returns why a key without a committed row cannot be called rolled back, although its half says where the row
+        must be.
 
-        Either the outbox that the half names has no row. Or the half is of a configured producer group, but no outbox
-        that was asked is the named one. None: the absence is believed.
+        There are two reasons. The outbox that the half names shows no row. Or the half is of a configured producer
+        group, but no outbox that was asked is the named one. None: the absence is believed.
         """
         answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
         group, half_at = named.producer_group, named.half_at
@@ -123,7 +124,7 @@ class CommitEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectSource:
-    """One source of evidence for the effects of a subscription. A subscription may have several."""
+    """One source of evidence for the effects of a subscription. A subscription may have several sources."""
 
     subscription: Subscription
     #: The database of the subscription's inbox. None: effects cannot be known.
@@ -140,16 +141,16 @@ class EffectEvidence:
 
     @property
     def inboxes(self) -> Iterator[tuple[EffectSource, Secret]]:
-        """The sources that are an inbox, each with its URL."""
+        """Yields the sources that are an inbox, each with its URL."""
         return ((source, source.url) for source in self.sources if source.url is not None)
 
     def inboxes_of(self, subscription: Subscription) -> tuple[Secret, ...]:
-        """Returns the databases of the subscription's inbox; empty: effects cannot be known."""
+        """Returns the databases of the subscription's inbox. Empty: effects cannot be known."""
         return tuple(url for source, url in self.inboxes if source.subscription == subscription)
 
 
 def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:
-    """Returns the outboxes that the halves of a key name; a half without a mark (of another client) names none."""
+    """Returns the outboxes that the halves of a key name. A half of another client has no mark and names none."""
     marked = [(half.properties.get(OUTBOX_MARK), half) for half in halves.records if half.real_topic == topic]
     return tuple(
         NamedOutbox(

@@ -1,9 +1,9 @@
-"""What a *commit query* says of halves: SQL on the business's own tables that gives two columns, key and state, for
-many keys at once. Pure.
+"""What a *commit query* says about halves. Such a query is SQL on the business's own tables that gives two columns, key
+and state, for many keys at once. Pure.
 
-A half proves no commit, and a business key only that some transaction of it committed. So nothing is concluded from
-what is not exactly as declared: a row of another key or type, or too many of them, and no row of the statement counts;
-a state that is NULL, in no list, or different in two rows of one key, and that key is UNKNOWN.
+A half proves no commit. A business key proves only that some transaction with this key was committed. So an answer
+counts only if it is exactly as declared. A row of another key or type, or too many rows, make all rows of the statement
+void. A state that is NULL, that no list contains, or that differs between two rows of a key makes this key UNKNOWN.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from reconciler.contract.query_answers import (
     YOUNG,
 )
 
-#: Keys of one statement, as of the outbox.
+#: Most keys in one statement, as for the outbox.
 KEYS_MAX = 500
-#: Key and state.
+#: The number of columns: key and state.
 COLUMNS_MAX = 2
-#: More rows of a key are an error, not an answer.
+#: Most rows of one key. More rows are an error and no answer.
 ROWS_A_KEY_MAX = 2
 _KEY_CHARACTERS_MAX = 255
-#: What no database takes: NUL, and halves of characters, which JSON can spell.
+#: Characters that no database takes: NUL and surrogates, which JSON can spell.
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _INTEGER_MAX = 1 << 63
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: Of a word that a database returned, so much is shown.
+#: Most characters that are shown of a word from a database.
 _SHOWN_CHARACTERS_MAX = 60
 
-#: A key as the database takes it.
+#: A key in the form that the database takes.
 KeyValue: TypeAlias = str | int | UUID
-#: A state as it is declared. True is another one than 1.
+#: A state as the query declares it. True differs from 1.
 State: TypeAlias = str | int | bool
 
 
 class KeyType(StrEnum):
-    """What a key is in the database. It is converted before the database sees it: databases that convert by themselves
-    find 0 for 'order-x', and 17 for '17abc'."""
+    """The type of a key in the database. The key is converted here, because databases that convert by themselves find 0
+    for 'order-x', and 17 for '17abc'."""
 
     TEXT = "text"
     INTEGER = "integer"
     UUID = "uuid"
 
     def value_of(self, text: str) -> KeyValue | None:
-        """The key that a text is; None: it is none of this type."""
+        """Returns the key that a text contains. None: the text is no key of this type."""
         match self:
             case KeyType.TEXT:
                 return text if 0 < len(text) <= _KEY_CHARACTERS_MAX and _NO_TEXT.search(text) is None else None
@@ -74,13 +74,13 @@ class KeyType(StrEnum):
 
     @property
     def example(self) -> KeyValue:
-        """A key that no row has, for a statement that is only looked at."""
+        """Returns a key that no row has. It is for a statement that is only looked at."""
         if self is KeyType.UUID:
             return UUID(int=0)
         return 0 if self is KeyType.INTEGER else ""
 
     def returned(self, value: object) -> KeyValue | None:
-        """The key that a database returned; None: it is of another type."""
+        """Returns the key that a database returned. None: the key is of another type."""
         if self is KeyType.UUID:
             return value if isinstance(value, UUID) else self.value_of(value) if isinstance(value, str) else None
         if self is KeyType.INTEGER:
@@ -89,84 +89,86 @@ class KeyType(StrEnum):
 
 
 class BusinessState(StrEnum):
-    """What the business's own tables say of a half."""
+    """What the business's own tables say about a half."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
-    #: No row, and no transaction may be running that could still bring it.
+    #: No row was found, and no running transaction could still bring one.
     NO_ROW = "no-row"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class BusinessAnswer:
-    """The state of one half, and why it is unknown."""
+    """The state of one half, and why that state is unknown."""
 
     state: BusinessState
     why: Fact | None = None
 
 
 def unknown(why: Fact) -> BusinessAnswer:
-    """Nothing is concluded."""
+    """Returns an answer from which nothing is concluded."""
     return BusinessAnswer(BusinessState.UNKNOWN, why)
 
 
 def is_committed(answer: BusinessAnswer | None) -> bool:
-    """Whether the row says so."""
+    """Returns True if the row says that the transaction was committed."""
     return answer is not None and answer.state is BusinessState.COMMITTED
 
 
-#: What is said of siblings that no half queue was read for.
+#: The fact about siblings if no half queue was read for them.
 UNREAD = HALVES_UNREAD()
 
 
 def halves_left(broker: str, number: int) -> Fact | None:
-    """That so many halves of a broker are still to be read; None: all are."""
+    """Returns the fact that so many halves of a broker are still to be read. None: all halves are read."""
     return HALVES_LEFT(broker=broker, number=number) if number > 0 else None
 
 
 def halves_silent(broker: str, why: str) -> Fact:
-    """That halves of a broker cannot be read."""
+    """Returns the fact that the halves of a broker cannot be read."""
     return HALVES_SILENT(broker=broker, why=why)
 
 
 def halves_unproved(broker: str) -> Fact:
-    """That a broker may have stored a half which its queue does not show yet."""
+    """Returns the fact that a broker may have stored a half that its queue does not show yet."""
     return HALVES_UNPROVED(broker=broker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
-    """Other messages with the business's key and the tag of a half: a row of that key may be of any of them."""
+    """Other messages with the same business key and tag as a half: a row of that key may belong to any of them."""
 
-    #: The youngest first.
+    #: Unique keys of these messages, beginning with the youngest message.
     unique_keys: tuple[str, ...] = ()
-    #: When a broker stored the youngest of these.
+    #: When a broker stored the youngest of these messages.
     newest_ms: int = 0
-    #: When a broker stored the oldest of them: its copy may have been deleted by age.
+    #: When a broker stored the oldest of these messages. Its copy may have been deleted by age.
     oldest_ms: int = 0
-    #: Those of the key whose tag is another one. A query sees no tag: a row proves none of them.
+    #: Messages with the same business key but another tag. A query sees no tag, so a row proves none of these.
     of_other_tags: tuple[str, ...] = ()
-    #: False: the ledger cannot tell.
+    #: False: the ledger cannot tell which siblings exist.
     are_known: bool = True
-    #: Why there may be more: a half queue was not read to its end since the row was read. None: there are no more.
+    #: Why more siblings may exist: a half queue was not read to its end after the row was read. None: there are no
+    #: more.
     unread: Fact | None = UNREAD
 
 
 def digest_of(text: str) -> bytes:
-    """What the ledger keeps of a key or a tag. Two queries of a topic make the same of one key."""
+    """Returns the digest that the ledger stores in place of a key or a tag. All queries of a topic make the same digest
+    of one key."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
 def digest_of_key(key: KeyValue) -> bytes:
-    """What the ledger keeps of a key: one digest for all that a collation may take for the same key. Then a message too
-    many is a sibling, and none too few."""
+    """Returns the digest that the ledger stores in place of a key. All keys that a collation may take for one another
+    have the same digest. So a message may be called a sibling wrongly, but no sibling is missed."""
     return digest_of(folded(key))
 
 
 def in_statements(keys: Sequence[KeyValue]) -> list[Sequence[KeyValue]]:
-    """The keys in statements of their own where a collation may take some for one another: what comes back for one
-    would hide that the other was taken for it."""
+    """Returns the keys, divided among statements so that no collation can mix two keys of one statement up. In one
+    statement, the row of one key would hide that the other key was taken for it."""
     statements: list[dict[str, KeyValue]] = []
     for key in keys:
         name = folded(key)
@@ -179,7 +181,7 @@ def in_statements(keys: Sequence[KeyValue]) -> list[Sequence[KeyValue]]:
 
 
 def folded(key: KeyValue) -> str:
-    """The key without what collations leave out of account: case, accents, width, blanks at the ends."""
+    """Returns the key without what collations may ignore: case, accents, width, and blanks at the ends."""
     text = str(key).casefold()
     if not text.isascii():
         text = "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one)).casefold()
@@ -188,36 +190,36 @@ def folded(key: KeyValue) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitQuery:
-    """The query of one topic, as it is declared."""
+    """The declared query of one topic."""
 
     topic: str
-    #: Has `:keys` once, behind IN.
+    #: The statement. It contains `:keys` once, behind IN.
     sql: str
-    #: Where the key stands in a half: UNIQ_KEY, KEYS, property:NAME, or body:PATH.
+    #: The place of the key in a half: UNIQ_KEY, KEYS, property:NAME, or body:PATH.
     key: str
     key_type: KeyType
     committed: Collection[State]
     rolled_back: Collection[State]
-    #: A half that was stored since may have a transaction that still runs.
+    #: If a half is younger than this, its transaction may still be running.
     longest_transaction_seconds: float
 
     @property
     def meaning(self) -> str:
-        """All that an answer depends on, in one text: two queries of one meaning answer alike. The order of states
-        means nothing."""
+        """Returns in one text everything on which an answer depends. Two queries with the same text answer alike. The
+        order of the states has no meaning."""
         states = [sorted(json.dumps(one) for one in some) for some in (self.committed, self.rolled_back)]
         return json.dumps([self.topic, self.sql, self.key, self.key_type.value, *states])
 
     @property
     def rows_max(self) -> int:
-        """One more than a statement may return."""
+        """Returns the number of rows to fetch: one more than a statement may return."""
         return KEYS_MAX * ROWS_A_KEY_MAX + 1
 
 
 def judge_rows(
     query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]
 ) -> dict[KeyValue, BusinessAnswer | None]:
-    """What the rows of one statement say of each key that it asked for. None: it has no row."""
+    """Returns what the rows of one statement say about each key that was asked for. None: the key has no row."""
     unfit = _unfit(query, asked, rows)
     if unfit is not None:
         return dict.fromkeys(asked, unknown(unfit))
@@ -231,7 +233,7 @@ def judge_rows(
 
 
 def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]) -> Fact | None:
-    """Why no row of the statement counts."""
+    """Returns why no row of the statement counts. None: the rows count."""
     if len(rows) > len(asked) * ROWS_A_KEY_MAX:
         return ROWS_TOO_MANY(keys=len(asked))
     for row in rows:
@@ -246,17 +248,16 @@ def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Seque
 
 
 def key_not_asked(key: KeyValue) -> Fact:
-    """That a statement returned, or would return, a key that it was not asked for."""
+    """Returns the fact that a statement returned, or would return, a key that was not asked for."""
     return KEY_NOT_ASKED(key=str(key)[:_SHOWN_CHARACTERS_MAX])
 
 
 def asked_apart(
     query: CommitQuery, asked: Sequence[KeyValue], rows: Sequence[Sequence[object]]
 ) -> list[Sequence[KeyValue]]:
-    """Which keys are to be asked for again, each part by itself, because rows of other keys spoil theirs: rows that
-    nobody asked for, as where a collation takes texts for one another, or too many of one key. None where no part
-    could say more.
-    """
+    """Returns the keys to ask for again, in parts, if rows of some keys spoil the answers of the other keys. Such rows
+    belong to a key that was not asked for, as when a collation mixes texts up, or are too many for one key. Empty: no
+    part could say more."""
     of_asked = set(asked)
     unfit = _unfit(query, of_asked, rows)
     if unfit is None or unfit.code not in (KEY_NOT_ASKED, ROWS_TOO_MANY):
@@ -281,12 +282,12 @@ def _of_state(query: CommitQuery, state: object) -> BusinessAnswer:
 
 
 def columns(number: int) -> Fact:
-    """That a query returns more or fewer columns."""
+    """Returns the fact that a query returns more or fewer columns."""
     return COLUMNS(number=number)
 
 
 def without_row(query: CommitQuery, *, stored_ms: int, now_ms: int) -> BusinessAnswer:
-    """What it means that the primary has no row of a half that a broker stored then."""
+    """Returns the conclusion from a missing row at the primary. `stored_ms`: when a broker stored the half."""
     if now_ms - stored_ms < query.longest_transaction_seconds * 1000:
         return unknown(YOUNG(seconds=round(query.longest_transaction_seconds)))
     return BusinessAnswer(BusinessState.NO_ROW)

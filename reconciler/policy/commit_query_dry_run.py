@@ -1,4 +1,4 @@
-"""Decides whether a commit query can be trusted, from what was found out about it and from its dry run, which needs no
+"""Decides whether a commit query can be trusted. The decision uses checks of the query and its dry run, and needs no
 knowledge of the business. Pure.
 
 Halves that ended in commit have a committed row, and halves that were rolled back have none. A query that contradicts
@@ -34,18 +34,18 @@ TRUSTED_EXCEPT = Code("query.trusted-except", aspects=Field.NAMES)
 PERSON_ACCEPTS = Code("query.person-accepts", aspects=Field.NAMES)
 NOT_TRUSTED = Code("query.not-trusted", aspects=Field.NAMES)
 
-#: A share of fewer halves than this proves nothing.
+#: The smallest number of halves whose share proves anything.
 HALVES_MIN = 20
 #: At most so many halves in a hundred may be exceptions.
 EXCEPTIONS_PERCENT_MAX = 1
-#: At most so many exceptions are named in a sentence; the others are listed beside it.
+#: Most exceptions that a sentence names. The other exceptions are listed beside the sentence.
 _NAMED_MAX = 5
 #: Reasons that concern one key, not the whole statement.
 _OF_ONE_ROW = frozenset({NULL_STATE, OTHER_STATE, STATES_DIFFER})
 
 
 class QueryAspect(StrEnum):
-    """What is checked, in the order in which it is shown."""
+    """The aspects that are checked, in the order in which they are shown."""
 
     TRUST = "trust"
     ANSWER = "answer"
@@ -66,16 +66,16 @@ class Fitness(StrEnum):
     """The conclusion about one aspect."""
 
     FIT = "fit"
-    #: Nothing is concluded: it cannot be checked, or a person should only know it.
+    #: Nothing is concluded: the aspect cannot be checked, or a person should only know the finding.
     NOTED = "noted"
-    #: A person may accept it in spite of doubts.
+    #: A person may accept the query in spite of doubts.
     DOUBTFUL = "doubtful"
     UNFIT = "unfit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedHalf:
-    """A half whose end is known, with the query's answer about it. None: the primary has no row for it."""
+    """A half whose end is known, with the query's answer. None: the primary has no row for the half."""
 
     unique_key: str
     key: str
@@ -84,8 +84,8 @@ class TriedHalf:
 
     @property
     def is_answered(self) -> bool:
-        """False: the query said nothing about this key, because only a whole statement failed or the key was not in
-        one."""
+        """False if the query said nothing about this key: the whole statement failed, or the key was in no
+        statement."""
         why = None if self.answer is None else self.answer.why
         return why is None or why.code in _OF_ONE_ROW
 
@@ -99,17 +99,17 @@ class TriedHalf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFinding:
-    """What was found of one aspect."""
+    """What was found about one aspect."""
 
     aspect: QueryAspect
     fitness: Fitness
     found: Fact
-    #: Halves about which the query says what it should not say.
+    #: Halves about which the query's answer is wrong.
     exceptions: tuple[TriedHalf, ...] = ()
 
 
 def try_on_committed(halves: Sequence[TriedHalf]) -> QueryFinding:
-    """Checks that at least 99 of a hundred halves that ended in commit are COMMITTED; halves without an answer count as
+    """Checks that at least 99 of a hundred halves that ended in commit are COMMITTED. Halves without an answer count as
     not committed."""
     aspect, missed = QueryAspect.COMMITTED_HALVES, tuple(half for half in halves if not is_committed(half.answer))
     found = len(halves) - len(missed)
@@ -126,7 +126,7 @@ def try_on_committed(halves: Sequence[TriedHalf]) -> QueryFinding:
 
 
 def try_on_rolled_back(halves: Sequence[TriedHalf]) -> QueryFinding:
-    """Checks that at most one of a hundred halves that were rolled back is COMMITTED; halves without an answer prove
+    """Checks that at most one of a hundred halves that were rolled back is COMMITTED. Halves without an answer prove
     nothing."""
     aspect = QueryAspect.ROLLED_BACK_HALVES
     answered = [half for half in halves if half.is_answered]
@@ -160,7 +160,7 @@ def shared_keys(halves: Iterable[TriedHalf]) -> QueryFinding:
 
 
 def trust(findings: Sequence[QueryFinding]) -> QueryFinding:
-    """Returns the conclusion from all findings: the worst of them."""
+    """Returns the worst of all findings as the conclusion."""
 
     def aspects(fitness: Fitness) -> tuple[str, ...]:
         found = {one.aspect for one in findings if one.fitness is fitness}

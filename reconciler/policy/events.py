@@ -19,7 +19,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.ports.rounds import RoundDone
 
-#: Of a subscription's gate. "not asked": no key is old enough, and no row that was taken back is open.
+#: The state of a subscription's gate. "not asked": no key is old enough, and no row that was taken back is open.
 GateState = Literal["open", "shut", "unknown", "not asked"]
 
 
@@ -28,9 +28,11 @@ class RoundFinished:
     """The canonical event of a subscription's round, over all its shards."""
 
     subscription: Subscription
-    #: Redis TIME of the newest shard round, or of the look at a shard at rest, milliseconds; 0: there was neither.
+    #: Redis TIME in milliseconds of the newest shard round, or of the look at a shard at rest. 0: there was no round
+    #: and no look.
     at_ms: int
-    #: Shards that rested or whose round ran, and shards that another owner has or whose round did not run.
+    #: Counts two kinds: first the shards that rested or whose round ran, then the shards that another owner has or
+    #: whose round did not run.
     shards_run: int
     shards_skipped: int
     announced: int
@@ -39,48 +41,50 @@ class RoundFinished:
     #: Age of the oldest pending key, seconds.
     oldest_pending_seconds: float
     gate: GateState
-    #: What the watermark says of itself; None: it was not asked, or says nothing.
+    #: What the watermark says about itself. None: it was not asked, or says nothing.
     gate_detail: Fact | None
-    #: The group's watermark, milliseconds of broker store time; None: not asked, or unknown.
+    #: The group's watermark, in milliseconds of broker store time. None: it was not asked, or is unknown.
     watermark_ms: int | None
-    #: Keys that became due in this round, and keys judged.
+    #: First the keys that became due in this round, then the keys that were judged.
     became_due: int
     verified: int
     #: Keys that left pending with a verdict.
     settled: int
     broker_look_ups: int
-    #: Verdict -> keys.
+    #: Verdict -> number of keys.
     verdicts: Mapping[str, int]
-    #: Outcome of the topic's repairs that were worked on -> number.
+    #: Outcome -> number of the topic's repairs that ended a pass with this outcome.
     repairs: Mapping[str, int]
-    #: Kinds of hold that were active: HOLD, BREAKER.
+    #: The kinds of hold that were active: HOLD, BREAKER.
     holds: tuple[str, ...]
-    #: True: no outbox or no inbox is configured, so verdicts rest on weaker evidence.
+    #: True if no outbox or no inbox is configured, so that verdicts rest on weaker evidence.
     weaker: bool
     #: Keys that left pending because the group does not take their tag.
     not_taken: int = 0
-    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
+    #: By how much Redis' clock is behind its earlier rounds: the clock was set back, or a node with a slower clock took
+    #: over.
     clock_behind_seconds: float = 0.0
-    #: How far a broker's clock is ahead of Redis' at least (negative: behind), if that is more than the skew margin.
+    #: By how much a broker's clock is at least ahead of Redis' clock. Negative: the broker's clock is behind. 0: the
+    #: difference is within the skew margin.
     clocks_apart_seconds: float = 0.0
     #: How long the round took, by the process's monotonic clock.
     duration_seconds: float = 0.0
-    #: Why the round ended early, one line each; empty when all went well.
+    #: Why the round ended early, one fact for each cause. Empty if the round ended normally.
     problems: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRoundRan:
-    """A shard's round ran and its row is in the ledger. A round whose reply was lost emits none."""
+    """A shard's round ran, and its row is in the ledger. A round whose reply was lost emits no such event."""
 
     done: RoundDone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsAtRest:
-    """A look found shards at rest whose pending set is empty, and the ledger keeps that as rows of rest."""
+    """A look found shards at rest whose pending set is empty. The ledger keeps this as rows of rest."""
 
-    #: The last round of each, and Redis TIME of the look in milliseconds.
+    #: The last round of each shard, with Redis TIME of the look in milliseconds.
     looks: Sequence[tuple[RoundDone, int]]
 
 
@@ -89,7 +93,7 @@ class NewLoss:
     """A loss that was proved for the first time."""
 
     verdict: Verdict
-    #: From the round that first saw the key to the round that judged it, by Redis' clock.
+    #: Seconds from the round that first saw the key to the round that judged it, by Redis' clock.
     waited_seconds: float
 
 
@@ -99,9 +103,9 @@ class VerdictsWritten:
 
     shard: Shard
     entries: Sequence[VerdictEntry]
-    #: Of these, the losses that the ledger did not have. A key that a person asked for by hand is left out.
+    #: The written losses that the ledger did not have before. A key that a person asked for by hand is left out.
     new_losses: Sequence[NewLoss] = ()
-    #: From the first question about a page of keys, these among them, until these were written, by the process's
+    #: Seconds from the first question about this page of keys until the verdicts were written, by the process's
     #: monotonic clock.
     took_seconds: float = 0.0
 
@@ -111,14 +115,14 @@ class LeftKey:
     """One key that was taken out of pending, and the ledger's row that allowed it."""
 
     unique_key: str
-    #: SETTLED or QUARANTINED.
+    #: The state of the row: SETTLED or QUARANTINED.
     state: CandidateState
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysLeft:
-    """Keys that are out of pending because of their verdicts; some may have left by a match just before."""
+    """Keys that left pending because of their verdicts. Some of them may have left by a match just before."""
 
     shard: Shard
     keys: Sequence[LeftKey]
@@ -126,9 +130,10 @@ class KeysLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysNotTaken:
-    """Keys that are out of pending because the group does not take the tag that they have in the outbox.
+    """Keys that left pending because the outbox shows a tag that the group does not take.
 
-    Some may have left by a match just before, or come with the next round, which tells of them again.
+    Some of these keys may have left by a match just before. A key that comes back with the next round is reported
+    again.
     """
 
     shard: Shard
@@ -141,7 +146,7 @@ class RepairStepped:
 
     environment: str
     topic: str
-    #: EVERY_GROUP, or the group of a hand-over.
+    #: The scope of the repair: EVERY_GROUP, or the group of a hand-over.
     scope: str
     unique_key: str
     rung: Rung
@@ -149,23 +154,23 @@ class RepairStepped:
     after: RepairState
     attempts: int
     answer: str
-    #: Of the answer.
+    #: The code of the answer.
     answer_code: str
-    #: From the proof of the loss until it is DONE, by the ledger's clock; None: it is not DONE.
+    #: Seconds from the proof of the loss until the repair is DONE, by the ledger's clock. None: the repair is not DONE.
     took_seconds: float | None = None
-    #: From its claim until this state was written, by the process's monotonic clock.
+    #: Seconds from the claim until this state was written, by the process's monotonic clock.
     worked_seconds: float = 0.0
-    #: The producing span (contract/trace_context.py); None: not known.
+    #: The producing span (contract/trace_context.py). None: the span is not known.
     traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOpened:
-    """Repairs of the topic are frozen: too much became lost at once."""
+    """Repairs of the topic are stopped, because too many messages became lost at once."""
 
     environment: str
     topic: str
-    #: The rule that it broke, a method of BreakerRules: too-many, too-absent.
+    #: The rule that opened the breaker, a method of BreakerRules: too-many, too-absent.
     cause: str
     reason: Fact
 
@@ -180,17 +185,17 @@ class BreakerClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardStopped:
-    """A shard's memory is not what it must be (wrong key type, foreign environment): a person must look."""
+    """A shard's memory has a key of a wrong type or belongs to a foreign environment, so a person must look."""
 
     shard: Shard
-    #: Of InvariantViolation.
+    #: The cause of the InvariantViolation.
     cause: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsVoided:
-    """Redis fell back behind rounds that had been stored: it lost the end of what it had acknowledged."""
+    """Redis fell back behind rounds that had been stored, because it lost its newest acknowledged writes."""
 
     shard: Shard
     rounds: int
@@ -198,7 +203,7 @@ class RoundsVoided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageOpened:
-    """Redis is away, or lost its memory: rounds pause, announcements suspend."""
+    """Redis is away, or has lost its memory. Rounds pause and announcements are suspended."""
 
     environment: str
     reason: str
@@ -207,7 +212,7 @@ class OutageOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageScanned:
-    """Inbox rows were put back into the commit sets; announcements resume."""
+    """Inbox rows were put back into the commit sets, and announcements resume."""
 
     environment: str
     started_at_ms: int
@@ -215,19 +220,19 @@ class OutageScanned:
     #: Subscription -> applied_at_ms of the newest row that belongs to the scan, by its inbox's clock.
     until_ms: Mapping[str, int]
     scanned: int
-    #: Subscription -> rows.
+    #: Subscription -> number of scanned rows.
     by_subscription: Mapping[str, int] = field(default_factory=dict)
-    #: Subscription -> why rows of it were left out: each of their keys costs a look-up in the inbox.
+    #: Subscription -> why some of its rows were left out. Each of their keys costs a look-up in the inbox.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageClosed:
-    """A round closed it: no shard is away or has lost its memory, and the recovery let rounds run."""
+    """A round closed the outage: no shard is away or has lost its memory, and the recovery let rounds run."""
 
     environment: str
     started_at_ms: int
-    #: MEMORY_LOST also where Redis went away first, and came back without what it had acknowledged.
+    #: MEMORY_LOST also counts an outage that began with Redis away and ended without what Redis had acknowledged.
     reason: str
     scanned: int
 

@@ -1,6 +1,6 @@
-"""Values that witnesses answer with. The policy decides on these alone.
+"""The values that witnesses answer with. The policy decides on these values alone.
 
-"Don't know" is a value (UNKNOWN), never an exception and never a False.
+"Don't know" is a value (UNKNOWN). It is never an exception and never a False.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ S = TypeVar("S")
 
 
 class Presence(StrEnum):
-    """Answer of a look-up."""
+    """The answer of a look-up."""
 
     FOUND = "FOUND"
     ABSENT = "ABSENT"
@@ -36,29 +36,30 @@ def as_foreign(text: str) -> Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessAnswer:
-    """The answer of one broker or database, which is kept as evidence."""
+    """The answer of one broker or database. It is kept as evidence."""
 
     witness: str
     presence: Presence
     #: What the witness has, or why its answer does not count. A plain text is foreign, such as a driver's error.
     detail: Fact | str
-    #: True: the witness has an unreadable value under this key, which waiting does not cure.
+    #: True if the witness has an unreadable value under this key, which waiting does not cure.
     is_damaged: bool = False
-    #: True: an inbox has the key, but its effect may be half done. The answer is neither FOUND nor ABSENT until a
+    #: True if an inbox has the key, but its effect may be incomplete. The answer is neither FOUND nor ABSENT until a
     #: person decides.
     is_incomplete: bool = False
-    #: When the inbox wrote its row, complete or incomplete. None: no row, or the time cannot be read.
+    #: When the inbox wrote its row, complete or incomplete. None: the inbox has no row, or the time cannot be read.
     applied_at_ms: int | None = None
-    #: True: FOUND, but the witness may have more than it showed.
+    #: True if the answer is FOUND but the witness may have more records than it showed.
     is_partial: bool = False
-    #: True: UNKNOWN because of the configuration; waiting changes nothing.
+    #: True if the answer is UNKNOWN because of the configuration, so that waiting changes nothing.
     is_by_set_up: bool = False
-    #: The identity of an outbox without a row: halves carry it as their mark. None: not known.
+    #: The identity of an outbox without a row; halves carry this identity as their mark. None: the identity is not
+    #: known.
     identity: str | None = None
 
     @property
     def fact(self) -> Fact:
-        """The detail as a fact; foreign words are kept as they are."""
+        """The detail as a fact. Foreign words stay as they are."""
         return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
 
     @property
@@ -73,38 +74,38 @@ class Lookup(Generic[T]):
     it is ABSENT."""
 
     presence: Presence
-    #: What was found, the oldest first; empty unless FOUND.
+    #: The records that were found, beginning with the oldest. Empty unless the answer is FOUND.
     records: tuple[T, ...] = ()
     answers: tuple[WitnessAnswer, ...] = ()
 
     @property
     def is_found(self) -> bool:
-        """True if at least one witness has it."""
+        """True if at least one witness has a record."""
         return self.presence is Presence.FOUND
 
     @property
     def is_absent(self) -> bool:
-        """True if every witness answered and none has it."""
+        """True if every witness answered and none has a record."""
         return self.presence is Presence.ABSENT
 
     @property
     def is_unknown(self) -> bool:
-        """True if no witness has it and at least one did not answer."""
+        """True if no witness has a record and at least one did not answer."""
         return self.presence is Presence.UNKNOWN
 
     @property
     def has_absence(self) -> bool:
-        """True if a witness answered that it has nothing, whatever the others have."""
+        """True if a witness answered that it has no record, whatever other witnesses have."""
         return any(answer.presence is Presence.ABSENT for answer in self.answers)
 
     @property
     def is_complete(self) -> bool:
-        """True if every witness answered, so that no further one can have it."""
+        """True if every witness answered, so that no further witness can have a record."""
         return all(answer.presence is not Presence.UNKNOWN for answer in self.answers)
 
     @property
     def undecided_by(self) -> Undecided:
-        """For an UNKNOWN: whether a witness failed, or no configured witness could answer."""
+        """For UNKNOWN: says whether a witness failed, or whether no configured witness could answer."""
         unknown = [answer for answer in self.answers if answer.presence is Presence.UNKNOWN]
         is_by_set_up = bool(unknown) and all(answer.is_by_set_up for answer in unknown)
         return Undecided.SET_UP if is_by_set_up else Undecided.WITNESS
@@ -116,20 +117,21 @@ class Lookup(Generic[T]):
 
     @property
     def damage(self) -> Fact | None:
-        """The unreadable values, if only they make the answer UNKNOWN. None: the answer is not UNKNOWN, or has another
-        reason."""
+        """The unreadable values, if they alone make the answer UNKNOWN. None: the answer is not UNKNOWN, or has another
+        cause."""
         damaged = [a.said for a in self.answers if a.is_damaged]
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
         return _answers(damaged) if self.is_unknown and damaged and not others else None
 
     @property
     def incomplete(self) -> Fact | None:
-        """The inboxes that have the key with an effect that may be half done. None: no inbox has that."""
+        """The inboxes that have the key with an effect that may be incomplete. None: no inbox has such an effect."""
         halves = [a.said for a in self.answers if a.is_incomplete]
         return _answers(halves) if halves else None
 
     def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
-        """Returns the answer with only those records that `counts` accepts: ABSENT only if no witness may have more."""
+        """Returns the answer with only those records that `counts` accepts. The result is ABSENT only if no witness may
+        have more."""
         kept = tuple(filter(counts, self.records))
         if not self.is_found or len(kept) == len(self.records) > 0:
             return self
@@ -192,18 +194,18 @@ class StoredMessage:
     born_timestamp_ms: int
     store_timestamp_ms: int
     transaction_state: TransactionState
-    #: For a committed copy: commit-log offset of the half that it was made from; otherwise 0.
+    #: For a committed copy: the commit-log offset of the half from which the copy was made. Otherwise 0.
     prepared_transaction_offset: int
     #: Property PGROUP, empty if the record has none.
     producer_group: str
-    #: TRANSACTION_CHECK_TIMES of a put-back copy; None for the first copy.
+    #: TRANSACTION_CHECK_TIMES of a put-back copy. None: this is the first copy.
     check_times: int | None
     reconsume_times: int
     properties: Mapping[str, str]
-    #: Uncompressed.
+    #: The body without compression.
     body: bytes
     flag: int = 0
-    #: The record's offset message id (MessageDecoder.createMessageId); empty: this is not a broker's record.
+    #: The record's offset message id (MessageDecoder.createMessageId). Empty: no broker stored this record.
     offset_message_id: str = ""
 
     @property
@@ -213,8 +215,8 @@ class StoredMessage:
 
     @cached_property
     def content_digest(self) -> bytes:
-        """The digest of what a consumer sees (contract/content_digest.py). It is cached, because each case file of the
-        key compares it."""
+        """The digest of what a consumer sees (contract/content_digest.py). The digest is cached, because each case file
+        of the key compares it."""
         return self.digest_under(self.unique_key)
 
     def digest_under(self, name: str) -> bytes:
@@ -224,8 +226,8 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A message as its producer's database stores it; copies and effects are compared with it. A tombstone has only
-    these fields."""
+    """A message as its producer's database stores it. Copies and effects are compared with this value. A tombstone has
+    only these fields."""
 
     unique_key: str
     topic: str
@@ -258,7 +260,7 @@ class Commit(Recorded):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRow:
-    """A visible row of the plug-in's outbox: what it proves, and how far the plug-in has processed it."""
+    """A visible row of the plug-in's outbox: the proof that it gives, and how far the plug-in has processed it."""
 
     #: A `Commit`, unless the row is a tombstone.
     message: Recorded
@@ -280,7 +282,7 @@ class OutboxRow:
 
     @property
     def commit(self) -> Commit | None:
-        """The proof of the commit; None: a tombstone."""
+        """The proof of the commit. None: the row is a tombstone."""
         return self.message if isinstance(self.message, Commit) else None
 
 
@@ -295,34 +297,36 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
-    #: The mark of the transaction that committed before its handler had returned; None: the effect is whole.
+    #: The mark of a transaction that was committed before its handler had returned. None: the effect is complete.
     incomplete: str | None = None
-    #: Why a scanned row cannot be read; None: it can be read. Only the place of a damaged row counts, because key and
-    #: time may have any type.
+    #: Why a scanned row cannot be read. None: the row can be read. Of an unreadable row only the place counts, because
+    #: key and time may have any type.
     damage: str | None = None
 
 
 class FilterKind(StrEnum):
     """How a group filters a topic (ExpressionType)."""
 
-    #: By tags, or not at all.
+    #: The group filters by tags, or not at all.
     TAG = "TAG"
-    #: By an expression over properties, which only brokers can evaluate.
+    #: The group filters by an expression over properties, which only brokers can evaluate.
     SQL92 = "SQL92"
     #: No broker knows a member of the group that subscribes to the topic.
     NONE = "none"
-    #: A broker did not answer, and no other broker knows.
+    #: A broker did not answer, and no other broker knows the filter.
     UNKNOWN = "unknown"
 
 
 class ConsumeMode(StrEnum):
-    """How a group takes messages. It decides what the group's offset proves (reconciler/evidence/pop_groups.py)."""
+    """How a group takes messages. The mode decides what the group's offset proves
+    (reconciler/evidence/pop_groups.py)."""
 
-    #: Its members pull: the offset passes a message only after it was acknowledged or sent back.
+    #: The members pull: the offset passes a message only after the message was acknowledged or sent back.
     PULL = "pull"
-    #: It pops (5.0 and newer): the offset passes a message that was handed out, acknowledged or not.
+    #: The group pops (5.0 and newer): the offset passes a message that was handed out, even if no member acknowledged
+    #: it.
     POP = "pop"
-    #: Brokers do not show which of the two it is.
+    #: Brokers do not show whether the group pulls or pops.
     UNKNOWN = "unknown"
 
 
@@ -330,15 +334,16 @@ class WatermarkState(StrEnum):
     """Whether the group's position is known, and what the position proves."""
 
     KNOWN = "KNOWN"
-    #: The group pops: every message before was handed out once, and only an effect shows what became of it.
+    #: The group pops: every message before the watermark was handed out once, and only an effect shows what became of
+    #: it.
     REACHED = "REACHED"
     UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """The group has consumed everything that was stored before this broker time. With REACHED: it was handed out to the
-    group."""
+    """A broker time: the group has consumed everything that was stored before. For REACHED, everything stored before
+    was handed out to the group."""
 
     state: WatermarkState
     #: Milliseconds of broker store time; 0 if UNKNOWN.
@@ -347,9 +352,9 @@ class Watermark:
     detail: Fact
     #: How many messages the group has not passed, over all queues; 0 if UNKNOWN.
     waiting: int = 0
-    #: Broker store time of the first of them; None: none waits, or it is unknown.
+    #: Broker store time of the first of these messages. None: no message waits, or the time is unknown.
     waiting_since_ms: int | None = None
-    #: True: UNKNOWN because the group has stored no offset for a queue that contains messages.
+    #: True if the watermark is UNKNOWN because the group has stored no offset for a queue that contains messages.
     lacks_offset: bool = False
 
 
@@ -363,18 +368,19 @@ class QueuePosition:
     consumer_offset: int | None
     min_offset: int
     max_offset: int
-    #: The broker may have assigned offsets below this one twice: the group's offset proves nothing there.
+    #: The broker may have assigned offsets below this offset twice, so the group's offset proves nothing there.
     doubtful_below: int = 0
-    #: A record at or after that offset belongs to an earlier queue if it lies at or before this place of the commit
-    #: log.
+    #: Among records at or after `doubtful_below`, a record at or before this place of the commit log belongs to an
+    #: earlier queue.
     doubtful_log_offset: int = -1
-    #: The last record of the queue that was seen: offset, place in the commit log. If a record lies at or before its
-    #: offset but behind it in the log, its offset was assigned again since.
+    #: The offset and commit-log place of the last record that was seen in the queue. If another record has an offset at
+    #: or below that offset but lies later in the commit log, its offset was assigned again.
     seen: tuple[int, int] | None = None
 
     @property
     def waiting(self) -> int:
-        """How many messages the group has not passed; without a stored offset, all messages in the queue."""
+        """Number of messages that the group has not passed. Without a stored offset, all messages in the queue
+        count."""
         return max(0, self.max_offset - max(self.min_offset, self.consumer_offset or 0))
 
 
@@ -384,50 +390,52 @@ class HalfQuestions:
 
     #: False: this broker never asks (up to 4.2).
     is_asked: bool
-    #: Roughly when the broker gives up the half, if it runs and its rounds of questions are punctual. By the broker's
-    #: clock.
+    #: Roughly when the broker gives up the half, by the broker's clock. This assumes that the broker runs and that its
+    #: rounds of questions are punctual.
     until_ms: int
-    #: The age limit of the half, after which the broker gives it up without a question. By the broker's clock.
+    #: The age limit of the half, by the broker's clock. After this time the broker gives the half up without a
+    #: question.
     never_after_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerLook:
-    """Whether a producer of the half's group is connected to the half's broker and could answer the broker's
+    """Whether a producer of the half's group is connected to the half's broker, and so could answer the broker's
     question."""
 
     #: None: the broker does not say.
     is_connected: bool | None
-    #: For how long no producer was connected, at each look of this process.
+    #: For how long every look of this process has found no producer connected.
     away_seconds: float = 0.0
-    #: For each look since then: how many seconds ago it was, and the end of the half queue after it; the oldest first.
+    #: Earlier looks that found no producer: how many seconds ago the look was, and where the half queue ended
+    #: afterwards. The list begins with the oldest look.
     half_queue_ends: tuple[tuple[float, int], ...] = ()
     #: Seconds between two rounds of the broker's questions.
     interval_seconds: float = 0.0
 
 
 class EndOutcome(StrEnum):
-    """The answers to a two-way END_TRANSACTION (or a republish), grouped by what follows from them."""
+    """The answers to a two-way END_TRANSACTION or a republish, grouped by what follows from them."""
 
-    #: Response code 0: executed.
+    #: Response code 0: the broker executed the request.
     DONE = "DONE"
-    #: Certainly not executed, so another try makes sense: response codes 2, 11, 14, 215, 604.
+    #: The broker certainly did not execute the request, so another try makes sense: response codes 2, 11, 14, 215, 604.
     REFUSED_FOR_NOW = "REFUSED_FOR_NOW"
-    #: The record at the offset is another one: look for the half again.
+    #: The offset has another record, so the half has to be found again.
     MISMATCH = "MISMATCH"
     #: "find prepared transaction message failed": the half is gone.
     HALF_GONE = "HALF_GONE"
-    #: No answer came: it may have been executed.
+    #: No answer came: the broker may have executed the request.
     NO_ANSWER = "NO_ANSWER"
     #: Our own guard refused to send.
     NOT_SENT = "NOT_SENT"
-    #: A look right before the send saw a reason to wait, or had no answer: nothing was sent.
+    #: A look right before the send saw a reason to wait, or got no answer. Nothing was sent.
     HELD_BACK = "HELD_BACK"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendAnswer:
-    """Answer to a repair that was sent."""
+    """The answer to a repair that was sent."""
 
     outcome: EndOutcome
     code: int | None = None

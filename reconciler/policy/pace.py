@@ -1,5 +1,5 @@
-"""Converts numbers of rounds into time: settings count rounds that come every five seconds. Rounds that are closer
-together get the same worth for each second. For rounds that are further apart, the numbers stay.
+"""Converts numbers of rounds into time. The settings count rounds that come every five seconds. If rounds are closer
+together, each number is scaled to the same amount per second. If rounds are further apart, the numbers stay.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from math import ceil
 
 #: The time between the rounds that the settings count.
 FULL_SECONDS = 5.0
-#: Rounds that are closer together than this count as this far apart.
+#: Rounds that are closer together than this are treated as this far apart.
 LEAST_SECONDS = 1.0
 
 
@@ -21,18 +21,18 @@ class RoundPace:
 
     @property
     def _share(self) -> float:
-        """The share of the time between two full rounds."""
+        """Returns the length of a round as a share of a full round's length."""
         return min(1.0, max(LEAST_SECONDS, self.interval_seconds) / FULL_SECONDS)
 
     def rounds(self, number: int) -> int:
-        """Returns how many rounds last at least as long as so many full ones."""
+        """Returns how many rounds last at least as long as `number` full rounds."""
         return ceil(round(number / self._share, 6))
 
     def of_a_round(self, number: int) -> int:
-        """Returns how much one round may do if a full one may do so much: the same amount per second, and at least
+        """Returns how much one round may do if a full round may do `number`: the same amount per second, and at least
         1."""
         return max(1, round(number * self._share))
 
     def full_rounds(self, number: int) -> float:
-        """Returns how many full rounds last as long as so many rounds."""
+        """Returns how many full rounds last as long as `number` rounds."""
         return number * self._share

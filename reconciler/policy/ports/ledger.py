@@ -15,8 +15,8 @@ from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Ru
 from reconciler.contract.verdicts import QUARANTINING, Undecided, Verdict
 from reconciler.policy.evidence import StoredMessage
 
-#: In the evidence of a key that took effect after a person had dismissed it: the time of the dismissal, by the ledger's
-#: clock.
+#: A field of the evidence of a key that took effect after a person had dismissed it: the time of the dismissal, by the
+#: ledger's clock.
 DISMISSED_AT_MS = "dismissed_at_ms"
 #: Hexadecimal digits of the word that stands for what a person saw.
 SEEN_DIGITS = 32
@@ -38,20 +38,20 @@ class Candidate:
     first_seen_ms: int
     next_at_ms: int
     updated_at_ms: int
-    #: When databases are asked again whether a closed row's verdict still holds; None: never.
+    #: When databases are asked again whether the verdict of a closed row still holds. None: they are never asked again.
     ask_again_at_ms: int | None = None
-    #: The unreadable values of the row; harmless values replace them until the next verdict is written. Such a row
-    #: closes nothing: its key is looked at as long as it is pending.
+    #: The unreadable values of the row. Until the next verdict is written, harmless values replace them. Such a row
+    #: closes no key: its key is looked at as long as it is pending.
     damage: str | None = None
 
     @property
     def is_dismissed(self) -> bool:
-        """True: a person closed the key, which had been given up."""
+        """True if a person closed the key after the reconciler had given it up."""
         return self.state is CandidateState.SETTLED and self.verdict in QUARANTINING
 
     @property
     def took_effect_dismissed(self) -> bool:
-        """True: the key was dismissed, took effect nevertheless, and waits for a person again."""
+        """True if the key took effect after a person had dismissed it, and now waits for a person again."""
         return self.state is CandidateState.QUARANTINED and DISMISSED_AT_MS in self.evidence
 
 
@@ -65,22 +65,23 @@ class VerdictEntry:
     first_seen_ms: int
     #: Keys that are SETTLED or QUARANTINED leave pending afterwards; OPEN ones stay.
     state: CandidateState
-    #: Seconds before the next look, from database time.
+    #: Seconds before the next look. The ledger counts them from database time.
     wait_seconds: float
-    #: For a key that leaves pending: the seconds before its databases are asked again. None: they are not asked again.
+    #: For a key that leaves pending: seconds before its databases are asked again. None: they are never asked again.
     ask_again_seconds: float | None = None
-    #: For UNKNOWN: what keeps the key from a verdict, and since when (Redis TIME). None: only time.
+    #: For UNKNOWN: the cause that keeps the key from a verdict, and its beginning (Redis TIME). None: only time keeps
+    #: it.
     undecided_by: Undecided | None = None
     undecided_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedRows:
-    """OPEN candidates that are UNKNOWN for one cause, without a proved loss."""
+    """OPEN candidates that are UNKNOWN for one cause and have no proved loss."""
 
-    #: Their number, up to the limit of counting.
+    #: Number of these rows, up to the limit of counting.
     count: int
-    #: The first one by first_seen_ms, then unique_key.
+    #: The row with the lowest first_seen_ms, and of equal ones the lowest unique_key.
     oldest: Candidate | None
 
 

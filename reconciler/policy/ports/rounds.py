@@ -12,7 +12,8 @@ from reconciler.contract.subscription import Shard, Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundCounts:
-    """How many keys one round moved. `announced - matched - pending_added` announced keys were pending already."""
+    """How many keys one round moved. The other announced keys, `announced - matched - pending_added`, were pending
+    already."""
 
     announced: int
     #: Announced keys whose consumption had been recorded.
@@ -27,27 +28,27 @@ class RoundCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundDone:
-    """A round that ran."""
+    """The result of a round that ran."""
 
     shard: Shard
     epoch: str
     #: The fence after the round.
     generation: int
-    #: Redis TIME of the round in milliseconds; it is later than that of every earlier round.
+    #: Redis TIME of the round in milliseconds. Every later round has a later time.
     at_ms: int
-    #: "<broker>/<queue>" -> next offset of the unique-key topic, read in the same atomic step.
+    #: "<broker>/<queue>" -> the next offset of the unique-key topic, read in the round's atomic step.
     offsets: Mapping[str, int]
     counts: RoundCounts
     #: Offsets like `offsets`: every key announced below them was matched or settled when the round ran. The ledger does
     #: not store this field.
     floor: Mapping[str, int] = field(default_factory=dict, compare=False)
-    #: The proofs of these offsets, for queues with a known one.
+    #: The proofs of the offsets in `floor`, for queues whose proof is known.
     floor_proofs: Mapping[str, QueueProof] = field(default_factory=dict, compare=False)
-    #: The time that keys first seen by this round get: at_ms, unless Redis' clock is far behind earlier rounds. None:
-    #: the round was read from the ledger, which does not store it.
+    #: The time that keys get as first_seen_ms if this round saw them first: at_ms, unless Redis' clock is far behind
+    #: earlier rounds. None: the round was read from the ledger, which does not store this time.
     clock_ms: int | None = field(default=None, compare=False)
-    #: When the oldest key that is pending after the round was first seen; None: no key is pending, or the round was
-    #: read from the ledger.
+    #: When the oldest of the keys that are pending after the round was first seen. None: no key is pending, or the
+    #: round was read from the ledger.
     oldest_pending_ms: int | None = field(default=None, compare=False)
 
 
@@ -63,11 +64,11 @@ class ShardState:
     round_at_ms: int | None = None
 
     def has_undone(self, last: RoundDone) -> bool:
-        """Returns True if the stored round does not precede the memory's newest round; the rounds of one memory have
+        """Returns True if the stored round does not precede the memory's newest round: the rounds of one memory have
         rising times.
 
-        It compares times, too: after an earlier fall-back, Redis may come back with rounds that were undone, and then
-        numbers prove nothing.
+        Times are compared besides numbers. After an earlier fall-back, Redis may come back with rounds that were
+        undone, and then numbers prove nothing.
         """
         if last.epoch != self.epoch:
             return False
@@ -75,8 +76,8 @@ class ShardState:
         return is_later or last.generation > self.generation
 
     def has_lost(self, last: RoundDone) -> bool:
-        """Returns True if this is another memory than the one that the stored round left, or if it fell back behind
-        that round."""
+        """Returns True if the stored round left another memory than this one, or if this memory fell back behind that
+        round."""
         return last.epoch != self.epoch or self.has_undone(last)
 
 
@@ -93,7 +94,7 @@ class ShardReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRound:
-    """The round that is to follow a known one, unless another round has run since."""
+    """The round that follows a known round, unless another round has run since."""
 
     shard: Shard
     epoch: str
@@ -103,9 +104,9 @@ class NextRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestingShard:
-    """A shard at rest: a look found it as its last round had left it, with nothing for a round to move."""
+    """A shard at rest: a look found the shard as its last round had left it, and a round would move nothing."""
 
-    #: at_ms of its last round.
+    #: at_ms of the shard's last round.
     round_at_ms: int
     #: Offsets as a round reads them, at the time of the look.
     offsets: Mapping[str, int]
@@ -117,14 +118,15 @@ class PendingKey:
 
     unique_key: str
     first_seen_ms: int
-    #: True if the key is set apart (ShardMemory.apart): it is no suspect before its tag was compared with the outbox.
+    #: True if the key is set apart (ShardMemory.apart). Such a key is no suspect until its tag has been compared with
+    #: the outbox.
     is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlaces:
-    """The places of one key in a shard's memory: several between two rounds, none before its announcement and long
-    after."""
+    """The places of one key in a shard's memory. Between two rounds a key may have several places. Before its
+    announcement, and long after it, a key has none."""
 
     #: The key is in the half set: no round has taken its announcement yet.
     is_announced: bool
@@ -144,7 +146,7 @@ class ShardLook:
     """What one *look* at a shard found, in one step."""
 
     state: ShardState
-    #: Number of members of the half set and all commit sets, which a round reads; 0: a round would move no key.
+    #: Number of members of the half set and of all commit sets, which a round reads. 0: a round would move no key.
     members: int
     pending: int
     oldest_pending_ms: int | None
@@ -157,13 +159,13 @@ class ShardLook:
 
 
 class ShardMemory(Protocol):
-    """The part of step 7 in Redis. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign
-    epoch."""
+    """The part of step 7 in Redis. Its methods can raise RedisAway. They raise InvariantViolation for a key of a wrong
+    type or of a foreign epoch."""
 
     @property
     def is_spread(self) -> bool:
-        """True if shards lie on several servers, each of which may be away alone: then RedisAway concerns one shard
-        only."""
+        """True if shards lie on several servers, so that one server may be away alone. Then RedisAway concerns one
+        shard only."""
         ...
 
     def state(self, shard: Shard) -> ShardState:
@@ -171,56 +173,56 @@ class ShardMemory(Protocol):
         ...
 
     def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
-        """Does state() and pending_size() for all of them together.
+        """Returns what state() and pending_size() return, for all shards together. Raises nothing.
 
-        A shard that could not be read is left out, whatever the cause: state() raises the error. Raises nothing.
+        A shard that could not be read is left out, whatever the cause. state() then raises the error.
         """
         ...
 
     def begin_epoch(self, shard: Shard) -> str:
-        """Writes a new epoch marker unless one exists; returns the valid marker."""
+        """Writes a new epoch marker unless a marker exists. Returns the valid marker."""
         ...
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """Runs the atomic step once, unless another round has run since it was begun.
+        """Runs the atomic step once, unless another round has run since the step was begun.
 
-        None: it did not run, or that is unknown (another owner was faster, the reply was lost, or the epoch differs).
-        In any case pending holds every unmatched key, and the next round is correct. `not_before_ms`: at_ms of the last
-        stored round + 1, so that ages never run backwards after a fail-over.
+        None: the step did not run, or nobody knows whether it ran. Another owner was faster, the reply was lost, or the
+        epoch differs. In any case pending holds every unmatched key, and the next round is correct. `not_before_ms` is
+        at_ms of the last stored round + 1, so that ages never run backwards after a fail-over.
         """
         ...
 
     def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
-        """Runs the atomic steps of several shards with one exchange per server; returns those that are known to have
-        run.
+        """Runs the atomic steps of several shards with one exchange per server. Returns the rounds that surely ran.
 
-        Raises nothing: each of the other shards must be taken alone, which raises its error.
+        Raises nothing. Each of the other shards must be taken alone, and that call raises the shard's error.
         """
         ...
 
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
     ) -> list[PendingKey]:
-        """Returns pending keys that were first seen at or before the time, the oldest first, equal times by key;
-        `after`: the last key of the page before."""
+        """Returns pending keys that were first seen at or before the time. The oldest come first; keys of equal age are
+        ordered by key. `after`: the last key of the page before."""
         ...
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
-        """Removes keys from pending; call it only after their ledger rows are committed. Returns how many keys were
+        """Removes keys from pending. Call this only after their ledger rows are committed. Returns how many keys were
         pending."""
         ...
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
         """Returns a page of about 500 keys whose announced tag the group does not take, and the cursor of the next page
-        (0: the last page). This is a hint and proves nothing, because any sender can announce. Some of the keys may be
-        pending, in the half set, matched or settled."""
+        (0: this is the last page). These keys are hints and prove nothing, because any sender can announce. Some of
+        them may be pending, in the half set, matched or settled."""
         ...
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Removes keys from pending whose tag in the outbox the group does not take; returns how many were pending.
+        """Removes keys from pending whose tag in the outbox the group does not take. Returns how many of them were
+        pending.
 
-        Neither these keys nor those in `going_on` stay set apart, except keys that are not taken and that no round has
-        seen yet.
+        The keys of both arguments are set apart no longer. The only exceptions are keys of `not_taken` that no round
+        has seen yet.
         """
         ...
 
@@ -230,32 +232,33 @@ class ShardMemory(Protocol):
 
 
 class RoundLeases(Protocol):
-    """The right to run a shard's rounds: it saves work, while fence and claims make rounds correct. Raises
-    RedisAway."""
+    """The right to run a shard's rounds. A lease saves work; fence and claims keep rounds correct without a lease.
+    Raises RedisAway."""
 
     def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
-        """Takes or renews the lease; False: another token holds it."""
+        """Takes or renews the lease. False: another token holds the lease."""
         ...
 
     def release(self, shard: Shard, *, token: str) -> None:
-        """Gives the lease back if the token holds it."""
+        """Gives the lease back if the token holds the lease."""
         ...
 
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
-        """Looks at all shards together, and renews the leases of those with True if the token holds them.
+        """Looks at all shards together. Renews the lease of each shard that is given with True, if the token holds that
+        lease. Raises nothing.
 
-        A shard that could not be looked at is left out, whatever the cause: its round raises the error. Raises nothing.
+        A shard that could not be looked at is left out, whatever the cause. The shard's round then raises the error.
         """
         ...
 
 
 class Sharers(Protocol):
-    """The processes that share the subscriptions of an environment. An entry is a lease: it ends if it is not renewed.
-    Raises RedisAway."""
+    """The processes that share the subscriptions of an environment. A process's entry is a lease, which ends unless the
+    process renews it. Raises RedisAway."""
 
     def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
-        """Adds the process, or renews its entry. Returns the tokens of all sharers with the same digest, including its
-        own.
+        """Adds the process, or renews its entry. Returns the tokens of all sharers with the same digest. The process's
+        own token is among them.
 
         `digest`: the digest of the process's subscriptions.
         """
@@ -267,35 +270,38 @@ class Sharers(Protocol):
 
 
 class Rounds(Protocol):
-    """The durable record of rounds, since when they run, and the floors that they read. Raises DatabaseAway."""
+    """Stores rounds, since when each subscription has rounds, and the floors that announcement consumers read. Raises
+    DatabaseAway."""
 
     def since_ms(self, subscription: Subscription) -> int | None:
-        """Returns since when the subscription answers for messages; 0: for every message. None: it has had no round
-        yet.
+        """Returns since when the subscription answers for messages. 0: for every message. None: the subscription has
+        had no round yet.
 
-        A ledger that cannot store it (an older one, or a missing right) gives 0, and logs that once.
+        An older ledger, or one without the right, cannot store this time. Then the result is 0, and the log says so
+        once.
         """
         ...
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Stores before the subscription's first round since when it answers for messages; returns the stored time.
+        """Stores, before the subscription's first round, since when the subscription answers for messages. Returns the
+        stored time.
 
-        That is `at_ms`, or database time if that is earlier. It is 0 if the ledger has rounds, candidates or floors of
-        the subscription, and for None, which means that Redis knows the subscription. A stored time stays, whoever
-        stored it first.
+        The time is `at_ms`, or database time if that is earlier. The time is 0 if the ledger has rounds, candidates or
+        floors of the subscription. It is also 0 if `at_ms` is None, which means that Redis knows the subscription. The
+        time that was stored first stays.
         """
         ...
 
     def store(self, *done: RoundDone) -> None:
-        """Writes one row for each round, all or none; doing it twice is harmless."""
+        """Writes one row for each round: all rows or none. Storing a round twice is harmless."""
         ...
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks those rounds of the epoch as void that do not precede the memory's newest round, because Redis fell
-        back.
+        """Marks rounds of the epoch as void because Redis fell back: those that do not precede the memory's newest
+        round. Returns their number.
 
-        They have a higher generation, or a later time than `at_ms` (None: its time is unknown). Returns their number.
-        These rows serve people, outages and the audit; the floor does not need them.
+        Such a round has a higher generation, or a later time than `at_ms` (None: the time of the newest round is
+        unknown). People, outages and the audit read these marks; the floor does not need them.
         """
         ...
 
@@ -304,15 +310,17 @@ class Rounds(Protocol):
         ...
 
     def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """Stores in one transaction that all shards of these subscriptions were seen at rest so many seconds ago, by
-        number. False: the ledger cannot store it."""
+        """Stores in one transaction that all shards of these subscriptions were seen at rest `seconds_ago`. The shards
+        are in the order of their numbers. False: the ledger cannot store this."""
         ...
 
     def raise_floor(
         self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
     ) -> None:
-        """Raises the floor of each queue ("<broker>/<queue>") that lies lower (RoundDone.floor), with its proof.
+        """Raises the floor of each queue ("<broker>/<queue>") to the value in `floor`, with its proof, if the stored
+        floor is lower.
 
-        A floor sinks only if its proof says that the queue began again (contract/queue_proof.py), by compare-and-set.
+        A floor sinks only if its proof says that the queue began again (contract/queue_proof.py). Such a change is a
+        compare-and-set.
         """
         ...

@@ -379,8 +379,8 @@ class Repairer:
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
 
     def _seen_seconds(self, repair: Repair) -> float:
-        """Returns how long the last send has lain ahead of the ledger's clock: after that was set back, nothing may
-        wait for it."""
+        """Returns for how long the last send has lain ahead of the ledger's clock. After that clock was set back, no
+        repair waits for the old time to come again."""
         since_ms = waits_since_ms(repair)
         if since_ms <= self._now_ms(repair):
             return 0.0
