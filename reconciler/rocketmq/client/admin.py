@@ -29,9 +29,9 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMembers:
-    """The members of a consumer group that are connected to a broker; there is at least one."""
+    """The connected members of a consumer group at a broker. The tuple has at least one connection."""
 
-    #: How the newest member says that it consumes: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
+    #: The newest member's way to consume: CONSUME_PASSIVELY, CONSUME_ACTIVELY or CONSUME_POP.
     consume_type: str
     connections: tuple[ClientConnection, ...]
 
@@ -40,9 +40,9 @@ class GroupMembers:
 class GroupFilter:
     """What a consumer group takes of a topic (SubscriptionData)."""
 
-    #: expressionType: TAG or SQL92; 3.2.6 knows tags only.
+    #: The expressionType: TAG or SQL92. Version 3.2.6 knows tags only.
     kind: str
-    #: subString: "a || b", "*", or the SQL92 expression.
+    #: The subString: "a || b", "*", or the SQL92 expression.
     expression: str
 
     @property
@@ -54,7 +54,7 @@ class GroupFilter:
 class Admin:
     """Asks one broker (or name server) at a time, by address. Thread-safe, without state.
 
-    Every call raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
+    Every call can raise BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
 
     def __init__(self, client: RemotingClient) -> None:
@@ -65,8 +65,8 @@ class Admin:
     ) -> None:
         """Creates the topic with exactly this number of queues on this master, or changes the number.
 
-        `attributes` is understood from 5.0 on, for example "+message.type=TRANSACTION". The name servers have the route
-        a moment later.
+        Brokers from 5.0 on understand `attributes`, for example "+message.type=TRANSACTION". The name servers have the
+        route a moment later.
         """
         fields = {
             "topic": check_topic(topic),
@@ -106,19 +106,20 @@ class Admin:
         return _java_properties(self._ask(address, RequestCode.GET_BROKER_CONFIG, {}).body)
 
     def runtime_info(self, address: str) -> dict[str, str]:
-        """Returns what the broker says about its present state: dispatchBehindBytes, brokerVersionDesc and many
-        more."""
+        """Returns the broker's report on its present state, such as dispatchBehindBytes and brokerVersionDesc."""
         table = parse_object(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, {}).body).get("table")
         return {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}
 
     def producer_connections(self, address: str, group: str) -> list[ClientConnection]:
-        """Returns producers of the group that this broker could ask about a half; empty if there are none (code 1)."""
+        """Returns the group's producers that this broker could ask about a half. The list is empty if the broker
+        answers with code 1."""
         fields = {"producerGroup": group}
         return list(_connections(self._connected(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)))
 
     def has_producer(self, address: str, group: str) -> bool:
-        """Returns True if this broker could ask a producer of the group about a half. False only if the broker says
-        that there is none (AdminBrokerProcessor: code 1, and a remark); other errors with that code are raised."""
+        """Returns True if this broker could ask a producer of the group about a half. Returns False only if the broker
+        answers with code 1 and the remark that the group does "not exist" (AdminBrokerProcessor). Other errors with
+        code 1 are raised."""
         fields = {"producerGroup": group}
         answer = self._client.request(address, Command(code=RequestCode.GET_PRODUCER_CONNECTION_LIST, fields=fields))
         if answer.code == ResponseCode.SYSTEM_ERROR and "not exist" in (answer.remark or ""):
@@ -126,14 +127,15 @@ class Admin:
         return bool(_connections(parse_object(require_success(answer, "GET_PRODUCER_CONNECTION_LIST").body)))
 
     def consumer_connections(self, address: str, group: str) -> list[ClientConnection]:
-        """Returns members of the consumer group that are connected to this broker; empty if there are none."""
+        """Returns the connected members of the consumer group at this broker. The list is empty if no member is
+        connected."""
         members = self.group_members(address, group)
         return [] if members is None else list(members.connections)
 
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
         """Returns the filter that this broker has from the heartbeats of the group's members.
 
-        None: no member is connected, or none that subscribes to the topic (a pull consumer need not).
+        Returns None if no connected member subscribes to the topic. A pull consumer need not subscribe.
         """
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         table = found.get("subscriptionTable")
@@ -145,7 +147,8 @@ class Admin:
         )
 
     def group_members(self, address: str, group: str) -> GroupMembers | None:
-        """Returns members of the consumer group that are connected to this broker; None if there are none."""
+        """Returns the connected members of the consumer group at this broker. Returns None if no member is
+        connected."""
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         connections = _connections(found)
         if not connections:
@@ -155,15 +158,16 @@ class Admin:
     def subscribes(self, address: str, group: str, topic: str) -> bool:
         """Returns True if this broker has a subscription of the group to the topic (5.0 and newer).
 
-        The subscription is a member's, or came with a request of a client without heartbeats, at most
-        subscriptionExpiredTimeout ago, by default ten minutes (ConsumerManager.compensateSubscribeData).
+        The subscription is a connected member's, or came with a request of a client without heartbeats. The broker
+        forgets a client's subscription after subscriptionExpiredTimeout, by default ten minutes
+        (ConsumerManager.compensateSubscribeData).
         """
         fields = {"group": group, "topic": topic}
         body = self._ask(address, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, fields).body
         return isinstance(parse_object(body).get("subscriptionData"), dict)
 
     def topics_of_group(self, address: str, group: str) -> list[str]:
-        """Returns topics in which the group has an offset at this broker
+        """Returns the topics for which this broker has an offset of the group
         (AdminBrokerProcessor.queryTopicsByConsumer)."""
         body = self._ask(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}).body
         found = parse_object(body).get("topicList")
@@ -172,7 +176,7 @@ class Admin:
     def request_mode(self, address: str, group: str, topic: str) -> str | None:
         """Returns POP or PULL, as set for the group's clients and the topic (MessageRequestModeManager; 5.0 and newer).
 
-        None: it was not set, so the broker's defaultMessageRequestMode counts.
+        Returns None if no mode was set. The broker then uses its defaultMessageRequestMode.
         """
         found: JsonValue = parse_object(self._ask(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}).body)
         for name in ("messageRequestModeMap", topic, group):
@@ -187,11 +191,11 @@ class Admin:
         return sorted(str(name) for name in table) if isinstance(table, dict) else []
 
     def groups_of_topic(self, address: str, topic: str, *, asks_each: bool = False) -> list[str]:
-        """Returns consumer groups with an offset in the topic at this broker, or with a connected member that
-        subscribes to it, including broadcasting ones (AdminBrokerProcessor.queryTopicConsumeByWho).
+        """Returns the consumer groups that have an offset in the topic, or a connected member that subscribes to the
+        topic (AdminBrokerProcessor.queryTopicConsumeByWho). Groups that consume by broadcasting are included.
 
-        5.3.3 returns the topic itself instead of groups with connected members (ConsumerManager.topicGroupTable).
-        `asks_each`: on such a broker, every group is asked for its members.
+        Version 5.3.3 returns the topic's name in place of the groups with connected members
+        (ConsumerManager.topicGroupTable). With `asks_each`, such a broker is then asked for the members of every group.
         """
         body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
         found = parse_object(body).get("groupList")
@@ -211,13 +215,13 @@ class Admin:
         """Puts a given-up half back with its count of checks at 0, so that the producer is asked again (4.5.2 and
         newer).
 
-        The broker does not check which topic the record belongs to: the caller must.
+        The caller must check that the record belongs to the topic, because the broker does not.
         """
         fields = {"topic": topic, "msgId": offset_message_id}
         self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
 
     def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
-        """Returns the answer; empty if no member of the group is connected."""
+        """Returns the members of the JSON answer. The dictionary is empty if no member of the group is connected."""
         answer = self._client.request(address, Command(code=code, fields=fields))
         if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
             return {}

@@ -1,4 +1,4 @@
-"""One connection pool, one route table, one heartbeat: shared by any producers and consumers of a process.
+"""The client instance: producers and consumers of a process share its connection pool, route table and heartbeat.
 
 Two members of one consumer group need two instances, because brokers tell members apart by client id.
 """
@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 
 
 class SharedPart(Protocol):
-    """A part of an instance that a higher layer makes, such as the answers to check-back."""
+    """A shared part of a client instance. A higher layer makes the part, for example the answers to check-back."""
 
     def close(self) -> None:
-        """Ends its work."""
+        """Ends the work of this part."""
 
 
 PartT = TypeVar("PartT", bound=SharedPart)
 
 
 class ClientInstance:
-    """Thread-safe. Use it as a context manager, or call close(), which closes the client only if the instance made it.
+    """Thread-safe. Use the instance as a context manager, or call close(). A client that was passed in stays open.
 
-    A client that was passed in belongs to one instance: the instance takes over the client's handlers for brokers'
-    requests and for lost connections. A broker forgets its clients with the connection, so after a loss it gets a
-    heartbeat at once. `acl` and `tls` are for the client that the instance makes.
+    A client that was passed in belongs to one instance, which takes over the client's handlers for brokers' requests
+    and for lost connections. A broker forgets a client whose connection is lost. So the broker gets a heartbeat at once
+    after the loss. `acl` and `tls` are for the client that the instance makes.
     """
 
     def __init__(
@@ -73,27 +73,27 @@ class ClientInstance:
         self._lock = threading.Lock()
 
     def sender(self, group: str, *, client: RemotingClient | None = None) -> Sender:
-        """Makes a sender for a producer group over this instance. `client`: sends over that client's connections
-        instead."""
+        """Makes a sender for a producer group. The sender uses the connections of `client`, by default those of this
+        instance's client."""
         return Sender(client or self.client, self.routes, self.families, group=group, unique_keys=self.unique_keys)
 
     def master_addresses(self, topics: Iterable[str]) -> set[str]:
-        """Returns the masters of the topics' routes; a topic without a route is left out, and asked for again later."""
+        """Returns the addresses of masters in the topics' routes. A topic without a route is left out."""
         routes = (self._route(topic) for topic in topics)
         return {address for route in routes if route is not None for address in route.masters.values()}
 
     def broker_addresses(self, topics: Iterable[str]) -> set[str]:
-        """Returns masters and slaves of the topics' routes."""
+        """Returns the addresses of masters and slaves in the topics' routes."""
         routes = (self._route(topic) for topic in topics)
         brokers = (broker for route in routes if route is not None for broker in route.brokers.values())
         return {address for broker in brokers for address in broker.addresses.values()}
 
     def cluster_addresses(self) -> set[str]:
-        """Returns the masters of the whole cluster. Raises BrokerUnavailable if no name server answers."""
+        """Returns the addresses of all masters of the cluster. Raises BrokerUnavailable if no name server answers."""
         return {broker.master for broker in self.routes.brokers().values() if broker.master is not None}
 
     def on_group_request(self, code: RequestCode, group: str, handler: RequestHandler) -> None:
-        """Handles brokers' requests that name this consumer group (field consumerGroup, or group)."""
+        """Handles brokers' requests whose field `consumerGroup` or `group` names this consumer group."""
         with self._lock:
             self._group_handlers[int(code), group] = handler
         self.client.on_request(code, self._dispatch)
@@ -105,8 +105,8 @@ class ClientInstance:
                 del self._group_handlers[key]
 
     def shared(self, make: Callable[[ClientInstance], PartT]) -> PartT:
-        """Returns the only part of this kind, which the members of this instance share; it is closed with the
-        instance."""
+        """Returns the single part that `make` makes for this instance. All members of the instance share the part. The
+        instance closes the part."""
         with self._lock:
             part = self._shared.get(make)
             if part is None:
@@ -114,7 +114,7 @@ class ClientInstance:
         return cast("PartT", part)
 
     def close(self) -> None:
-        """Unregisters every group and closes what it made."""
+        """Unregisters every group. Closes the shared parts, and the client if the instance made the client."""
         self.heartbeats.close()
         for part in self._shared.values():
             part.close()
@@ -148,6 +148,6 @@ class ClientInstance:
 def refuse_security_of_shared(
     name: str, shared: object | None, *, acl: AclCredentials | None, tls: TlsSettings | None
 ) -> None:
-    """Raises UsageError for keys or TLS that are given together with a shared object made without them."""
+    """Raises UsageError if `acl` or `tls` is given together with a shared object, which has its own."""
     if shared is not None and (acl is not None or tls is not None):
         raise UsageError(f"{name} has its own acl and tls: give them where it is made")

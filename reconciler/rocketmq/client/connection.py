@@ -1,4 +1,4 @@
-"""One TCP connection: a reader thread, many requests at a time, distinguished by their opaque number."""
+"""One TCP connection with its reader thread. Many requests can wait at a time; an opaque number tells them apart."""
 
 from __future__ import annotations
 
@@ -48,47 +48,49 @@ _TOLD_MAX = 100
 _REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
-#: Called on the reader thread for each refusal by access control: it must be short and must not raise.
+#: Is called on the reader thread for each refusal by access control. The function must be short and must not raise.
 Refused: TypeAlias = Callable[[AccessRefused], None]
-#: Called once when a connection is closed, on the thread that noticed that: it must be short and must not raise.
+#: Is called once for each closed connection, on the thread that noticed the end. The function must be short and must
+#: not raise.
 Closed: TypeAlias = Callable[["Connection"], None]
 
 
 class ConnectionLost(BrokerUnavailable):
-    """The connection broke after the request was written: it may have been executed."""
+    """The connection broke after the request was written. The broker may have executed the request."""
 
-    #: True if the peer ended a TLS connection before it sent anything: it may refuse this client's certificate.
+    #: True if the peer ended a TLS connection without having sent anything. The peer may refuse this client's
+    #: certificate.
     is_silent_over_tls = False
 
 
 class PeerSilent(ConnectionLost):
-    """Nothing has arrived since a request that was not answered in time."""
+    """A request was not answered in time, and nothing else has arrived since the request was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """The limits of one connection."""
 
-    #: Most requests that wait for an answer; a further one is refused with BrokerBusy.
+    #: Most requests that wait for an answer. A further request is refused with BrokerBusy.
     in_flight: int = 8_192
-    #: A frame must be complete within this time after its beginning.
+    #: Longest time between the first and the last byte of a frame that arrives.
     frame_seconds: float = 30.0
     #: A socket that accepts no bytes for this time is closed.
     write_seconds: float = 10.0
-    #: A connection without traffic for this time is closed, because brokers close it after 120 s, which could collide
-    #: with a request.
+    #: A connection without traffic for this time is closed. Brokers close an idle connection after 120 s, and a request
+    #: could be under way at that moment.
     idle_seconds: float = 100.0
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that waits for its answer. Confined by its connection's lock."""
+    """A request that waits for an answer. The lock of the connection protects this object."""
 
     future: Future[Command]
     sent_seconds: float
     deadline_seconds: float
     code: int
-    #: Without the body, which may be large.
+    #: The header fields of the request. The body is not kept, because it may be large.
     fields: Mapping[str, str]
 
     @property
@@ -97,12 +99,13 @@ class _Waiting:
 
 
 class Connection:
-    """Connects at its creation; raises BrokerUnavailable if that fails. Shared; confined by its own locks.
+    """A connection that is opened by its constructor. The constructor raises BrokerUnavailable if connecting fails.
+    Threads share the object; locks protect it.
 
-    With `tls` everything is sent over TLS; raises TlsFailure if the hand-shake fails.
+    With `tls`, everything is sent over TLS. The constructor raises TlsFailure if the hand-shake fails.
 
-    Every way to fail (closed, reset, bad frame, drip, write stuck) ends this connection alone: requests in flight
-    fail with ConnectionLost whose text says why, and `is_closed` becomes True.
+    Every failure (closed, reset, bad frame, frame that arrives too slowly, stuck write) ends this connection alone. The
+    waiting requests then fail with ConnectionLost, whose text says why. `is_closed` becomes True.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class Connection:
         self._closed_because: BrokerUnavailable | None = None
         #: Frames that answer no waiting request, for example late answers.
         self.unmatched = 0
-        #: Refusals that were logged. Used by the reader thread only.
+        #: Refusals that were logged. Only the reader thread uses this set.
         self._told: set[str] = set()
         #: True once the peer has sent one good frame.
         self.has_spoken = False
@@ -154,8 +157,8 @@ class Connection:
     def submit(self, command: Command, timeout_seconds: float) -> Future[Command]:
         """Sends a two-way request. The future fails with RequestTimeout or ConnectionLost.
 
-        Callbacks of the future run on the reader thread and must not block. Raises BrokerBusy when too many requests
-        are in flight, BrokerUnavailable if the connection is closed (nothing was sent).
+        Callbacks of the future run on the reader thread and must not block. Raises BrokerBusy if too many requests wait
+        for an answer. Raises BrokerUnavailable if the connection is closed. Nothing was sent in either case.
         """
         future: Future[Command] = Future()
         opaque = next(self._opaque) & _OPAQUE_MASK
@@ -172,7 +175,7 @@ class Connection:
         return future
 
     def send(self, command: Command, timeout_seconds: float) -> None:
-        """Sends a one-way request or a response as it is. Raises BrokerUnavailable or RequestTimeout."""
+        """Sends a one-way request or a response. Raises BrokerUnavailable or RequestTimeout."""
         if command.is_response:
             frame = encode_frame(command)
         else:
@@ -183,9 +186,9 @@ class Connection:
     def give_up(self, future: Future[Command]) -> None:
         """Gives up waiting for this answer.
 
-        If the reader would end the connection because of it at its next check, the connection ends at once, because a
-        request that is sent in between would be lost with it. A request whose time began later than its caller's,
-        because connecting took a part of that, keeps its time.
+        Closes the connection if the reader would close it at the next check for this request. Otherwise a request that
+        is sent before this check would be lost. The time of a request begins when it is sent, so its deadline may lie
+        after the caller's.
         """
         next_look = self._clock.monotonic_seconds() + _TICK_SECONDS
         with self._lock:
@@ -194,7 +197,8 @@ class Connection:
             self._fail(self._silence())
 
     def close(self, reason: str = "closed by this client") -> None:
-        """Closes the socket and fails all waiting requests. It may be called twice, and from the reader thread."""
+        """Closes the socket and fails all waiting requests. A second call and a call from the reader thread are
+        allowed."""
         self._fail(ConnectionLost(f"{self.address}: {reason}"))
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -212,14 +216,14 @@ class Connection:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._tls is not None:
             return self._encrypt(connected, host, self._tls, deadline - self._clock.monotonic_seconds())
-        # Kernel time-outs instead of settimeout, because reading and writing have different ones.
+        # The kernel's time-outs are set in place of settimeout, because reading and writing have different time-outs.
         connected.settimeout(None)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_TICK_SECONDS))
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._limits.write_seconds))
         return connected
 
     def _encrypt(self, connected: socket.socket, host: str, tls: TlsContext, timeout_seconds: float) -> TlsSocket:
-        """Takes over the socket, and closes it if the hand-shake fails."""
+        """Encrypts the socket. Closes the socket if the hand-shake fails."""
         connected.settimeout(max(0.001, timeout_seconds))
         try:
             encrypted = tls.current().wrap_socket(connected, server_hostname=host)
@@ -297,7 +301,8 @@ class Connection:
                 self._socket.close()
 
     def _lost(self, what: str, error: OSError | None) -> BrokerUnavailable:
-        """Returns why the peer ended the connection: its demand, if it has said one or has not answered at all."""
+        """Returns the error for a lost connection. The error names the peer's demand if the peer sent one, or if the
+        peer has answered nothing."""
         if self.has_spoken:
             return ConnectionLost(f"{self.address}: {what}")
         settings = None if self._tls is None else self._tls.settings
@@ -320,7 +325,8 @@ class Connection:
         if waiting is None:
             self.unmatched += 1
             return
-        # Handled here, so that no caller takes a refusal for an answer: several codes mean "nothing there" to callers.
+        # A refusal becomes an error here. Callers read some of these codes as "nothing found", and would take a refusal
+        # for an answer.
         refusal = None
         if command.code in _REFUSALS:
             refusal = access_refusal(command, waiting.code, waiting.fields, self.address)
@@ -330,7 +336,8 @@ class Connection:
         _settle(waiting.future, refusal or command)
 
     def _tell_once(self, refusal: AccessRefused) -> None:
-        """Logs each refusal once per connection, because its callers may treat the broker as away and continue."""
+        """Logs each refusal once per connection. Callers may treat the broker as unreachable, go on, and report no
+        refusal."""
         if str(refusal) in self._told or len(self._told) >= _TOLD_MAX:
             return
         self._told.add(str(refusal))
@@ -347,8 +354,9 @@ class Connection:
         for waiting in timed_out:
             _settle(waiting.future, RequestTimeout(f"{self.address}: {waiting.what}: no answer in time"))
         if any(waiting.sent_seconds > self._last_received for waiting in timed_out):
-            # Our own writes keep a dead path alive (a load balancer that swallows them): only a new connection can show
-            # that. The Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
+            # Our own writes can keep a dead path open, for example through a load balancer that drops them. Only a new
+            # connection shows that the path is dead. The Java client also closes its channel then
+            # (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
             raise self._silence()
         if is_idle:
             raise ConnectionLost(f"{self.address}: closed after {self._limits.idle_seconds} s without traffic")
@@ -369,7 +377,8 @@ class Connection:
             self._closed_because = lost
             in_flight = list(self._waiting.values())
             self._waiting.clear()
-        # The reader thread closes the socket; the peer may have been faster.
+        # The reader thread closes the socket later. The suppressed error means that the peer closed the connection
+        # first.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for waiting in in_flight:

@@ -1,6 +1,6 @@
-"""Demands of a broker or name server that this client does not meet: TLS, a signature, a user, a right.
+"""Demands of a broker or name server that this client does not meet, such as TLS, a signature, a user or a right.
 
-Answers of 4.9.7 (plain ACL) and 5.3.3 (ACL 2.0, TLS in enforcing mode).
+The texts of the answers are those of 4.9.7 (plain ACL) and 5.3.3 (ACL 2.0, TLS in enforcing mode).
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ _HANDSHAKE_SECONDS = 2.0
 
 
 def demand_behind(error: ReconcilerError, address: str) -> PeerDemand | None:
-    """Returns the demand if it is the reason for the missing answer; otherwise None.
+    """Returns the demand that explains the missing answer. Returns None if no demand explains it.
 
-    If a connection was closed, it connects once more to find out. A silent server closes no connection.
+    After a closed connection, this function connects once more to find the demand out. A silent server closes no
+    connection.
     """
     if isinstance(error, AccessRefused):
         return PeerDemand.WANTS_AUTHENTICATION if error.lacking is Lacking.SIGNATURE else PeerDemand.REFUSES_ACCESS
     if _tells_of_tls(error):
         return PeerDemand.TLS_FAILS
-    # A server that enforces TLS closes a connection that begins without it (NettyRemotingServer.HandshakeHandler).
+    # A server that enforces TLS closes a connection that begins without TLS (NettyRemotingServer.HandshakeHandler).
     is_closed = isinstance(error, BrokerUnavailable) and not _tells_of_silence(error)
     return PeerDemand.WANTS_TLS if is_closed and _speaks_tls(address) else None
 
@@ -52,7 +53,7 @@ def remedy_of(demand: PeerDemand, error: ReconcilerError) -> str:
 
 
 def explained(error: ReconcilerError, address: str) -> str:
-    """Returns the error's text, after the peer's demand."""
+    """Returns the peer's demand, followed by the error's text."""
     demand = demand_behind(error, address)
     return str(error) if demand is None else f"{demand}: {error}"
 
@@ -81,7 +82,7 @@ def _speaks_tls(address: str) -> bool:
         with contextlib.closing(socket.create_connection(parse_address(address), _HANDSHAKE_SECONDS)) as plain:
             context.wrap_socket(plain).close()
     except ssl.SSLError as error:
-        # An alert proves TLS, too: the peer may want our certificate, for example.
+        # An alert also proves that the peer speaks TLS. The peer may want our certificate, for example.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False

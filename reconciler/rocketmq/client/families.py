@@ -1,4 +1,4 @@
-"""Finds the version of a broker from any of its answers, with the facts that follow from it."""
+"""Finds the version of a broker in any answer of the broker. The version decides the other facts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from reconciler.rocketmq.wire.frame import Command
 #: After this time a broker is asked again, because it may have been replaced by another version.
 _REMEMBER_SECONDS = 600.0
 
-#: A heartbeat without a group: every version answers it, and it registers nothing.
+#: A heartbeat without a group. Brokers of every version answer it, and register nothing for it.
 _EMPTY_HEARTBEAT = b'{"clientID":"reconciler-family","producerDataSet":[],"consumerDataSet":[]}'
 
 
 class Families:
-    """Facts of brokers by address, each asked for now and then. Shared; confined by its lock."""
+    """Facts of brokers by address. A broker is asked again after a while. Threads share this object; a lock protects
+    it."""
 
     def __init__(self, client: RemotingClient, *, clock: Clock) -> None:
         self._client = client

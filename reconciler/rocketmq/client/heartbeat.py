@@ -1,7 +1,8 @@
-"""One heartbeat for all producers and consumers of a client instance (HeartbeatData, sent every 30 s and on change).
+"""One heartbeat for all producers and consumers of a client instance (HeartbeatData). The heartbeat is sent every 30 s
+and after each change.
 
-A broker asks only registered producers for the outcome of a transaction and gives queues only to registered
-consumers; it forgets a client after 120 s without heartbeat and at once when the connection closes.
+A broker asks only registered producers for the outcome of a transaction, and gives queues only to registered consumers.
+A broker forgets a client after 120 s without a heartbeat, and at once when the connection closes.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from reconciler.rocketmq.wire.frame import Command
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 30.0
-#: How often it looks for brokers at which a group is not registered yet: a new route, a broker that has come back.
-#: Before brokers know the group, they neither check back nor deliver.
+#: Seconds between two looks for brokers that do not know a group yet, such as a new broker or one that has come back. A
+#: broker that does not know the group neither checks back nor delivers.
 LOOK_SECONDS = 1.0
 TIMEOUT_SECONDS = 3.0
 
-#: Addresses of brokers at which a group must be registered; called at each heartbeat, because routes change.
+#: A function that returns the addresses of brokers at which a group must be registered. Each heartbeat calls the
+#: function, because routes change.
 Addresses = Callable[[], Iterable[str]]
 #: "producerGroup" or "consumerGroup", and the group.
 _Member = tuple[str, str]
 
 
 class ConsumeFrom(StrEnum):
-    """Where a group starts in a queue for which it has no offset
+    """The start of a group in a queue without an offset of the group
     (org.apache.rocketmq.common.consumer.ConsumeFromWhere)."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
@@ -70,13 +72,14 @@ class ConsumerMembership:
 
 
 def new_client_id() -> str:
-    """Returns an id that is unique for each client instance of each process: members of a group with one id would share
-    their queues."""
+    """Returns an id that is unique for each client instance of each process. Two members of a group with the same id
+    would get the same queues."""
     return f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(8)}"
 
 
 class HeartbeatService:
-    """Shared by the producers and consumers of a client instance; confined by its own lock and step thread."""
+    """The heartbeats of one client instance. Its producers and consumers share this object; a lock and a step thread
+    protect it."""
 
     def __init__(
         self, client: RemotingClient, *, client_id: str, clock: Clock, interval_seconds: float = INTERVAL_SECONDS
@@ -92,13 +95,14 @@ class HeartbeatService:
         self._is_started = False
         #: Broker address -> the last heartbeat that the broker accepted.
         self._taken: dict[str, bytes] = {}
-        #: Broker address -> how often it was doubted: an answer from before the last doubt proves nothing.
+        #: Broker address -> number of doubts about that broker. An answer from before the last doubt proves nothing.
         self._doubts: Counter[str] = Counter()
         self._failing: set[str] = set()
         self._last_beat = clock.monotonic_seconds()
 
     def join_producer(self, group: str, addresses: Addresses) -> None:
-        """Registers the producer group from the next heartbeat on. Raises UsageError if it is registered already."""
+        """Registers the producer group from the next heartbeat on. Raises UsageError if the group is registered
+        already."""
         with self._lock:
             if group in self._producers:
                 raise UsageError(f"producer group {group} is registered twice at one client instance")
@@ -106,7 +110,8 @@ class HeartbeatService:
         self._start()
 
     def join_consumer(self, group: str, membership: Callable[[], ConsumerMembership], addresses: Addresses) -> None:
-        """Registers the consumer from the next heartbeat on. Raises UsageError if its group is registered already."""
+        """Registers the consumer from the next heartbeat on. Raises UsageError if the consumer's group is registered
+        already."""
         with self._lock:
             if group in self._consumers:
                 raise UsageError(f"consumer group {group}: a second member needs a client instance of its own")
@@ -114,28 +119,30 @@ class HeartbeatService:
         self._start()
 
     def leave_producer(self, group: str) -> None:
-        """Unregisters the group at its brokers; brokers that are away notice the closed connection."""
+        """Unregisters the group at its brokers. A broker that cannot be reached forgets the group when its connection
+        closes."""
         with self._lock:
             addresses = self._producers.pop(group, None)
         if addresses is not None:
             self._unregister(("producerGroup", group), addresses)
 
     def leave_consumer(self, group: str) -> None:
-        """Unregisters the consumer at its brokers: the other members get its queues at once."""
+        """Unregisters the consumer at its brokers, so that the other members get its queues at once."""
         with self._lock:
             member = self._consumers.pop(group, None)
         if member is not None:
             self._unregister(("consumerGroup", group), member[1])
 
     def beat(self) -> dict[str, ReconcilerError | None]:
-        """Sends one heartbeat to every broker in use and awaits the answers; None: registered there."""
+        """Sends one heartbeat to every broker in use and awaits the answers. Returns broker address -> error, with None
+        for a broker that accepted the heartbeat."""
         with self._lock:
             self._last_beat = self._clock.monotonic_seconds()
         members = self._members()
         return self._send(self._bodies(), members)
 
     def doubt(self, address: str) -> None:
-        """Sends this broker a heartbeat at once, because after an error it may have forgotten its clients."""
+        """Sends this broker a heartbeat at once. After an error the broker may have forgotten its clients."""
         with self._lock:
             self._doubts[address] += 1
             was_taken = self._taken.pop(address, None) is not None
@@ -143,7 +150,7 @@ class HeartbeatService:
             self._steps.soon(self._look)
 
     def close(self) -> None:
-        """Unregisters everything and stops."""
+        """Unregisters all groups and stops the heartbeats."""
         self._steps.close(timeout_seconds=2 * TIMEOUT_SECONDS)
         with self._lock:
             producers, consumers = list(self._producers), list(self._consumers)
@@ -161,7 +168,7 @@ class HeartbeatService:
         self._steps.every(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Sends a heartbeat when it is due, and at once if a broker does not know its groups."""
+        """Sends a heartbeat if the next one is due, or if a broker does not know its groups yet."""
         with self._lock:
             is_time = self._clock.monotonic_seconds() - self._last_beat >= self._interval_seconds
             taken = dict(self._taken)
@@ -176,7 +183,8 @@ class HeartbeatService:
     def _send(
         self, bodies: Mapping[str, bytes], members: Mapping[_Member, Addresses]
     ) -> dict[str, ReconcilerError | None]:
-        """`members`: those in the bodies. A member that leaves meanwhile is unregistered again after the heartbeat."""
+        """Sends the bodies, which name `members`. A member that leaves during the sending is unregistered again
+        afterwards."""
         answers: dict[str, ReconcilerError | None] = {}
         pending = {}
         with self._lock:
@@ -188,7 +196,7 @@ class HeartbeatService:
                 )
             except ReconcilerError as error:
                 answers[address] = error
-        # A limit for all of them together, because the next heartbeat must be sent even if connections hang.
+        # One deadline holds for all answers, because the next heartbeat must be sent even if connections hang.
         deadline = self._client.clock.monotonic_seconds() + 2 * TIMEOUT_SECONDS
         for address, future in pending.items():
             try:

@@ -1,4 +1,4 @@
-"""Limits how many pipelined requests wait for answers of one broker."""
+"""Limits the number of pipelined requests that wait for answers of one broker."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from reconciler.rocketmq.wire.frame import Command
 
 #: Most requests to one broker at the same time.
 REQUESTS_MAX = 64
-#: Most bytes of their bodies; a larger one is sent alone.
+#: Most bytes in the bodies of the waiting requests. A request with a larger body is sent alone.
 BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Address:
-    """The requests that wait at one address. Confined by the lock of its RequestsInFlight."""
+    """The requests that wait for answers of one address. The lock of RequestsInFlight protects this object."""
 
-    #: Halved when the broker is overloaded; grows by one each time that so many requests were answered.
+    #: Number of requests that may wait at once. An overloaded broker halves this number. The number grows by one when
+    #: as many requests were answered.
     allowed: float
     requests: int = 0
     size: int = 0
 
 
 class RequestsInFlight:
-    """Limits the requests under way to each address by number and bytes. Thread-safe; clients of a process may share
-    it."""
+    """Limits the requests under way to each address by number and bytes. Thread-safe: several clients of a process may
+    share one object."""
 
     def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
         self._requests_max = requests_max
@@ -36,7 +37,7 @@ class RequestsInFlight:
         self._addresses: dict[str, _Address] = {}
 
     def enter(self, address: str, command: Command, timeout_seconds: float) -> None:
-        """Waits for room. Raises BrokerBusy if there is none in time, and then nothing was sent."""
+        """Waits until the request may be sent. Raises BrokerBusy if the time is over before; nothing was sent then."""
         size = len(command.body)
         with self._changed:
             at = self._addresses.setdefault(address, _Address(allowed=self._requests_max))
@@ -50,7 +51,7 @@ class RequestsInFlight:
             at.size += size
 
     def leave(self, address: str, command: Command, answered: Future[Command] | None) -> None:
-        """Notes that the request has its answer, or will have none. `answered` None: it was not sent."""
+        """Records that the request waits no more. `answered` is None for a request that was not sent."""
         with self._changed:
             at = self._addresses[address]
             at.requests -= 1

@@ -25,13 +25,13 @@ from reconciler.rocketmq.wire.tolerant_json import JsonKey, JsonValue, parse_obj
 
 T = TypeVar("T")
 
-#: No broker is configured with more queues: a hostile route must not fill the memory.
+#: Most queues that a route may name. No broker is configured with more, and a hostile route must not fill the memory.
 MAXIMUM_QUEUES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class MessageQueue:
-    """One queue; its order is the one that rebalance needs (MessageQueue.compareTo)."""
+    """One queue. Queues sort in the order that rebalance needs (MessageQueue.compareTo)."""
 
     topic: str
     broker_name: str
@@ -40,23 +40,23 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAddresses:
-    """A broker's name and its members' addresses."""
+    """The name of a broker, with the addresses of its master and slaves."""
 
     broker_name: str
-    #: Empty up to 3.2.6.
+    #: Name of the cluster. Brokers up to 3.2.6 send none, so the name is empty.
     cluster: str
-    #: brokerId -> "host:port"; 0 is the master.
+    #: brokerId -> "host:port". The brokerId 0 is the master.
     addresses: Mapping[int, str]
 
     @property
     def master(self) -> str | None:
-        """The master's address; None while there is no master."""
+        """The address of the master. None if the broker has no master."""
         return self.addresses.get(MASTER_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerQueues:
-    """How many queues of a topic a broker has, and whether they may be read and written."""
+    """The number of a topic's queues on one broker, and the permissions to read and write them."""
 
     broker_name: str
     read_queues: int
@@ -71,13 +71,13 @@ class TopicRoute:
     topic: str
     queues: tuple[BrokerQueues, ...]
     brokers: Mapping[str, BrokerAddresses]
-    #: Every broker name of the route, sorted, with or without a master.
+    #: Sorted names of all brokers in the route, with or without a master.
     broker_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _masters: dict[str, str] = field(init=False, repr=False, compare=False)
     _writable: tuple[MessageQueue, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Every send and every look-up needs these.
+        # Every send and every look-up needs these values, so they are computed once.
         names = tuple(sorted({queues.broker_name for queues in self.queues} | set(self.brokers)))
         masters = {name: broker.master for name, broker in sorted(self.brokers.items()) if broker.master is not None}
         writable = tuple(queue for queue in self._queues(Permission.WRITE) if queue.broker_name in masters)
@@ -87,17 +87,17 @@ class TopicRoute:
 
     @property
     def masters(self) -> dict[str, str]:
-        """Broker name -> address, for brokers that have a master now."""
+        """Broker name -> address of the master. A broker without a master is left out."""
         return dict(self._masters)
 
     @property
     def readable_queues(self) -> list[MessageQueue]:
-        """All queues that may be read, sorted, including those of brokers with slaves only."""
+        """All readable queues in order, including the queues of brokers that have only slaves."""
         return self._queues(Permission.READ)
 
     @property
     def writable_queues(self) -> list[MessageQueue]:
-        """All queues that may be written, sorted, of brokers with a master."""
+        """All writable queues in order, on brokers that have a master."""
         return list(self._writable)
 
     def _queues(self, permission: Permission) -> list[MessageQueue]:
@@ -110,9 +110,10 @@ class TopicRoute:
 
 
 class NameServers:
-    """Several name servers "a;b": the first answer counts, and the server that gave it is asked first the next time.
+    """Several name servers, such as "a;b". The first answer counts. The server that answered is asked first the next
+    time.
 
-    Shared; confined by its lock.
+    Threads share this object. A lock protects it.
     """
 
     def __init__(self, addresses: str, client: RemotingClient) -> None:
@@ -122,9 +123,10 @@ class NameServers:
         self._preferred = random.randrange(len(self.addresses))
 
     def topic_route(self, topic: str) -> TopicRoute:
-        """Returns the topic's route. Raises TopicNotFound if no server knows it, BrokerUnavailable if none answers.
+        """Returns the topic's route. Raises TopicNotFound if no server knows the topic. Raises BrokerUnavailable if no
+        server answers.
 
-        Another server is asked before a topic counts as unknown, because a server that has just started knows no
+        A topic counts as unknown only after the other servers were asked, too. A server that has just started knows no
         topics.
         """
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}

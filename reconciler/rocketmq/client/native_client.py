@@ -1,8 +1,8 @@
-"""What producers and consumers on rocketmq-client-python share: the library, its lifetime, deadlines, callbacks.
+"""What producers and consumers on rocketmq-client-python share, such as loading the library, deadlines and callbacks.
 
-librocketmq crashes where other clients raise. Facts here were read in the package's versions 0.4.4 and 2.0.0 and in
-librocketmq 1.2.3 and 2.2.0, and seen with the wheel 0.4.4 and with librocketmq 2.2.0 on a real broker 5.3.3. The
-package is imported only inside functions, so that no other use of the client loads it.
+librocketmq crashes where other clients raise. The facts of this file come from the sources of the package (0.4.4 and
+2.0.0) and of librocketmq (1.2.3 and 2.2.0). They were seen with the wheel 0.4.4 and with librocketmq 2.2.0 on a real
+broker 5.3.3. The package is imported only inside functions, so that no other use of the client loads it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ T = TypeVar("T")
 START_TIMEOUT_SECONDS = 15.0
 #: A consumer drains its cache before it leaves.
 SHUTDOWN_TIMEOUT_SECONDS = 30.0
-#: After a shutdown that hung, the library's destructors may hang, too: then the process is ended after this time.
+#: After a shutdown that hung, the library's destructors may hang, too. A process that exits is then ended after this
+#: time.
 EXIT_SECONDS = 5
 
 _INSTALL = (
@@ -49,14 +50,14 @@ _INSTALL = (
     "RocketMQ's C++ client (rocketmq-client-cpp 2.x), which no Python registry carries"
 )
 _numbers = itertools.count(1)
-#: Keeps all created objects until the process ends, because the library would use them after they were freed.
+#: All created objects. They are kept until the process ends, because the library would go on using freed objects.
 _ever_made: list[NativeObject] = []
 _callback = threading.local()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeLibrary:
-    """The package rocketmq-client-python (2.0.0) or its predecessor, the wheel rocketmq (0.4.4)."""
+    """The installed package: rocketmq-client-python (2.0.0), or the older wheel rocketmq (0.4.4)."""
 
     client: Any
     ffi: Any
@@ -64,22 +65,22 @@ class NativeLibrary:
 
     @property
     def has_transactions(self) -> bool:
-        """True if the installed package can send transactional messages; its published wheel cannot."""
+        """True if the installed package can send transactional messages. The published wheel cannot."""
         return hasattr(self.client, "TransactionMQProducer")
 
     def received(self, pointer: int) -> Any:
-        """Returns the package's view of a received message; valid until the callback returns."""
+        """Returns the package's view of a received message. The view is valid until the callback returns."""
         kind = getattr(self.client, "ReceivedMessage", None) or self.client.RecvMessage
         return kind(pointer)
 
     def set_name_servers(self, made: Any, name_servers: str) -> None:
-        """Calls set_name_server_address; in 0.4.4 set_namesrv_addr."""
+        """Calls set_name_server_address, which 0.4.4 names set_namesrv_addr."""
         (getattr(made, "set_name_server_address", None) or made.set_namesrv_addr)(name_servers)
 
     def set_credentials(self, made: Any, acl: AclCredentials | None) -> None:
-        """Sets the keys of a producer or consumer before its start; the library never changes them later.
+        """Sets the keys of a producer or consumer before the start. The library cannot change the keys later.
 
-        Raises MissingDependency where the package cannot sign, UsageError for keys with a security token.
+        Raises MissingDependency if the package cannot sign. Raises UsageError for keys with a security token.
         """
         if acl is None:
             return
@@ -88,12 +89,12 @@ class NativeLibrary:
         take = getattr(made, "set_session_credentials", None)
         if take is None:
             raise MissingDependency(f"this rocketmq-client-python signs no requests: {_INSTALL}")
-        # The third argument is the channel of Alibaba's cloud, whose default there is "ALIYUN".
+        # The third argument is the channel of Alibaba's cloud. The package would set "ALIYUN" by default.
         take(acl.access_key, acl.current_secret_key(), "")
 
 
 def load_library(*, transactions: bool) -> NativeLibrary:
-    """Imports the package. Raises MissingDependency that says what to install."""
+    """Imports the package. Raises MissingDependency, whose text says what to install."""
     try:
         client, ffi, exceptions = (import_module(f"rocketmq.{name}") for name in ("client", "ffi", "exceptions"))
     except ModuleNotFoundError as error:
@@ -104,7 +105,7 @@ def load_library(*, transactions: bool) -> NativeLibrary:
             f"each an environment of its own, here {_INSTALL}"
         ) from error
     except (ImportError, OSError, AttributeError, NotImplementedError) as error:
-        # ImportError: no library was found; AttributeError: the library lacks the functions of 2.x.
+        # ImportError means that no library was found. AttributeError means that the library lacks the functions of 2.x.
         raise MissingDependency(f"rocketmq-client-python cannot load librocketmq ({error}): {_INSTALL}") from error
     library = NativeLibrary(client=client, ffi=ffi, exceptions=exceptions)
     if transactions and not library.has_transactions:
@@ -113,7 +114,7 @@ def load_library(*, transactions: bool) -> NativeLibrary:
 
 
 def require_writable_home() -> None:
-    """Raises ConfigurationError if the library could not write its log: it would not start."""
+    """Raises ConfigurationError if the library could not write its log. The library would not start."""
     folder = Path(os.environ.get("HOME") or "/") / "logs" / "rocketmq-cpp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,8 +125,8 @@ def require_writable_home() -> None:
 
 
 def new_instance_name(group: str, name_servers: str) -> str:
-    """Returns a separate name for each connection: with the library's default, a second cluster would get the first
-    one's connections.
+    """Returns a new name for each producer or consumer. With the library's default name, a second cluster would get the
+    connections of the first cluster.
 
     Raises InvalidValue for malformed name servers.
     """
@@ -134,10 +135,11 @@ def new_instance_name(group: str, name_servers: str) -> str:
 
 
 def call_within(timeout_seconds: float, what: str, call: Callable[[], T], *, clock: Clock | None = None) -> T:
-    """Runs a call of the library on a thread of its own, because it blocks up to a minute, even with a shorter
+    """Runs a call of the library on a thread of its own. The library blocks up to a minute, even with a shorter
     time-out.
 
-    Raises RequestTimeout after the time (the thread continues), otherwise what the call raised.
+    Raises RequestTimeout if the time is over; the thread then continues. Raises the error of the call if the call
+    raised.
     """
     returned, results, failures = threading.Event(), list[T](), list[BaseException]()
 
@@ -158,9 +160,9 @@ def call_within(timeout_seconds: float, what: str, call: Callable[[], T], *, clo
 
 
 def answered(call: Callable[[], T], *, otherwise: T, keep: Callable[[BaseException], None]) -> T:
-    """Runs a callback's body; an exception is kept, and `otherwise` is returned.
+    """Runs the body of a callback. If the body raises, passes the exception to `keep` and returns `otherwise`.
 
-    A callback that raises returns an undefined value to C, and 0 means COMMIT and CONSUME_SUCCESS.
+    A callback that raises returns an undefined value to C. The value may be 0, which means COMMIT and CONSUME_SUCCESS.
     """
     try:
         with inside_callback():
@@ -173,7 +175,7 @@ def answered(call: Callable[[], T], *, otherwise: T, keep: Callable[[BaseExcepti
 
 @contextmanager
 def inside_callback() -> Iterator[None]:
-    """Surrounds code that the library waits for: it must not shut the library down."""
+    """Surrounds code that the library waits for. This code must not shut the library down."""
     _callback.depth = getattr(_callback, "depth", 0) + 1
     try:
         yield
@@ -182,17 +184,18 @@ def inside_callback() -> Iterator[None]:
 
 
 def translated(error: Exception, what: str) -> ReconcilerError:
-    """Returns our error for the package's exception (RocketMQException)."""
+    """Returns the error of this project for an exception of the package (RocketMQException)."""
     return (
         error if isinstance(error, ReconcilerError) else BrokerUnavailable(f"{what}: {error or type(error).__name__}")
     )
 
 
 class NativeObject:
-    """A producer or consumer of the package: it is started once, shut down once, never used again, and never freed.
+    """A producer or consumer of the package. The object is started once and shut down once. Afterwards it is neither
+    used nor freed.
 
-    Shared; confined by a lock. Create and start it in the same process, because threads of the library do not survive a
-    fork.
+    Threads share this object; a lock protects it. Create and start the object in the same process, because threads of
+    the library do not survive a fork.
     """
 
     def __init__(
@@ -204,7 +207,7 @@ class NativeObject:
         shutdown_timeout_seconds: float = SHUTDOWN_TIMEOUT_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`made`: a configured Producer or PushConsumer of the package that is not started yet."""
+        """`made` is a configured Producer or PushConsumer of the package, which is not started yet."""
         self.what = what
         self._made = made
         self._state = "new"
@@ -220,9 +223,10 @@ class NativeObject:
 
     @contextmanager
     def used(self) -> Iterator[Any]:
-        """Yields the package's object for one call into C, for which shutdown waits.
+        """Yields the package's object for one call into C. A shutdown waits for the end of the call.
 
-        Raises UsageError unless it runs in this process: otherwise the call would be a segmentation fault.
+        Raises UsageError if the object was made by another process, or does not run. Such a call would end in a
+        segmentation fault.
         """
         with self._lock:
             if self._pid != os.getpid():
@@ -245,7 +249,8 @@ class NativeObject:
         return self._state == "stuck"
 
     def start(self) -> None:
-        """Raises UsageError for a second start, RequestTimeout, BrokerUnavailable."""
+        """Starts the object. Raises UsageError for a second start, and can raise RequestTimeout or
+        BrokerUnavailable."""
         with self._lock:
             if self._state != "new" or self._pid != os.getpid():
                 raise UsageError(f"{self.what} cannot be started (it is {self._state}, made by process {self._pid})")
@@ -261,10 +266,11 @@ class NativeObject:
         self._state = "running"
 
     def shutdown(self) -> bool:
-        """Leaves the group, once; False if the library did not return in time.
+        """Leaves the group. Returns False if the library did not return in time. A second call does nothing.
 
-        The call waits on the caller's thread (which should be the main thread), so signals still arrive; the library's
-        part runs under a watchdog. Raises UsageError inside a callback, where the library refuses it.
+        The call waits on the caller's thread, which should be the main thread, so that signals still arrive. The
+        library's shutdown runs on another thread with a deadline. Raises UsageError inside a callback, where the
+        library refuses a shutdown.
         """
         if getattr(_callback, "depth", 0):
             raise UsageError(f"{self.what} cannot be shut down by one of its own callbacks")
@@ -291,14 +297,14 @@ class NativeObject:
         except Exception as error:  # noqa: BLE001  # it will not get better
             logger.warning("shutdown_failed: shutdown of %s failed: %s", self.what, error)
         self._state = "closed"
-        # Otherwise 0.4.4 would shut it down and free it again at garbage collection; a late call gets a null pointer
-        # instead.
+        # Without this line, 0.4.4 would shut the object down and free it again at garbage collection. A late call now
+        # gets a null pointer.
         self._made._handle = None  # noqa: SLF001  # the package has no other way
         return True
 
     def leave_at_exit(self) -> None:
-        """Ends the process at exit if needed, because without shutdown the library then hangs or aborts; so does
-        freeing it."""
+        """Shuts the object down at exit if that was forgotten. An exit without shutdown lets the library hang or abort,
+        and so does freeing the object."""
         if self._state == "running" and self._pid == os.getpid():
             logger.warning("shutdown_forgotten: %s was not shut down: it is now", self.what)
             _end_process_in(int(self._shutdown_timeout_seconds) + 1)
@@ -329,7 +335,8 @@ atexit.register(_leave)
 
 
 def _end_process_in(seconds: int) -> None:
-    # The signal's default action also ends a process that hangs in the library's destructors. 0: not any more.
+    # The signal's default action also ends a process that hangs in the library's destructors. With 0 seconds, the alarm
+    # is cancelled.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)
 

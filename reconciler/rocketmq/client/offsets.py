@@ -1,4 +1,4 @@
-"""Offsets of queues, and of groups in them, as brokers store them (AdminBrokerProcessor, ConsumerManageProcessor)."""
+"""Offsets of queues, and offsets of consumer groups in queues (AdminBrokerProcessor, ConsumerManageProcessor)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from reconciler.rocketmq.wire.frame import Command
 
 T = TypeVar("T")
 
-#: A queue, and the address of the broker to ask about it.
+#: The address of a broker, and a queue of this broker.
 Placed = tuple[str, MessageQueue]
 
 #: Most requests that are sent before the first answer is awaited.
 SENT_AT_ONCE = 64
-#: The connection gives up a request; its thread may notice that a little later.
+#: Seconds that the connection may take to fail a request whose time is over.
 _GIVEN_UP_WITHIN_SECONDS = 1.0
 
 
 class Offsets:
     """Asks the broker at an address. Thread-safe, without state.
 
-    Every call raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
+    Every call can raise BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
 
     def __init__(self, client: RemotingClient) -> None:
@@ -38,7 +38,7 @@ class Offsets:
         return self._number(address, _bound(RequestCode.GET_MAX_OFFSET, queue))
 
     def maxima(self, asked: Sequence[Placed]) -> list[int]:
-        """Does maximum() for each together."""
+        """Returns what maximum() returns for each queue. All requests are under way together."""
         return self._together(asked, partial(_bound, RequestCode.GET_MAX_OFFSET), _number_in)
 
     def minimum(self, address: str, queue: MessageQueue) -> int:
@@ -46,30 +46,32 @@ class Offsets:
         return self._number(address, _bound(RequestCode.GET_MIN_OFFSET, queue))
 
     def minima(self, asked: Sequence[Placed]) -> list[int]:
-        """Does minimum() for each together."""
+        """Returns what minimum() returns for each queue. All requests are under way together."""
         return self._together(asked, partial(_bound, RequestCode.GET_MIN_OFFSET), _number_in)
 
     def at_time(self, address: str, queue: MessageQueue, time_ms: int) -> int:
-        """Returns the offset of the message stored at or next to the time (SEARCH_OFFSET_BY_TIMESTAMP)."""
+        """Returns the offset of the message whose store time is the given time or next to it
+        (SEARCH_OFFSET_BY_TIMESTAMP)."""
         fields = {**_of(queue), "timestamp": str(time_ms)}
         return self._number(address, Command(code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields=fields))
 
     def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
-        """Returns the group's stored offset; None if there is none (code 22).
+        """Returns the group's stored offset. Returns None if the broker has no offset of the group (code 22).
 
-        3.2.6 to 4.9 answer 0 also for an unknown group while the queue's first message is in memory.
+        Brokers 3.2.6 to 4.9 answer 0 for an unknown group while the queue's first message is in memory.
         """
         command = _asking(group, queue)
         return _stored_in(self._client.request(address, command), command)
 
     def all_of_group(self, asked: Sequence[Placed], group: str) -> list[int | None]:
-        """Does of_group() for each together."""
+        """Returns what of_group() returns for each queue. All requests are under way together."""
         return self._together(asked, partial(_asking, group), _stored_in)
 
     def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
-        """Stores the group's offset, which is the next message that it needs (UPDATE_CONSUMER_OFFSET).
+        """Stores the group's offset, which is the position of the next message for the group (UPDATE_CONSUMER_OFFSET).
 
-        One-way, it waits for nothing: without a connection it starts connecting and raises BrokerUnavailable.
+        With `is_oneway`, the call waits for nothing. Without a connection, the call then begins to connect and raises
+        BrokerUnavailable.
         """
         command = _storing(queue, group, offset)
         if is_oneway:
@@ -80,10 +82,10 @@ class Offsets:
     def begin_store(
         self, address: str, queue: MessageQueue, group: str, offset: int, *, timeout_seconds: float
     ) -> Callable[[], None]:
-        """Sends what store() sends; returns a function that awaits the answer until the time is over, so that many can
-        be under way.
+        """Sends what store() sends, so that many requests can be under way. Returns a function that awaits the answer
+        until the time is over.
 
-        Both raise what store() raises.
+        This call and the returned function raise what store() raises.
         """
         clock = self._client.clock
         deadline = clock.monotonic_seconds() + timeout_seconds
@@ -105,7 +107,7 @@ class Offsets:
         command_of: Callable[[MessageQueue], Command],
         read: Callable[[Command, Command], T],
     ) -> list[T]:
-        """Sends a page of requests, then awaits their answers. Raises the error of the first that fails."""
+        """Sends a page of requests, then awaits their answers. Raises the error of the first request that fails."""
         client, found = self._client, list[T]()
         for first in range(0, len(asked), SENT_AT_ONCE):
             sent = []

@@ -1,7 +1,8 @@
-"""The remoting client: one per process is enough, shared by producers, consumers and look-ups.
+"""The remoting client. Producers, consumers and look-ups of a process can share one client.
 
-One connection and one reader thread per address, requests multiplexed. A peer that misbehaves costs its connection; the
-next request connects again, after a pause with jitter if that keeps failing.
+Each address has one connection and one reader thread, which all requests share. The connection to a misbehaving peer is
+closed. The next request connects again. If connecting keeps failing, requests fail at once during a pause of random
+length.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, reply_to
 
 logger = logging.getLogger(__name__)
 
-#: Handles a request of a broker: address, request -> response; None: no response.
+#: A function that handles a request of a broker. The arguments are the broker's address and the request. It returns the
+#: response, or None for no response.
 RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
-#: Sees every command on its way; None drops the command. It is for fault injection.
+#: A function for fault injection, which sees every command on its way. It returns the command to pass on, or None to
+#: drop the command.
 Passage: TypeAlias = Callable[[str, Command], Command | None]
-#: Called with the address of a lost connection.
+#: A function that is called with the address of a lost connection.
 Disconnected: TypeAlias = Callable[[str], None]
 
 RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
@@ -52,33 +55,35 @@ RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
 @dataclass(frozen=True, slots=True)
 class _DeferredSend:
-    """A request that is sent once its address is connected, and the callback for a failure to connect."""
+    """A request that is sent as soon as its address is connected. `failed` is called if connecting fails."""
 
     send: Callable[[Connection], None]
     failed: Callable[[ReconcilerError], None]
 
 
 class _Peer:
-    """One address: its connection, and when it may be tried again. Guarded by its lock; `deferred` by the other one."""
+    """The connection to one address, and the time of the next try. `deferring` protects `deferred`; `lock` protects the
+    rest."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.deferring = threading.Lock()
-        #: None: no thread is connecting for waiting requests.
+        #: Requests that wait for the connection. None if no thread is connecting for waiting requests.
         self.deferred: list[_DeferredSend] | None = None
         self.connection: Connection | None = None
         self.failures = 0
-        #: Why the connection was last lost.
+        #: The reason for the last loss of the connection.
         self.failure: BrokerUnavailable | None = None
         self.not_before_seconds = 0.0
 
 
 class RemotingClient:
-    """Thread-safe. It belongs to the process that made it: after a fork the child makes its own.
+    """A thread-safe client. Each process makes its own client, also a child after a fork.
 
-    `outgoing` sees every request before it is sent, and `incoming` every request of a broker before its handler; they
-    may change a command, or drop it by returning None. A dropped two-way request fails at once with RequestTimeout.
-    `acl` signs every request, to brokers and to name servers, after `outgoing` has seen it; `tls` encrypts connections.
+    `outgoing` sees every request before the sending. `incoming` sees every request of a broker before the handler. Both
+    functions may change the command, or return None to drop it. A dropped two-way request fails at once with
+    RequestTimeout. `acl` signs every request to brokers and name servers after `outgoing` has seen the request. `tls`
+    encrypts connections.
     """
 
     def __init__(
@@ -97,9 +102,9 @@ class RemotingClient:
         silence_pauses: Backoff = RECONNECTS,
         in_flight: RequestsInFlight | None = None,
     ) -> None:
-        """`silence_pauses`: pauses before a silent address is tried again; until then requests to it fail at once. By
-        default it is tried as soon as after any other failure. `in_flight`: the limit of pipeline(), shared with other
-        clients."""
+        """`silence_pauses` are the pauses before a silent address is tried again. Requests to the address fail at once
+        during a pause. By default, the pauses are those after any other failure. `in_flight` is the limit of
+        pipeline(), which other clients may share."""
         self.clock: Clock = clock or SystemClock()
         self.request_timeout_seconds = request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
@@ -122,10 +127,10 @@ class RemotingClient:
         self.dropped_requests = 0
 
     def request(self, address: str, command: Command, *, timeout_seconds: float | None = None) -> Command:
-        """Sends and returns the answer; an answer with an error code is returned, too.
+        """Sends the request and returns the answer. An answer with an error code is also returned.
 
-        Raises BrokerUnavailable (its kind ConnectionLost: may have been executed; its kind AccessRefused: a refusal by
-        access control), RequestTimeout or BrokerBusy.
+        Raises BrokerUnavailable, RequestTimeout or BrokerBusy. The subclass ConnectionLost of BrokerUnavailable means
+        that the broker may have executed the request. The subclass AccessRefused means a refusal by access control.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + timeout
@@ -141,8 +146,8 @@ class RemotingClient:
             raise
 
     def wait(self, future: Future[Command], timeout_seconds: float, what: str) -> Command:
-        """Returns the answer of a submitted request. Raises what request() raises; gives up the request after the
-        time."""
+        """Returns the answer of a submitted request. Raises what request() raises. Cancels the request if the time is
+        over."""
         try:
             return future.result(max(0.0, timeout_seconds))
         except FutureTimeoutError as error:
@@ -150,9 +155,10 @@ class RemotingClient:
             raise RequestTimeout(f"{what}: no answer in time") from error
 
     def submit(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
-        """Sends without waiting for the answer; may wait for connecting. The future fails with what request() raises.
+        """Sends the request and does not wait for the answer. The call may wait for the connection. The future fails
+        with what request() raises.
 
-        Callbacks of the future run on the connection's reader thread: they must be short and not block.
+        Callbacks of the future run on the connection's reader thread. They must be short and must not block.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         passed = self._pass_out(address, command)
@@ -163,7 +169,8 @@ class RemotingClient:
         return self._connected(address, timeout).submit(passed, timeout)
 
     def pipeline(self, address: str, command: Command) -> Future[Command]:
-        """Does submit() for one of many requests: first waits until few of them wait for answers of the address."""
+        """Does what submit() does, for one of many requests. The call first waits until fewer requests wait for answers
+        of the address."""
         timeout = self.request_timeout_seconds
         self._in_flight.enter(address, command, timeout)
         try:
@@ -175,11 +182,11 @@ class RemotingClient:
         return future
 
     def submit_soon(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
-        """Does submit(), but a separate thread of the address connects: for threads that serve many brokers.
+        """Does what submit() does for a thread that serves many brokers. Another thread connects to the address.
 
-        A host that swallows packets then costs only its own requests the time-out for connecting. They fail with
-        BrokerUnavailable, and nothing was sent; a request that is cancelled before is not sent. The time for the answer
-        counts from the sending.
+        For a host that drops all packets, only the requests to this host wait for the time-out of connecting. Then they
+        fail with BrokerUnavailable, and nothing was sent. A request that is cancelled before the sending is not sent.
+        The time for the answer counts from the sending.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         promised: Future[Command] = Future()
@@ -196,9 +203,11 @@ class RemotingClient:
         return promised
 
     def oneway_if_connected(self, address: str, command: Command) -> None:
-        """Does oneway(), but without a connection raises BrokerUnavailable at once, and starts connecting.
+        """Does what oneway() does if the address is connected. Otherwise begins to connect, and raises
+        BrokerUnavailable at once.
 
-        Nothing is sent late: for requests that are repeated anyway and would be outdated by then.
+        The request is never sent later. This suits requests that are repeated anyway, because a late one would be
+        outdated.
         """
         connection = self._peer(address).connection
         if connection is None or connection.is_closed:
@@ -216,26 +225,29 @@ class RemotingClient:
             self._connected(address, timeout).send(passed, timeout)
 
     def on_request(self, code: int, handler: RequestHandler) -> None:
-        """Handles requests of this code that brokers send. Runs on a bounded pool; a new handler replaces the old."""
+        """Handles brokers' requests with this code. Handlers run on a bounded pool. A new handler replaces the old
+        one."""
         with self._lock:
             self._handlers = {**self._handlers, int(code): handler}
 
     def on_disconnect(self, callback: Disconnected) -> None:
-        """Calls a function when a connection is lost, but not because of close(); a new function replaces the old one.
+        """Calls the function when a connection is lost. A connection that close() ends does not count. A new function
+        replaces the old one.
 
-        It runs on the thread that noticed, often the connection's reader: it must be short, not block and not raise.
+        The function runs on the thread that noticed the loss, often the reader of the connection. The function must be
+        short, must not block and must not raise.
         """
         self._disconnected = callback
 
     def disconnect(self, address: str) -> None:
-        """Closes the connection to the address, if there is one; the next request connects again."""
+        """Closes the connection to the address, if one is open. The next request connects again."""
         with self._lock:
             peer = self._peers.get(address)
         if peer is not None and peer.connection is not None:
             peer.connection.close()
 
     def close(self) -> None:
-        """Closes every connection and waits for the handlers that run. Safe to call twice."""
+        """Closes every connection and waits for running handlers. A second call does no harm."""
         with self._lock:
             self._is_closed = True
             peers, self._peers = list(self._peers.values()), {}
@@ -269,7 +281,8 @@ class RemotingClient:
                 if len(waiting) >= self._limits.in_flight:
                     raise BrokerBusy(f"{address}: {len(waiting)} requests wait for the connection already")
                 if peer.deferred is None:
-                    # Started before any request waits for it, because no thread may be available.
+                    # The thread starts before a request waits for it. Starting fails if the process may have no more
+                    # threads.
                     _start(f"rocketmq-connect-{address}", lambda: self._connect_for_deferred(address, peer))
                 peer.deferred = [*waiting, deferred]
                 return
@@ -299,7 +312,8 @@ class RemotingClient:
                     deferred.failed(BrokerUnavailable(f"{address}: {type(error).__name__}: {error}"))
 
     def _next_deferred(self, peer: _Peer) -> list[_DeferredSend]:
-        """Returns the waiting requests in order; once there are none, requests go to the connection directly."""
+        """Returns the waiting requests in order. After an empty answer, further requests go to the connection
+        directly."""
         with peer.deferring:
             waiting = peer.deferred or []
             peer.deferred = [] if waiting else None
@@ -337,8 +351,8 @@ class RemotingClient:
                 return old
             peer.connection = None
             peer.failure = old.closed_because
-            # A connection that was useless counts as a failure, because otherwise a hostile peer would be called
-            # without end. One that only carried one-way requests for a while was useful.
+            # A useless connection counts as a failure, because otherwise this client would connect to a hostile peer
+            # without end. A connection that carried only one-way requests for a while was useful.
             is_good = old.has_spoken or now - old.opened_at_seconds > RECONNECTS.longest_seconds
             self._note_outcome(peer, is_good=is_good)
         if now < peer.not_before_seconds:
@@ -374,7 +388,8 @@ class RemotingClient:
             self._signer.note_refusal()
 
     def _note_outcome(self, peer: _Peer, *, is_good: bool) -> None:
-        """Notes a silence also for an address that worked until then, if silence has its own pauses."""
+        """Records whether the connection was good, which decides the next pause. If silence has its own pauses, a
+        silence also starts one for an address that worked until then."""
         is_silent = self._silence_pauses is not RECONNECTS and _is_silence(peer.failure)
         if is_good:
             peer.failures, peer.not_before_seconds = 0, 0.0
@@ -388,7 +403,8 @@ class RemotingClient:
     # ----------------------------------------------------------------- requests of brokers
 
     def _dispatch(self, connection: Connection, command: Command) -> None:
-        """Called on the reader thread: passes the request to the pool, or drops it when the pool's queue is full."""
+        """Passes the request to the pool, or drops the request if the pool's queue is full. Runs on the reader
+        thread."""
         if not self._room.acquire(blocking=False):
             self.dropped_requests += 1
             logger.warning(
@@ -438,7 +454,7 @@ def _start(name: str, work: Callable[[], None]) -> None:
 
 
 def _is_silence(failure: BrokerUnavailable | None) -> bool:
-    """Returns True if no answer came in time, to a request or to a new connection."""
+    """Returns True if the peer did not answer a request or a new connection in time."""
     return isinstance(failure, PeerSilent) or (failure is not None and isinstance(failure.__cause__, TimeoutError))
 
 

@@ -1,4 +1,4 @@
-"""Routes that are kept for a while, with a memory of brokers that have left them."""
+"""Routes of topics, kept for a while. The table also remembers brokers that have left a route."""
 
 from __future__ import annotations
 
@@ -31,27 +31,28 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 30.0
-#: A forced refresh within this time of the last one is answered from memory.
+#: Two forced refreshes within this time share one answer of the name servers.
 _FORCED_PAUSE_SECONDS = 0.5
-#: For so long sends and pulls use a route after name servers no longer know the topic: a name server that has just
-#: started knows no topics before its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod; the
-#: Java client keeps its route, too, MQClientInstance.updateTopicRouteInfoFromNameServer).
+#: Sends and pulls go on using a route for this time after name servers no longer know the topic. A name server that has
+#: just started knows no topics until its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod).
+#: The Java client also keeps its route (MQClientInstance.updateTopicRouteInfoFromNameServer).
 KEEP_MISSING_SECONDS = 120.0
-#: The brokers' default retention (fileReservedTime).
+#: Time for which a broker that left a route is remembered. It is the brokers' default retention (fileReservedTime).
 _REMEMBER_SECONDS = 72 * 3_600.0
-#: The reason that people read for a key that stays UNKNOWN.
+#: People read this text as the reason for a key that stays UNKNOWN.
 _GONE = "left the route and is not registered; if it never comes back: rocketmq.retired_brokers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """A broker that may hold messages of a topic. `master` is None if it cannot be asked now."""
+    """A broker that may hold messages of a topic. `master` is None if the broker cannot be asked now."""
 
     broker_name: str
     master: str | None
-    #: Why it cannot be asked.
+    #: The reason why the broker cannot be asked.
     detail: str = ""
-    #: Why another broker may answer there; then the records that it has count, but a missing one proves nothing.
+    #: The reason why another broker may answer at this address. With a doubt, found records still count, but a missing
+    #: record proves nothing.
     doubt: str = ""
 
 
@@ -60,9 +61,9 @@ class _CachedRoute:
     """The newest route that a name server has returned."""
 
     route: TopicRoute
-    #: When name servers were last asked, successfully or not.
+    #: Time of the last question to name servers, with or without an answer.
     asked_at: float
-    #: Since when the name servers do not know the topic. None: their last answer was this route.
+    #: Time since which the name servers do not know the topic. None if their last answer was this route.
     missing_since: float | None = None
 
     def is_usable(self, now: float, *, as_evidence: bool) -> bool:
@@ -73,10 +74,12 @@ class _CachedRoute:
 
 
 class Routes:
-    """Thread-safe; confined by its lock. It has no thread: a call that finds the route too old refreshes it.
+    """A thread-safe table of routes. A call that finds a route too old refreshes the route; no thread does so in the
+    background.
 
-    While name servers are away the last known route is used. If they answer that there is no such topic, the route is
-    used for sends and pulls only (KEEP_MISSING_SECONDS), but not for whereabouts() and seen(), which prove absences.
+    While no name server can be reached, the last known route is used. If the name servers no longer know the topic,
+    sends and pulls still use the route for KEEP_MISSING_SECONDS. whereabouts() and seen() do not, because their answers
+    prove absences.
     """
 
     def __init__(self, name_servers: NameServers, *, clock: Clock, refresh_seconds: float = REFRESH_SECONDS) -> None:
@@ -94,7 +97,7 @@ class Routes:
         return self._get(topic, self._refresh_seconds)
 
     def refresh(self, topic: str) -> TopicRoute:
-        """Returns the present route, after a send failed or a broker refused. Raises what route() raises."""
+        """Asks for the route again after a failed send or a broker's refusal. Raises what route() raises."""
         return self._get(topic, min(_FORCED_PAUSE_SECONDS, self._refresh_seconds))
 
     def masters(self, topic: str) -> dict[str, str]:
@@ -102,15 +105,15 @@ class Routes:
         return self.route(topic).masters
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Returns queues that may be written, on brokers with a master."""
+        """Returns the writable queues on brokers that have a master."""
         return self.route(topic).writable_queues
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
-        """Returns queues that may be read."""
+        """Returns the readable queues."""
         return self.route(topic).readable_queues
 
     def master_of(self, topic: str, broker_name: str) -> str | None:
-        """Returns the address of the broker's master; None if the route has none."""
+        """Returns the address of the broker's master. Returns None if the route names no master of this broker."""
         return self.route(topic).masters.get(broker_name)
 
     def brokers(self) -> Mapping[str, BrokerAddresses]:
@@ -118,11 +121,12 @@ class Routes:
         return self.name_servers.brokers()
 
     def whereabouts(self, topic: str) -> list[Whereabouts]:
-        """Returns every broker that may hold messages of the topic, for look-ups whose "absent" must be a proof.
+        """Returns every broker that may hold messages of the topic. Look-ups need all of them to prove that a message
+        is absent.
 
-        These are brokers of the route, brokers that it had within the last 72 hours, and those that expect() names: a
-        dead broker leaves its routes although its messages return with it, and a topic that moved leaves messages
-        behind. Raises TopicNotFound or BrokerUnavailable.
+        The list has the brokers of the route, the brokers of the last 72 hours, and the brokers that expect() named. A
+        dead broker leaves the route, but its messages come back with the broker. A topic that moved to another broker
+        leaves messages behind. Raises TopicNotFound or BrokerUnavailable.
         """
         route = self._get(topic, self._refresh_seconds, as_evidence=True)
         now = self._clock.monotonic_seconds()
@@ -143,7 +147,8 @@ class Routes:
         return _doubted(found)
 
     def seen(self, topic: str) -> frozenset[str] | None:
-        """Returns the brokers of the route, now and since the last expect(); None: no name server answers."""
+        """Returns all brokers that the route has had since the last expect(). Returns None if no name server
+        answers."""
         try:
             self._get(topic, self._refresh_seconds, as_evidence=True)
         except TopicNotFound:
@@ -154,7 +159,8 @@ class Routes:
             return frozenset(self._seen.get(topic, ()))
 
     def expect(self, topic: str, broker_names: Collection[str]) -> None:
-        """Replaces the memory of seen brokers in this object by one that outlives the process."""
+        """Sets the brokers that the caller remembers. The caller's list outlives the process, and replaces the brokers
+        that this object has seen."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._routes.get(topic)
@@ -163,7 +169,8 @@ class Routes:
             self._seen[topic] = dict.fromkeys(known.route.broker_names, now) if known is not None and is_known else {}
 
     def _cluster(self) -> Mapping[str, BrokerAddresses]:
-        """Returns the brokers of the cluster, kept like a route, because look-ups need them for every key."""
+        """Returns the brokers of the cluster. The answer is kept as long as a route, because look-ups need it for every
+        key."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._known_cluster
@@ -218,10 +225,11 @@ class Routes:
 
 
 def _doubted(places: list[Whereabouts]) -> list[Whereabouts]:
-    """Returns the places with doubts: of brokers with one address at most one exists, either a host that died or the
-    one that got its address since.
+    """Returns the places, with a doubt for each address that two brokers share. Only one of these brokers can exist,
+    because another host may have taken over the address of a dead host.
 
-    Name servers keep both until the dead one's registration is two minutes old (RouteInfoManager.scanNotActiveBroker).
+    Name servers keep both brokers until the registration of the dead broker is two minutes old
+    (RouteInfoManager.scanNotActiveBroker).
     """
     names: dict[str, list[str]] = {}
     for place in places:

@@ -1,4 +1,4 @@
-"""Sending messages: SEND_MESSAGE and SEND_MESSAGE_V2 (SendMessageRequestHeader, -V2)."""
+"""Sends messages with SEND_MESSAGE and SEND_MESSAGE_V2 (SendMessageRequestHeader, SendMessageRequestHeaderV2)."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ from reconciler.rocketmq.wire.message_id import decode_offset_message_id
 from reconciler.rocketmq.wire.properties import encode_properties
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 
-#: Java's compressMsgBodyOverHowmuch.
+#: A longer body is compressed (compressMsgBodyOverHowmuch in Java).
 COMPRESS_OVER_BYTES = 4_096
-#: Java's retryTimesWhenSendFailed is 2.
+#: Attempts to send an ordinary message. Java's retryTimesWhenSendFailed is 2, which makes three attempts.
 DEFAULT_ATTEMPTS = 3
 
-#: Long names of SEND_MESSAGE and the letters of SEND_MESSAGE_V2.
+#: Field names of SEND_MESSAGE -> the letters that SEND_MESSAGE_V2 uses.
 _LETTERS = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
     "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
     "batch": "m",
 }  # fmt: skip
 
-#: Codes after which Java tries another broker (DefaultMQProducerImpl.sendDefaultImpl); the message was not stored.
+#: Codes after which Java tries another broker (DefaultMQProducerImpl.sendDefaultImpl). With these codes, the message
+#: was not stored.
 _TRY_ANOTHER = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -59,7 +60,7 @@ _TRY_ANOTHER = frozenset(
 
 
 class SendStatus(Enum):
-    """How safely the message was stored (MQClientAPIImpl.processSendResponse)."""
+    """The safety of the stored message (MQClientAPIImpl.processSendResponse)."""
 
     SEND_OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -80,17 +81,17 @@ class SendResult:
     topic: str
     broker_name: str
     queue_id: int
-    #: For a half, its number for END_TRANSACTION (0 up to 4.2).
+    #: Position in the queue. For a half, END_TRANSACTION needs this number (0 up to 4.2).
     queue_offset: int
-    #: 5.0 and newer; equals the unique key.
+    #: Transaction id of the broker, equal to the unique key. Brokers before 5.0 send none.
     transaction_id: str | None
     commit_log_offset: int
-    #: MQVersion ordinal of the broker.
+    #: Version of the broker, as its ordinal in MQVersion.
     broker_version: int
 
 
 class Sender:
-    """Sends for one producer group. Thread-safe; its only state is a counter."""
+    """Sends messages for one producer group. Thread-safe: the only state is a counter."""
 
     def __init__(
         self,
@@ -122,11 +123,12 @@ class Sender:
         attempts: int | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Sends and waits until the message is stored; after a failure, tries another broker, unless `queue` is given.
+        """Sends the message and waits until it is stored. After a failure, tries another broker unless `queue` is
+        given.
 
-        An ordinary message is also tried again if it is unknown whether it was stored (it may arrive twice). A half is
-        not, because its copy on another broker would be a second transaction. Raises BrokerBusy, BrokerRefused,
-        BrokerUnavailable, RequestTimeout, TopicNotFound, ProtocolViolation.
+        An ordinary message is also sent again if nobody knows whether it was stored, so it may arrive twice. A half is
+        not sent again then, because a copy on another broker would be a second transaction. Raises BrokerBusy,
+        BrokerRefused, BrokerUnavailable, RequestTimeout, TopicNotFound, ProtocolViolation.
         """
         if is_half and message.delay_level is not None:
             raise UsageError("a transactional message cannot be delayed: older brokers would ask for it without end")
@@ -150,8 +152,8 @@ class Sender:
         raise failure
 
     def send_soon(self, message: Message) -> Callable[[], SendResult]:
-        """Sends one of many ordinary messages, once; calling the result waits until it is stored. Raises what send()
-        raises."""
+        """Sends an ordinary message without a second try. Returns a function that waits until the message is stored.
+        This call and the returned function raise what send() raises."""
         key = message.unique_key or self._unique_keys.next_key()
         target = self._choose(message.topic, set(), is_again=False)
         address = self._address(target)
@@ -177,7 +179,8 @@ class Sender:
         is_half: bool = False,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Sends one request to the master at the address, which need not be in the route. Raises what send() raises."""
+        """Sends one request to the master at the address. The route need not name this master. Raises what send()
+        raises."""
         key = unique_key or message.unique_key or self._unique_keys.next_key()
         command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
         answer = self._client.request(address, command, timeout_seconds=timeout_seconds)

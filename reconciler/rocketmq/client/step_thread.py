@@ -1,4 +1,4 @@
-"""One thread that runs short steps, now or later, so that a push consumer needs no thread for each queue."""
+"""One thread that runs short steps, now or later. With it a push consumer needs no thread for each queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IDLE_SECONDS = 3_600.0
 class StepThread:
     """Runs steps one after the other on its own thread. A step must not block for longer than a request.
 
-    Shared; confined by its own lock. An error of a step is logged, and the next steps run.
+    Threads share this object; a lock protects it. An error of a step is logged, and the next steps run.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -39,14 +39,14 @@ class StepThread:
         self._thread.start()
 
     def soon(self, step: Step) -> None:
-        """Runs the step after those that wait; never after close()."""
+        """Runs the step after the waiting steps. A closed thread runs no step."""
         with self._lock:
             if not self._is_closing:
                 self._ready.append(step)
         self._woken.set()
 
     def later(self, delay_seconds: float, step: Step) -> None:
-        """Runs the step when the delay has passed; never after close()."""
+        """Runs the step when the delay has passed. A closed thread runs no step."""
         due = self._clock.monotonic_seconds() + delay_seconds
         with self._lock:
             if not self._is_closing:
@@ -54,7 +54,7 @@ class StepThread:
         self._woken.set()
 
     def every(self, interval_seconds: float, step: Step) -> None:
-        """Repeats the step; the interval counts from the end of the last run."""
+        """Repeats the step. The interval counts from the end of the last run."""
 
         def run_and_plan() -> None:
             try:
@@ -65,7 +65,8 @@ class StepThread:
         self.later(interval_seconds, run_and_plan)
 
     def close(self, *, timeout_seconds: float = 10.0) -> bool:
-        """Drops steps that have not begun and waits for the current one; False if it does not end in time."""
+        """Drops steps that have not begun, and waits for the current step. Returns False if the current step does not
+        end in time."""
         with self._lock:
             self._is_closing = True
             self._ready.clear()
@@ -90,7 +91,7 @@ class StepThread:
                 self._clock.wait(self._woken, wait_seconds)
 
     def _next(self) -> tuple[Step | None, float | None]:
-        """Returns a step to run, or how long to wait; (None, None): closed."""
+        """Returns a step to run, or the seconds to wait. Returns (None, None) after close()."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             while self._later and self._later[0][0] <= now:

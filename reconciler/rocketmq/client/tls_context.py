@@ -1,4 +1,4 @@
-"""The TLS context of one client: made from its files, and made again when they were renewed."""
+"""The TLS context of one client. It is made from the client's files, and made again when a file was renewed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from reconciler.rocketmq.wire.acl import ask_again
 
 logger = logging.getLogger(__name__)
 
-#: For each file, what changes when it is replaced or written.
+#: For each file, the facts that change when the file is replaced or written.
 _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsContext:
-    """Shared; confined by its lock. Raises InvalidValue for files that cannot be used.
+    """Threads share this object; a lock protects it. The constructor raises InvalidValue for files that cannot be used.
 
-    Connections that are made after a renewal use the new certificate. If files become unusable (half renewed, for
-    example), the former ones stay in use with a warning, and the files are read again for the next connection.
+    Connections that are made after a renewal use the new certificate. If files become unusable, for example half
+    renewed, the former context stays in use and a warning is logged. The next connection reads the files again.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -49,8 +49,8 @@ class TlsContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Makes a context for TLS 1.2 or newer; the peer's certificate is always verified. Raises InvalidValue, which names
-    the field."""
+    """Makes a context for TLS 1.2 or newer, which always verifies the peer's certificate. Raises InvalidValue, whose
+    text names the field."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # so that writing never waits for reading
@@ -75,7 +75,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     used: str | None = None
 
     def password() -> str:
-        # Without our function openssl would ask at the terminal.
+        # Without a password function, openssl would ask for the password at the terminal.
         nonlocal used
         used = (given() if callable(given) else given) or ""
         return used

@@ -1,7 +1,7 @@
-"""Why a TLS connection to a name server or broker fails, in words, each with the remedy.
+"""Texts for failed TLS connections to name servers and brokers. Each text names the reason and the remedy.
 
-How servers react: NettyRemotingServer.TlsModeHandler closes a plain connection in enforcing mode, and a connection that
-begins with a TLS record (0x16) in disabled mode.
+In enforcing mode, NettyRemotingServer.TlsModeHandler closes a plain connection. In disabled mode, it closes a
+connection that begins with a TLS record (0x16).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ssl
 from reconciler.errors import BrokerUnavailable
 from reconciler.rocketmq.client.tls import TlsSettings
 
-#: The remedy if a failure's text says it.
+#: The remedy of a failure whose text already says what to do.
 DO_AS_SAID = "do what the text says, in [rocketmq.tls] or at the server's tls properties (docs/how-to/tls.md)"
 SWITCH_TLS_ON = "set [rocketmq.tls] enabled = true"
 _MAY_DEMAND_TLS = (
@@ -31,17 +31,17 @@ _MAY_REFUSE_CERTIFICATE = (
 _NOT_YET_VALID, _EXPIRED, _SELF_SIGNED = 9, 10, 18
 _UNKNOWN_AUTHORITY = frozenset({2, _SELF_SIGNED, 19, 20, 21})
 _OTHER_NAME = frozenset({62, 63, 64})
-#: Bytes that are no TLS record, by openssl 1.1 to 3.x.
+#: Reasons that openssl 1.1 to 3.x gives for bytes that are no TLS record.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-#: Errors for an orderly or disorderly end during sending or reading.
+#: Errors for a connection that ends, orderly or not, during sending or reading.
 _ENDS = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-#: Errors for a peer's end in the middle of a hand-shake; CPython 3.11.2 has raised both.
+#: Errors for a connection that the peer ends in the middle of a hand-shake. CPython 3.11.2 has raised both of them.
 _ENDS_OF_HAND_SHAKE = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _OTHER_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
 
 
 class TlsFailure(BrokerUnavailable):
-    """The connection could not be encrypted as the settings require; nothing was sent over it."""
+    """The connection could not be encrypted as the settings require. Nothing was sent over the connection."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -49,7 +49,7 @@ class TlsFailure(BrokerUnavailable):
 
 
 def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSettings) -> TlsFailure:
-    """Returns what went wrong in the hand-shake. The peer's own text is kept as the cause."""
+    """Returns the failure of a hand-shake, in words. The caller keeps the error of openssl as the cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailure(f"{address}: {_certificate(error, host, settings)}")
     if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDS_OF_HAND_SHAKE):
@@ -58,9 +58,9 @@ def hand_shake_failure(error: OSError, address: str, host: str, settings: TlsSet
 
 
 def alert_behind(error: OSError, address: str, settings: TlsSettings | None) -> TlsFailure | None:
-    """Returns the failure that an alert means; None: it is no alert.
+    """Returns the failure that a TLS alert means. Returns None for an error without an alert.
 
-    With TLS 1.3 our hand-shake has ended when the peer refuses our certificate.
+    With TLS 1.3, the peer refuses our certificate only after our hand-shake has ended.
     """
     if settings is None or not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
         return None
@@ -68,7 +68,8 @@ def alert_behind(error: OSError, address: str, settings: TlsSettings | None) -> 
 
 
 def demand_of_silent(error: OSError | None, settings: TlsSettings | None) -> str:
-    """Returns what a peer may demand that ended the connection before it sent anything; "" without any hint.
+    """Returns what the peer may demand if it ended the connection without having sent anything. Returns "" if nothing
+    hints at a demand.
 
     `error` is None for an orderly end.
     """

@@ -1,7 +1,7 @@
-"""A TLS socket for one thread that reads and others that write.
+"""A TLS socket that one thread reads and several threads write.
 
-Two threads must not use an SSL object of openssl at once, and with a lock around a waiting call, a waiting reader would
-stop every writer. So the socket does not block: each call is made under a lock, and the waiting happens outside of it.
+Two threads must not use an SSL object of openssl at once. A reader that waits under a lock would stop every writer. For
+this reason the socket does not block: each call is made under the lock, and threads wait without the lock.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import socket
 import ssl
 import threading
 
-#: A TLS record holds no more.
+#: Most bytes that one TLS record holds.
 _RECORD_BYTES = 16 * 1024
 
 
 class TlsSocket:
-    """The part of socket.socket that Connection uses. One thread reads; writers take turns by their own lock."""
+    """The part of socket.socket that Connection uses. One thread reads. Threads that write must hold a lock of their
+    own."""
 
     def __init__(self, encrypted: ssl.SSLSocket, *, read_seconds: float, write_seconds: float) -> None:
-        """recv() raises BlockingIOError after `read_seconds`, sendall() TimeoutError after `write_seconds` in vain."""
+        """recv() raises BlockingIOError if nothing arrives within `read_seconds`. sendall() raises TimeoutError if the
+        peer takes nothing within `write_seconds`."""
         encrypted.settimeout(0.0)
         self._encrypted = encrypted
         self._read_milliseconds = max(1, int(read_seconds * 1000))
@@ -27,8 +29,8 @@ class TlsSocket:
         self._lock = threading.Lock()
 
     def recv(self, most_bytes: int) -> bytes:
-        """Returns the bytes that have arrived, after waiting for some; b"" at the end. Raises BlockingIOError, or
-        another OSError."""
+        """Waits for bytes and returns those that have arrived. Returns b"" at the end of the stream. Raises
+        BlockingIOError if nothing arrives, or another OSError."""
         data = self._read_ready(most_bytes)
         if data is None:
             self._wait(select.POLLIN, self._read_milliseconds)
@@ -45,7 +47,7 @@ class TlsSocket:
                 with self._lock:
                     sent = self._encrypted.send(rest)
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                # Without renegotiation, only the peer's window makes a write wait.
+                # A write waits only while the peer takes no bytes, because TLS renegotiation is not used.
                 if not self._wait(select.POLLOUT, int(self._write_seconds * 1000)):
                     raise TimeoutError(f"takes no bytes for {self._write_seconds} s") from None
                 continue
@@ -57,11 +59,11 @@ class TlsSocket:
         socket.socket.shutdown(self._encrypted, how)
 
     def close(self) -> None:
-        """Closes the socket; no other call may be under way."""
+        """Closes the socket. No other call may be under way."""
         self._encrypted.close()
 
     def _read_ready(self, most_bytes: int) -> bytes | None:
-        """Returns None if nothing has arrived."""
+        """Reads without waiting. Returns None if nothing has arrived."""
         parts: list[bytes] = []
         size = 0
         while size < most_bytes:

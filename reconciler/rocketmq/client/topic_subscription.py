@@ -1,4 +1,4 @@
-"""A consumer's subscription to a topic: the tag expression, as brokers and heartbeats have it.
+"""A consumer's subscription to a topic, with the tag expression that heartbeats carry.
 
 Brokers compare only the hash of a tag (ConsumeQueue's tagsCode), so the client compares the tag itself again.
 """
@@ -19,13 +19,14 @@ class TopicSubscription:
     topic: str
     #: As the user wrote it; "*" for every tag.
     expression: str
-    #: Empty: every tag.
+    #: The tags of the expression. An empty set means every tag.
     tags: frozenset[str]
-    #: Milliseconds of its creation; brokers refuse pulls with an older one (SUBSCRIPTION_NOT_LATEST, 25).
+    #: Creation time of the subscription in milliseconds. Brokers refuse pulls with an older version
+    #: (SUBSCRIPTION_NOT_LATEST, 25).
     version: int
 
     def wants(self, tag: str | None) -> bool:
-        """Returns True if a message with this tag (None: without one) is wanted."""
+        """Returns True if the subscription wants messages with this tag. `tag` is None for a message without a tag."""
         return not self.tags or tag in self.tags
 
     def to_heartbeat(self) -> dict[str, object]:
@@ -43,7 +44,7 @@ class TopicSubscription:
 
 
 def subscribe_to(topic: str, expression: str, *, version: int) -> TopicSubscription:
-    """Parses "a || b" or "*" (FilterAPI.buildSubscriptionData); raises InvalidValue for an expression without tags."""
+    """Parses "a || b" or "*" (FilterAPI.buildSubscriptionData). Raises InvalidValue for an expression without tags."""
     text = expression.strip() or EVERY_TAG
     if text == EVERY_TAG:
         return TopicSubscription(topic=topic, expression=EVERY_TAG, tags=frozenset(), version=version)
@@ -54,7 +55,7 @@ def subscribe_to(topic: str, expression: str, *, version: int) -> TopicSubscript
 
 
 def java_hash(text: str) -> int:
-    """Returns java.lang.String.hashCode: signed 32 bits over UTF-16 code units."""
+    """Returns the value of java.lang.String.hashCode, which is signed 32 bits over UTF-16 code units."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):

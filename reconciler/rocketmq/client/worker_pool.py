@@ -1,6 +1,4 @@
-"""Threads for user code, so that consumers' listeners and producers' checkers never run on a thread that reads a
-socket.
-"""
+"""Threads for user code. Listeners of consumers and checkers of producers never run on a thread that reads a socket."""
 
 from __future__ import annotations
 
@@ -17,9 +15,11 @@ Task = Callable[[], object]
 
 
 class WorkerPool:
-    """Threads that are started if none is free, at most `threads_max`, and wait for tasks until close().
+    """A pool of at most `threads_max` threads. A task starts a new thread if no thread is free. Threads wait for tasks
+    until close().
 
-    Shared; confined by its own lock. `capacity` limits the waiting tasks (None: the caller limits them).
+    Threads share this object; a lock protects it. `capacity` limits the waiting tasks. With None, the caller must limit
+    them.
     """
 
     def __init__(self, name: str, clock: Clock, *, threads_max: int, capacity: int | None = None) -> None:
@@ -29,25 +29,25 @@ class WorkerPool:
         self._capacity = capacity
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        #: Threads that found nothing to do and have got no task since.
+        #: Counts the free threads, which found nothing to do and have got no task since.
         self._free = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
         self._is_closing = False
-        #: Tasks refused because `capacity` tasks waited already.
+        #: Number of tasks that were refused because `capacity` tasks waited already.
         self.dropped = 0
 
     @property
     def waiting(self) -> int:
-        """Tasks that no thread has begun yet."""
+        """Number of tasks that no thread has begun yet."""
         return self._tasks.qsize()
 
     @property
     def threads(self) -> int:
-        """Threads started so far."""
+        """Number of threads started so far."""
         return len(self._threads)
 
     def submit(self, task: Task) -> bool:
-        """Passes the task to a thread; False if it was dropped (full or closing)."""
+        """Passes the task to a thread. Returns False if the pool is full or closing, and drops the task."""
         with self._lock:
             if self._is_closing:
                 return False
@@ -60,7 +60,8 @@ class WorkerPool:
         return True
 
     def close(self, *, timeout_seconds: float) -> bool:
-        """Drops tasks that no thread has begun, and waits for running ones; False if some still run after the time."""
+        """Drops tasks that no thread has begun, and waits for running tasks. Returns False if a task still runs after
+        the time."""
         with self._lock:
             self._is_closing = True
             threads = list(self._threads)

@@ -19,7 +19,8 @@ from reconciler.rocketmq.wire.record import decode_records
 
 
 class AdminAnswers:
-    """Answers for one consumer. Called on the client's handler threads; it has no state."""
+    """Answers administrators' requests for one consumer. Handler threads of the client call this object, which has no
+    state."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class AdminAnswers:
         self._pull_soon = pull_soon
 
     def reset_offsets(self, _address: str, request: Command) -> None:
-        """Handles RESET_CONSUMER_CLIENT_OFFSET: continues from the given offsets, so cached messages are consumed again
-        or skipped."""
+        """Handles RESET_CONSUMER_CLIENT_OFFSET. The consumer goes on from the given offsets, and cached messages are
+        dropped."""
         for queue, offset in parse_reset_offsets(request.body).items():
             held = self._assignment.find(queue)
             if held is not None:
@@ -53,7 +54,7 @@ class AdminAnswers:
                 self._pull_soon(held)
 
     def status(self, _address: str, request: Command) -> Command:
-        """Handles GET_CONSUMER_STATUS_FROM_CLIENT: returns the offset of each held queue of the topic
+        """Handles GET_CONSUMER_STATUS_FROM_CLIENT. Returns the offset of each held queue of the topic
         (GetConsumerStatusBody)."""
         topic = request.fields.get("topic")
         rows = [(held.queue, held.committable()) for held in self._assignment.queues() if held.queue.topic == topic]
@@ -61,7 +62,7 @@ class AdminAnswers:
         return reply_to(request, ResponseCode.SUCCESS, body=object_with_tables({}, tables))
 
     def running_info(self, _address: str, request: Command) -> Command:
-        """Handles GET_CONSUMER_RUNNING_INFO (ConsumerRunningInfo), without a stack trace."""
+        """Handles GET_CONSUMER_RUNNING_INFO (ConsumerRunningInfo). The answer has no stack trace."""
         membership = self._membership()
         members: dict[str, object] = {
             "properties": {
@@ -83,7 +84,7 @@ class AdminAnswers:
         )
 
     def consume_directly(self, _address: str, request: Command) -> Command:
-        """Handles CONSUME_MESSAGE_DIRECTLY: runs the listener on one message and returns its result."""
+        """Handles CONSUME_MESSAGE_DIRECTLY. Runs the listener on one message and returns the listener's result."""
         began = self._clock.monotonic_seconds()
         try:
             messages = [
@@ -104,7 +105,7 @@ class AdminAnswers:
         return reply_to(request, ResponseCode.SUCCESS, body=json.dumps(result).encode())
 
     def _queue_info(self, held: ProcessQueue) -> dict[str, object]:
-        """Returns ProcessQueueInfo with the fields that have a meaning here."""
+        """Returns the fields of ProcessQueueInfo that this consumer can fill."""
         state = held.state()
         return {
             "cachedMsgCount": state.messages,

@@ -1,7 +1,8 @@
-"""Bodies of administrators' requests to a consumer through the broker. Their maps have queues (objects) as keys.
+"""Bodies of administrators' requests, which brokers pass on to a consumer. The maps in these bodies have queues (JSON
+objects) as keys.
 
 fastjson writes such a map as {{"brokerName":"b","queueId":0,"topic":"T"}:1}, which is no JSON. The tolerant parser
-reads it. It is written in the same way, because the stock tools read only that.
+reads this form. This file also writes this form, because the stock tools read no other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from reconciler.rocketmq.wire.tolerant_json import JsonKey, parse_object
 
 
 def parse_reset_offsets(body: bytes) -> dict[MessageQueue, int]:
-    """Reads offsetTable of RESET_CONSUMER_CLIENT_OFFSET: a map (ResetOffsetBody) or a list (ResetOffsetBodyForC).
+    """Reads the offsetTable of RESET_CONSUMER_CLIENT_OFFSET, which is a map (ResetOffsetBody) or a list
+    (ResetOffsetBodyForC).
 
     Raises ProtocolViolation.
     """
@@ -29,12 +31,12 @@ def parse_reset_offsets(body: bytes) -> dict[MessageQueue, int]:
 
 
 def table_by_queue(rows: Iterable[tuple[MessageQueue, object]]) -> str:
-    """Returns a map keyed by queues, as fastjson writes it."""
+    """Returns the text that fastjson writes for a map with queues as keys."""
     return "{" + ",".join(f"{_key(queue)}:{json.dumps(value)}" for queue, value in rows) + "}"
 
 
 def object_with_tables(members: Mapping[str, object], tables: Mapping[str, str]) -> bytes:
-    """Returns a JSON object, some of whose members are texts made by table_by_queue."""
+    """Returns a JSON object. `tables` are further members, whose texts table_by_queue has made."""
     parts = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in members.items()]
     parts += [f"{json.dumps(name)}:{text}" for name, text in tables.items()]
     return ("{" + ",".join(parts) + "}").encode()
@@ -47,7 +49,7 @@ def _key(queue: MessageQueue) -> str:
 
 
 def _pairs(key: JsonKey) -> Mapping[JsonKey, object]:
-    """Returns the object that is a key; newer brokers write it as a text."""
+    """Returns the JSON object that a key stands for. Newer brokers write this object as a text."""
     if isinstance(key, tuple):
         return dict(key)
     return dict(parse_object(str(key).encode()))

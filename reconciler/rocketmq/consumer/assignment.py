@@ -1,4 +1,4 @@
-"""Which queues this member holds, and how that changes (RebalanceImpl)."""
+"""The queues that this member holds, and the rebalance that changes them (RebalanceImpl)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 class Assignment:
-    """The queues of one member. `rebalance` runs on one thread; reading is confined by the lock."""
+    """The queues of one member. `rebalance` runs on one thread, and other threads only read. A lock protects the
+    queues."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class Assignment:
         self._is_busy = is_busy
         self._lock = threading.Lock()
         self._held: dict[MessageQueue, ProcessQueue] = {}
-        #: Queues that are locked but not held yet, because their start could not be read. Used by the thread that
-        #: rebalances only.
+        #: Queues that are locked but not held yet, because their start could not be read. Only the thread that
+        #: rebalances uses this set.
         self._only_locked: set[MessageQueue] = set()
 
     def queues(self) -> list[ProcessQueue]:
@@ -58,7 +59,7 @@ class Assignment:
             return self._held.get(queue)
 
     def rebalance(self, topics: Iterable[str]) -> bool:
-        """Gives up and takes over queues; False if a part must be tried again soon.
+        """Gives up and takes over queues. Returns False if a part must be tried again soon.
 
         A topic with an unknown route or unknown members keeps its queues.
         """
@@ -78,7 +79,7 @@ class Assignment:
         return is_complete
 
     def commit(self, *, is_last: bool = False) -> int:
-        """Stores the offset of every held queue, also of empty ones. Returns how many were stored."""
+        """Stores the offset of every held queue, even of an empty queue. Returns the number of stored offsets."""
         positions = [(held.queue, held.committable()) for held in self.queues()]
         known = [(queue, offset) for queue, offset in positions if offset is not None]
         return self._offsets.commit(known, is_last=is_last)
@@ -95,7 +96,7 @@ class Assignment:
             self._locks.lock([held.queue for held in self.queues()])
 
     def end(self) -> None:
-        """Commits and gives up everything: later results do not count."""
+        """Commits the offsets and gives up all queues. Later results of listeners do not count."""
         with self._lock:
             held, self._held = list(self._held.values()), {}
         self._offsets.commit([(queue.queue, queue.revoke()) for queue in held], is_last=True)
@@ -109,7 +110,8 @@ class Assignment:
                 del self._held[held.queue]
         if lost:
             logger.info("queues_lost: queues %s are lost", ", ".join(str(held.queue) for held in lost))
-            # At once, because a commit after the new owner's first one would set it back.
+            # These offsets are committed at once. A commit after the new owner's first commit would set the offset
+            # back.
             self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
         for held in lost:
             self._on_lost(held)

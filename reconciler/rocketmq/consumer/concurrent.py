@@ -1,4 +1,4 @@
-"""Concurrent consumption: every batch by itself, in any order; failed messages are sent back to the broker."""
+"""Concurrent consumption. Batches run side by side in any order. Failed messages are sent back to the broker."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from reconciler.rocketmq.wire.received_message import ReceivedMessage
 
 
 class SendBack(Protocol):
-    """Sends a failed message back, so that it comes again later or becomes a dead letter."""
+    """A function that sends a failed message back. The message comes again later or becomes a dead letter."""
 
     def __call__(self, message: ReceivedMessage) -> bool:
-        """Returns True if it is stored for later, so that this delivery is done. False: no broker accepted it."""
+        """Returns True if a broker has stored the message for later, so that this delivery is done. Returns False if no
+        broker accepted the message."""
         ...
 
 
 class ConcurrentConsumption:
-    """Runs a listener on a pool. Shared by the pulling thread and the pool's threads; without state."""
+    """Runs a listener on a pool. The pulling thread and the pool's threads share this object, which has no state."""
 
     def __init__(
         self,
@@ -46,7 +47,8 @@ class ConcurrentConsumption:
         self._local_retry_seconds = local_retry_seconds
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Passes the messages to the pool in batches; the queue's flow control limits how many wait there."""
+        """Passes the messages to the pool in batches. The queue's flow control limits the number of waiting
+        messages."""
         for _, group in itertools.groupby(messages, key=lambda message: message.topic):
             of_topic = list(group)
             for start in range(0, len(of_topic), self._batch_size):
@@ -56,7 +58,7 @@ class ConcurrentConsumption:
         """Does nothing when a queue is lost or the consumer stops, because results of a revoked queue do not count."""
 
     def is_busy(self, _queue: MessageQueue) -> bool:
-        """Returns False: batches of a queue may run side by side anyway."""
+        """Returns False, because batches of a queue may run side by side."""
         return False
 
     def _submit(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
@@ -78,8 +80,8 @@ class ConcurrentConsumption:
             self._resume(queue)
 
     def _retry_here(self, messages: Sequence[ReceivedMessage], queue: ProcessQueue, era: int) -> None:
-        """Keeps messages that no broker accepted: they stay uncommitted in this process and are delivered again after a
-        pause."""
+        """Delivers messages again after a pause, because no broker accepted them. The messages stay uncommitted until
+        then."""
         if not messages:
             return
         again = [dataclasses.replace(message, reconsume_times=message.reconsume_times + 1) for message in messages]

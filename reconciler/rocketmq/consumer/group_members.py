@@ -1,4 +1,4 @@
-"""Requests to brokers about the members of a consumer group, and the queues that each one holds."""
+"""Requests to brokers for the members of a consumer group, and for the locks of queues."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.rocketmq.wire.tolerant_json import JsonValue, parse_object
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 3.0
-#: A broker's lock lasts 60 s (RebalanceLockManager); it counts here for half of that after it was confirmed
-#: (ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME), so that two members never both believe that they hold it.
+#: A broker's lock lasts 60 s (RebalanceLockManager). This member trusts a confirmed lock for half of this time
+#: (ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME). So two members never both believe that they hold one lock.
 LOCK_COUNTS_SECONDS = 30.0
 
 
 def group_members(client: RemotingClient, routes: Routes, *, group: str, topic: str) -> list[str]:
-    """Returns the client ids of the group, from any broker of the topic (GET_CONSUMER_LIST_BY_GROUP).
+    """Returns the client ids of the group's members. Any broker of the topic may answer (GET_CONSUMER_LIST_BY_GROUP).
 
     Raises BrokerUnavailable if no broker answers with a list.
     """
@@ -48,7 +48,8 @@ def group_members(client: RemotingClient, routes: Routes, *, group: str, topic: 
 
 
 class BrokerQueueLocks:
-    """Locks of one member of a group (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ). Shared; confined by its own lock."""
+    """Locks of queues for one member of a group (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ). Threads share this object; a mutex
+    protects it."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, group: str, client_id: str, clock: Clock) -> None:
         self._client = client
@@ -66,9 +67,10 @@ class BrokerQueueLocks:
         return at is not None and self._clock.monotonic_seconds() - at < LOCK_COUNTS_SECONDS
 
     def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Takes or renews locks; returns those that are held now. A broker that is away grants none.
+        """Takes or renews the locks of the queues. Returns the queues that are locked now. A broker that cannot be
+        reached grants no lock.
 
-        The caller renews the locks of its assigned queues every 20 s; other locks must be able to expire.
+        The caller renews the locks of its assigned queues every 20 s. Locks of other queues must be able to expire.
         """
         held: set[MessageQueue] = set()
         for address, wanted in self._by_broker(queues).items():
@@ -90,11 +92,11 @@ class BrokerQueueLocks:
         return held
 
     def unlock(self, queue: MessageQueue) -> None:
-        """Gives one lock up; if a broker is away, the lock expires."""
+        """Gives up one lock. If the broker cannot be reached, the lock expires."""
         self.unlock_all([queue])
 
     def unlock_all(self, queues: Iterable[MessageQueue]) -> None:
-        """Gives locks up for good, so that the next owner need not wait for them to expire."""
+        """Gives up locks for good, so that the next owner need not wait until they expire."""
         queues = list(queues)
         with self._lock:
             for queue in queues:

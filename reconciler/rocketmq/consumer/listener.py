@@ -1,4 +1,4 @@
-"""The form of a consumer's user code, and how its result is read."""
+"""The form of a consumer's user code, and the meaning of the results that this code returns."""
 
 from __future__ import annotations
 
@@ -14,42 +14,45 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumeStatus(StrEnum):
-    """The result of a listener for its batch."""
+    """The result that a listener returns for a batch."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
-    #: Concurrent: sent back to the broker, which delivers it later. Orderly: the same batch again after a pause.
+    #: A concurrent consumer sends the batch back to the broker, which delivers it later. An orderly consumer runs the
+    #: same batch again after a pause.
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAt:
-    """The result of a listener that handles its batch message by message: messages before `position` are done, that one
-    comes again, and those after it were not looked at and lose no retry (Java's ackIndex sends them back, too)."""
+    """The result of a listener that handles a batch message by message. Messages before `position` are done. The
+    message at `position` comes again. Messages after `position` were not looked at and lose no retry. Java's ackIndex
+    sends these messages back, too."""
 
     position: int
 
 
-#: Gets one to `batch_size` messages of one queue and one topic (a retry queue holds several topics). Any result but
-#: CONSUME_SUCCESS, also None or an exception, means RECONSUME_LATER, because a listener that forgets its result must
-#: not lose a message.
+#: The listener gets 1 to `batch_size` messages of one queue and one topic, although a retry queue holds several topics.
+#: None, an exception or an unknown result means RECONSUME_LATER, because a listener that forgets its result must not
+#: lose a message.
 MessageListener = Callable[[Sequence[ReceivedMessage]], ConsumeStatus | FailedAt | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerAnswer:
-    """A listener's result, with a reason if the listener gave none."""
+    """The result of a listener, with a reason if the listener gave no result."""
 
     status: ConsumeStatus
-    #: CR_SUCCESS, CR_LATER, CR_RETURN_NULL or CR_THROW_EXCEPTION (Java's CMResult, for CONSUME_MESSAGE_DIRECTLY).
+    #: The answer to CONSUME_MESSAGE_DIRECTLY (CMResult in Java): CR_SUCCESS, CR_LATER, CR_RETURN_NULL or
+    #: CR_THROW_EXCEPTION.
     direct_result: str
     remark: str = ""
-    #: The one message that failed, if the listener named it.
+    #: Position of the message that failed, if the listener named the message.
     failed_at: int | None = None
 
     def split(
         self, messages: Sequence[ReceivedMessage]
     ) -> tuple[Sequence[ReceivedMessage], Sequence[ReceivedMessage], Sequence[ReceivedMessage]]:
-        """Returns the messages that are done, that failed, and that were not looked at."""
+        """Returns three lists of messages: done, failed, and not looked at."""
         if self.is_success:
             return messages, (), ()
         if self.failed_at is None:
@@ -58,12 +61,12 @@ class ListenerAnswer:
 
     @property
     def is_success(self) -> bool:
-        """The messages are done."""
+        """True if all messages of the batch are done."""
         return self.status is ConsumeStatus.CONSUME_SUCCESS
 
 
 def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]) -> ListenerAnswer:
-    """Runs the user code; raises only KeyboardInterrupt."""
+    """Runs the user code. Raises only KeyboardInterrupt."""
     try:
         status = listener(messages)
     except KeyboardInterrupt:

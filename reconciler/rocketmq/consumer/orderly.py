@@ -1,6 +1,8 @@
-"""Orderly consumption: one batch of a queue at a time, in queue order, under the broker's lock of the queue.
+"""Orderly consumption. One batch of a queue runs at a time, in queue order, while this member holds the broker's lock
+of the queue.
 
-A batch that fails is tried again here after a pause and holds its queue back (ConsumeMessageOrderlyService).
+A failed batch is tried again here after a pause. The later messages of the queue wait for this batch
+(ConsumeMessageOrderlyService).
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ TURN_SECONDS = 60.0
 
 
 class QueueLocks(Protocol):
-    """The broker's locks on queues, as far as this member knows them."""
+    """The locks that brokers have granted to this member."""
 
     def holds(self, queue: MessageQueue) -> bool:
         """Returns True if the lock was confirmed recently enough."""
         ...
 
     def unlock(self, queue: MessageQueue) -> None:
-        """Gives the lock up, so that the next owner need not wait for it to expire."""
+        """Gives up the lock, so that the next owner need not wait until it expires."""
         ...
 
 
 class _Lane:
-    """Waiting messages of one queue, and whether a thread serves them. Used under its lock only."""
+    """The waiting messages of one queue. `is_served` tells whether a thread serves them. Threads hold `lock` while they
+    use a lane."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -48,7 +51,8 @@ class _Lane:
 
 
 class OrderlyConsumption:
-    """Runs a listener on a pool, one batch per queue at a time. Threads share it; a queue's lane protects its state."""
+    """Runs a listener on a pool, one batch per queue at a time. Threads share this object. The lane of a queue protects
+    the queue's state."""
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class OrderlyConsumption:
         self._lock = threading.Lock()
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Adds the messages after those that wait, and makes sure that a thread serves the queue."""
+        """Adds the messages behind the waiting messages. Makes sure that a thread serves the queue."""
         if queue.is_revoked:
             return
         lane = self._lane(queue)
@@ -92,7 +96,8 @@ class OrderlyConsumption:
         self._submit(queue, lane)
 
     def release(self, queue: ProcessQueue) -> None:
-        """Unlocks a queue that is lost, or when the consumer stops: now, or after the current batch."""
+        """Unlocks a queue that is lost, or that a stopping consumer gives up. If a batch runs, the queue is unlocked
+        after the batch."""
         lane = self._lane(queue)
         with self._lock:
             self._lanes.pop(queue, None)
@@ -107,8 +112,8 @@ class OrderlyConsumption:
             self._locks.unlock(queue.queue)
 
     def is_busy(self, queue: MessageQueue) -> bool:
-        """Returns True until the current batch has ended: another one beside it would be out of order, and would lose
-        its lock."""
+        """Returns True until the current batch of a released queue has ended. A second batch beside it would be out of
+        order, and would lose its lock."""
         with self._lock:
             return queue in self._leaving
 
@@ -120,7 +125,8 @@ class OrderlyConsumption:
         self._pool.submit(lambda: self._serve(queue, lane))
 
     def _serve(self, queue: ProcessQueue, lane: _Lane) -> None:
-        """Consumes batch after batch until the queue is empty, fails, is lost, or its turn is over."""
+        """Consumes batch after batch. Stops if the queue is empty or lost, if a batch fails, or if the turn of the
+        queue is over."""
         turn_ends = self._clock.monotonic_seconds() + TURN_SECONDS
         while True:
             if not (queue.is_revoked or lane.is_released or self._locks.holds(queue.queue)):
@@ -137,7 +143,7 @@ class OrderlyConsumption:
                 return
 
     def _next_batch(self, queue: ProcessQueue, lane: _Lane) -> tuple[int, list[ReceivedMessage]]:
-        """Returns the next messages; an empty batch ends the service of the lane."""
+        """Returns the era of the queue and the next messages. An empty batch ends the service of the lane."""
         with lane.lock:
             era = queue.era
             while lane.waiting and lane.waiting[0][0] != era:
@@ -158,7 +164,7 @@ class OrderlyConsumption:
         return era, []
 
     def _consume(self, queue: ProcessQueue, lane: _Lane, era: int, batch: list[ReceivedMessage]) -> bool:
-        """Runs the listener; False: failed messages (unless given up) come again after a pause."""
+        """Runs the listener. Returns False if failed messages must come again after a pause."""
         done, failed, behind = call_listener(self._listener, batch).split(batch)
         given_up = self._given_up(queue, era, failed)
         finished = [*done, *given_up]
@@ -176,7 +182,7 @@ class OrderlyConsumption:
         return not again
 
     def _given_up(self, queue: ProcessQueue, era: int, batch: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Returns messages that failed too often and that the broker has accepted (into the dead letters)."""
+        """Returns the messages that failed too often and that the broker has taken into the dead letters."""
         if self._max_reconsume_times < 0 or queue.is_void(era):
             return []
         return [

@@ -1,7 +1,8 @@
-"""One assigned queue between pull and commit: which messages are cached, which are done, and up to where to commit.
+"""One assigned queue between pull and commit. It knows the cached messages, the done messages, and the offset to
+commit.
 
-The offset that may be committed is the smallest one that is not done; for a queue without messages it is the
-next one to pull, so that an empty queue has a position at the broker too (the watermark rests on it).
+The offset to commit is the smallest offset that is not done. Without cached messages, it is the next offset to pull. So
+an empty queue also has a position at the broker, and the watermark rests on this position.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from reconciler.rocketmq.client.routes import MessageQueue
 
 
 class CacheItem(Protocol):
-    """A message as its queue sees it."""
+    """The part of a message that the cache of a queue needs."""
 
     @property
     def queue_offset(self) -> int:
@@ -34,18 +35,18 @@ Message = TypeVar("Message", bound=CacheItem)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLimits:
-    """The limits at which a queue is not pulled further (the defaults are DefaultMQPushConsumer's)."""
+    """The limits at which pulling of a queue pauses. The defaults are those of DefaultMQPushConsumer."""
 
     messages: int = 1_000
     bytes: int = 100 * 1024 * 1024
-    #: Most offsets between the smallest one that is not done and the next one to pull: one stuck message must not let
-    #: the queue run on without end, because all of it is consumed again after a restart.
+    #: Most offsets between the smallest offset that is not done and the next offset to pull. The consumer repeats this
+    #: whole span after a restart, so one stuck message must not let the span grow without end.
     span: int = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheState:
-    """A snapshot of the queue, for GET_CONSUMER_RUNNING_INFO and tests."""
+    """A snapshot of the queue. GET_CONSUMER_RUNNING_INFO and tests read it."""
 
     next_offset: int
     committable: int
@@ -56,41 +57,42 @@ class CacheState:
 
 
 class ProcessQueue:
-    """Shared by the pulling thread, the handlers and the committer; confined by its own lock."""
+    """The cache of one queue. The pulling thread, the handlers and the committer share this object; a lock protects
+    it."""
 
     def __init__(self, queue: MessageQueue, *, start_offset: int, limits: CacheLimits | None = None) -> None:
         self.queue = queue
         self._limits = limits or CacheLimits()
         self._lock = threading.Lock()
         self._next_offset = start_offset
-        #: (offset, size) in queue order; the left end is the smallest offset that is not done.
+        #: (offset, size) in queue order. The left end has the smallest offset that is not done.
         self._in_flight: deque[tuple[int, int]] = deque()
         self._done: set[int] = set()
         self._bytes = 0
         self._is_pulling = False
         self._is_waiting = False
         self._is_revoked = False
-        #: Grows with each seek: messages that were pulled or cached before it are void.
+        #: Number of seeks so far. Messages that were pulled or cached in an earlier era are void.
         self._era = 0
 
     @property
     def is_revoked(self) -> bool:
-        """True if another member owns the queue now: results of running handlers do not count any more."""
+        """True if another member owns the queue now. Results of running handlers do not count any more."""
         return self._is_revoked
 
     @property
     def era(self) -> int:
-        """If it differs from the era in which a message was accepted, a seek came in between."""
+        """The number of seeks so far. A message that was accepted in another era is void."""
         return self._era
 
     def is_void(self, era: int) -> bool:
-        """Returns True if the queue was lost, or sought since that era: messages from it come again anyway, here or
-        elsewhere."""
+        """Returns True if messages of this era do not count any more. The queue was lost, or a seek came since. The
+        messages come again anyway, here or at another member."""
         return self._is_revoked or era != self._era
 
     def begin_pull(self) -> tuple[int, int] | None:
-        """Returns (offset to pull, era); None if a pull is under way, the queue is full (done() says when to try again)
-        or was revoked."""
+        """Returns the offset to pull, and the era. Returns None if a pull is under way, or if the queue is full or
+        revoked. For a full queue, done() tells when to try again."""
         with self._lock:
             if self._is_revoked or self._is_pulling:
                 return None
@@ -101,15 +103,16 @@ class ProcessQueue:
             return self._next_offset, self._era
 
     def abandon_pull(self, *, era: int) -> None:
-        """Notes that the pull failed: another one may begin at the same offset."""
+        """Records that the pull failed. Another pull may begin at the same offset."""
         with self._lock:
             if era == self._era:
                 self._is_pulling = False
 
     def accept(self, messages: Sequence[Message], next_offset: int, *, era: int) -> Sequence[Message] | None:
-        """Takes over the messages of a pull; None if the queue was revoked or sought meanwhile.
+        """Takes over the messages of a pull. Returns None if the queue was revoked or a seek came during the pull.
 
-        Returns the messages to handle, without offsets that were accepted before, which would be handled twice.
+        Otherwise returns the messages to handle. Messages that were accepted before are left out, because they would be
+        handled twice.
         """
         with self._lock:
             if self._is_revoked or era != self._era:
@@ -123,7 +126,7 @@ class ProcessQueue:
             return fresh
 
     def done(self, messages: Sequence[CacheItem], *, era: int) -> bool:
-        """Marks messages as done. Returns True if pulling waited for room, and there is room now."""
+        """Marks messages as done. Returns True if a full queue can be pulled again now."""
         with self._lock:
             if self._is_revoked or era != self._era:
                 return False
@@ -138,18 +141,19 @@ class ProcessQueue:
             return False
 
     def committable(self) -> int | None:
-        """Returns the smallest offset that is not done, or the next one to pull; None once revoked."""
+        """Returns the offset to commit. Returns None if the queue was revoked."""
         with self._lock:
             return None if self._is_revoked else self._committable()
 
     def revoke(self) -> int:
-        """Ends the queue for this member; returns the offset to commit now, for the last time."""
+        """Ends the queue for this member. Returns the last offset to commit."""
         with self._lock:
             self._is_revoked = True
             return self._committable()
 
     def seek(self, offset: int) -> None:
-        """Continues from another offset (PULL_OFFSET_MOVED, RESET_CONSUMER_CLIENT_OFFSET); cached messages are void."""
+        """Continues from another offset (PULL_OFFSET_MOVED, RESET_CONSUMER_CLIENT_OFFSET). Cached messages become
+        void."""
         with self._lock:
             self._era += 1
             self._next_offset = offset

@@ -1,4 +1,4 @@
-"""The pull loop of a push consumer: a long poll for each queue, all on one thread (DefaultMQPushConsumerImpl)."""
+"""The pull loop of a push consumer. One thread sends the long polls of all queues (DefaultMQPushConsumerImpl)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconciler.rocketmq.wire.record import MessageRecord
 
 logger = logging.getLogger(__name__)
 
-#: Pause after a failed pull, with jitter.
+#: Mean pause after a failed pull. The length is random.
 FAILURE_PAUSE_SECONDS = 1.0
 #: Pause after an answer without progress, because a broker that does not hold pulls must not be asked without end.
 IDLE_PAUSE_SECONDS = 0.01
@@ -31,23 +31,24 @@ _UNKNOWN_HERE = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUB
 
 
 class Consumption(Protocol):
-    """Where pulled messages go."""
+    """The consumer of pulled messages, concurrent or orderly."""
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Consumes the messages later and reports to the queue."""
+        """Takes the messages. They are consumed later, and the queue is then told that they are done."""
         ...
 
     def release(self, queue: ProcessQueue) -> None:
-        """Gives up a queue that is no longer this member's."""
+        """Gives up a queue that this member no longer holds."""
         ...
 
     def is_busy(self, queue: MessageQueue) -> bool:
-        """Returns True if a batch of the released queue still runs, so that it must not be taken over again yet."""
+        """Returns True if a batch of the released queue still runs. The queue must not be taken over again yet."""
         ...
 
 
 class PullLoop:
-    """Pulls every assigned queue until it is revoked. Used by the step thread only, except `pull_soon`."""
+    """Pulls every assigned queue until the queue is revoked. Only the step thread uses this object, except for
+    `pull_soon`."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class PullLoop:
         self._give_back = give_back
 
     def pull_soon(self, queue: ProcessQueue) -> None:
-        """Pulls the queue unless a pull is under way. May be called from any thread."""
+        """Pulls the queue unless a pull is under way. Any thread may call this method."""
         self._steps.soon(lambda: self._pull(queue))
 
     def _pull(self, queue: ProcessQueue) -> None:
@@ -112,7 +113,7 @@ class PullLoop:
         except ReconcilerError as error:
             self._failed(queue, era, address, error)
             return
-        # for example no memory: a queue that is no longer pulled would look like a quiet one
+        # For example, memory may be missing. A queue that is no longer pulled would look like a queue without messages.
         except Exception as error:
             logger.exception("pull_failed: pull of %s failed", queue.queue)
             committable = queue.committable()
@@ -140,8 +141,8 @@ class PullLoop:
         return 0.0 if has_progressed else IDLE_PAUSE_SECONDS
 
     def _wanted(self, queue: ProcessQueue, result: PullResult) -> list[ReceivedMessage]:
-        """Returns messages with the subscribed tags, because brokers compare only hashes. Raises errors after which it
-        pulls again."""
+        """Returns messages whose tags are subscribed, because brokers compare only hashes of tags. After an error of
+        this method, the pull is tried again."""
         subscription = self._subscriptions[queue.queue.topic]
         wanted: list[ReceivedMessage] = []
         for record in result.records:
@@ -153,9 +154,10 @@ class PullLoop:
         return wanted
 
     def _unreadable(self, record: MessageRecord, error: ReconcilerError) -> None:
-        """Sends back a record that no listener here can read: it must neither block its queue nor be lost.
+        """Sends back a record that this consumer cannot read. The record must neither block its queue nor be lost.
 
-        It finally becomes a dead letter, unless a member with the package for its compression takes it before.
+        The record becomes a dead letter in the end, unless a member with the package for its compression gets it
+        before.
         """
         key = record.unique_key or record.offset_message_id
         if not isinstance(error, MissingDependency):  # a missing package is logged once, not for each message
@@ -190,5 +192,5 @@ class PullLoop:
         broker = self._routes.route(queue.topic).brokers.get(queue.broker_name)
         if broker is None or not broker.addresses:
             raise BrokerUnavailable(f"{queue.broker_name} is not in the route of {queue.topic}")
-        # the master or else a slave, because reading works without a master
+        # The address of the master, or of a slave if the broker has no master. Reading works without a master.
         return broker.addresses[min(broker.addresses)]

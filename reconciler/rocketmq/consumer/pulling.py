@@ -16,20 +16,21 @@ from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 
 #: Java's pullBatchSize.
 DEFAULT_MAXIMUM = 32
-#: Seconds that waiting for an answer may take beyond the broker's holding time (the broker looks every few seconds).
+#: Seconds that the client waits beyond the broker's holding time, because brokers look at held pulls only every few
+#: seconds.
 _HOLD_MARGIN_SECONDS = 15.0
 _NEED_UNWRAP = int(SystemFlag.NEED_UNWRAP)
 
 
 class PullStatus(Enum):
-    """The meaning of the answer's code."""
+    """The meaning of the code in an answer to a pull."""
 
     FOUND = ResponseCode.SUCCESS
     #: No message at this offset yet.
     NO_NEW = ResponseCode.PULL_NOT_FOUND
-    #: Records were read but none matched: continue at the next offset at once.
+    #: The broker read records, but no record matched. The client continues at the next offset at once.
     NO_MATCH = ResponseCode.PULL_RETRY_IMMEDIATELY
-    #: The offset is outside of the queue: `next_offset` has the corrected one.
+    #: The offset is outside of the queue. `next_offset` is the corrected offset.
     OFFSET_MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -44,11 +45,11 @@ class PullRequest:
     offset: int
     group: str
     maximum: int = DEFAULT_MAXIMUM
-    #: "*", "A || B"; None: the broker uses the subscription of the group's heartbeat.
+    #: A tag expression, such as "*" or "A || B". With None, the broker uses the subscription of the group's heartbeat.
     subscription: str | None = "*"
-    #: Version of the subscription, milliseconds; 0 for one that comes with every pull.
+    #: Version of the subscription in milliseconds. A subscription that comes with every pull has version 0.
     subscription_version: int = 0
-    #: How long the broker may hold the request until a message comes; 0: it answers at once.
+    #: Longest time for which the broker may hold the request until a message comes. With 0, the broker answers at once.
     suspend_seconds: float = 0.0
 
     def as_command(self) -> Command:
@@ -76,27 +77,28 @@ class PullRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullResult:
-    """Answer to a pull. Brokers filter tags by hash only: compare them again."""
+    """The answer to a pull. Brokers filter tags by hash only, so the client must compare the tags again."""
 
     status: PullStatus
     records: list[MessageRecord]
-    #: Where to continue; because of filtered records it is not the last record's offset + 1.
+    #: The offset at which to continue. It may be greater than the last record's offset + 1, because records were
+    #: filtered out.
     next_offset: int
     min_offset: int
     max_offset: int
-    #: Which member of the broker to ask next; 0 is the master.
+    #: The brokerId of the master or slave to ask next. The master has 0.
     suggested_broker_id: int
 
 
 def pull(client: RemotingClient, address: str, request: PullRequest) -> PullResult:
-    """Pulls and waits. Raises what request() raises, BrokerBusy, BrokerRefused, ProtocolViolation."""
+    """Pulls and waits for the answer. Raises what request() raises, BrokerBusy, BrokerRefused or ProtocolViolation."""
     answer = client.request(address, request.as_command(), timeout_seconds=_timeout(client, request))
     return read_pull_answer(answer, request.queue)
 
 
 def submit_pull(client: RemotingClient, address: str, request: PullRequest) -> Future[Command]:
-    """Sends a pull without waiting for the answer or for connecting; read_pull_answer must read the answer on another
-    thread than the reader's."""
+    """Sends a pull, and waits neither for the connection nor for the answer. Do not call read_pull_answer on the reader
+    thread of the connection."""
     return client.submit_soon(address, request.as_command(), _timeout(client, request))
 
 
@@ -116,7 +118,7 @@ def read_pull_answer(answer: Command, queue: MessageQueue) -> PullResult:
 
 
 def _records(body: bytes, broker_name: str) -> list[MessageRecord]:
-    """Returns every message of an answer; messages of a topic with `queue.type=BatchCQ` come in batches."""
+    """Returns every message of an answer. Messages of a topic with `queue.type=BatchCQ` come in batches."""
     records = decode_records(body, broker_name)
     if any(record.system_flag & _NEED_UNWRAP for record in records):
         return [member for record in records for member in unwrap(record)]

@@ -1,6 +1,6 @@
-"""PushConsumer: a member of a consumer group that gets messages by listener (DefaultMQPushConsumer).
+"""PushConsumer is a member of a consumer group. A listener gets the messages (DefaultMQPushConsumer).
 
-Threads: one that pulls all queues, one that rebalances and commits, and the pool that runs the listener.
+One thread pulls all queues. Another thread rebalances and commits. A pool of threads runs the listener.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ _DEFAULT_MAX_RECONSUME_TIMES = 16
 
 
 class PushConsumer:
-    """Call subscribe, register_listener, start and shutdown, in this order. Thread-safe from start on.
+    """Call subscribe, register_listener, start and shutdown, in this order. A started consumer is thread-safe.
 
-    `name_servers` "a;b" creates its own client instance; `instance` shares one (but never between two members of one
-    group). `acl` and `tls` belong to the former. Delivery is at least once: listeners must be idempotent.
+    With `name_servers`, such as "a;b", the consumer makes a client instance of its own. `acl` and `tls` are for this
+    instance. With `instance`, the consumer shares an instance, but two members of one group must not share one.
+    Delivery is at least once, so listeners must be idempotent.
     """
 
     def __init__(
@@ -87,8 +88,8 @@ class PushConsumer:
         self._is_over = False
 
     def subscribe(self, topic: str, expression: str = EVERY_TAG) -> PushConsumer:
-        """Adds a topic with the tags "a || b" or "*"; call it before start. All members of a group must have the same
-        subscriptions."""
+        """Adds a topic, with tags such as "a || b" or "*". Call this method before start. All members of a group must
+        have the same subscriptions."""
         if self._running is not None:
             raise UsageError("subscribe before start: members of a group must agree on what they subscribe to")
         check_topic(topic)
@@ -96,14 +97,16 @@ class PushConsumer:
         return self
 
     def register_listener(self, listener: MessageListener, *, orderly: bool = False) -> PushConsumer:
-        """Registers the user code; orderly: one batch of a queue at a time, in order. Before start."""
+        """Registers the user code. Call this method before start. With `orderly`, one batch of a queue runs at a time,
+        in queue order."""
         if self._running is not None:
             raise UsageError("register the listener before start")
         self._listener, self._is_orderly = listener, orderly
         return self
 
     def start(self) -> PushConsumer:
-        """Joins the group; messages are delivered from now on. Brokers that are away are joined when they come back."""
+        """Joins the group. Messages are delivered from now on. A broker that cannot be reached learns of this member
+        when it comes back."""
         with self._lock:
             if self._running is not None or self._is_over:
                 raise UsageError(f"consumer {self.group} was started already")
@@ -117,9 +120,9 @@ class PushConsumer:
         return self
 
     def shutdown(self) -> bool:
-        """Stops pulling, waits for running listeners (`shutdown_timeout_seconds`), commits, leaves the group.
+        """Stops pulling, waits up to `shutdown_timeout_seconds` for running listeners, commits, and leaves the group.
 
-        False: a listener still runs; its messages are not committed and come again elsewhere.
+        Returns False if a listener still runs. Its messages are not committed, and come again at another member.
         """
         with self._lock:
             running, self._running = self._running, None
@@ -135,9 +138,10 @@ class PushConsumer:
         return running.assignment.queues() if running is not None else []
 
     def commit_offsets(self) -> int:
-        """Stores the offset of each assigned queue at its broker now, which otherwise happens every few seconds.
+        """Stores the offset of each assigned queue at the broker now. The consumer also does so by itself every few
+        seconds.
 
-        Returns how many were stored.
+        Returns the number of stored offsets.
         """
         running = self._running
         return running.assignment.commit() if running is not None else 0
@@ -219,7 +223,8 @@ class _Running:
         )
 
     def start(self) -> None:
-        """Registers, then rebalances at once. Raises UsageError if the instance has a member of the group already."""
+        """Registers the member, then rebalances at once. Raises UsageError if the instance has a member of the group
+        already."""
         heartbeats = self._instance.heartbeats
         heartbeats.join_consumer(self.group, self._membership, self._addresses)
         on_request = self._instance.on_group_request
@@ -238,8 +243,8 @@ class _Running:
             self._upkeep_steps.every(LOCK_RENEWAL_SECONDS, self.assignment.renew_locks)
 
     def stop(self) -> bool:
-        """Stops the parts in order: no new messages, then running handlers, then offsets, then other members may have
-        the queues."""
+        """Stops the parts in order. First pulling ends, then running handlers end. Then offsets are stored, and other
+        members may take the queues."""
         self._upkeep_steps.close()
         self._pulling_steps.close()
         is_clean = self._pool.close(timeout_seconds=self._settings.shutdown_timeout_seconds)
@@ -296,7 +301,7 @@ class _Running:
     def _rebalance(self) -> None:
         self._rebalance_waits.clear()
         is_complete = self.assignment.rebalance(self._subscriptions)
-        # one at a time, because otherwise each regular rebalance would start one more
+        # Only one retry waits at a time. Otherwise each regular rebalance would start one more retry.
         if not is_complete and not self._tries_again:
             self._tries_again = True
             self._upkeep_steps.later(REBALANCE_AGAIN_SECONDS, self._rebalance_again)

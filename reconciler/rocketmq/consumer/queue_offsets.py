@@ -1,4 +1,5 @@
-"""Where a queue starts, and how its offset reaches the broker (RebalancePushImpl, RemoteBrokerOffsetStore)."""
+"""The start of consumption in a queue, and the commit of offsets to brokers (RebalancePushImpl,
+RemoteBrokerOffsetStore)."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX
 
 logger = logging.getLogger(__name__)
 
-#: How long a last commit waits for all answers together, whatever the number of queues. A new group's first offsets are
-#: sent and awaited before the others.
+#: Longest time for which a last commit waits for all answers together, whatever the number of queues. The first offsets
+#: of a new group are sent and awaited before all other offsets.
 LAST_COMMIT_SECONDS = 3.0
 
 #: Address, queue, offset.
@@ -23,24 +24,26 @@ _Placed = tuple[str, MessageQueue, int]
 
 
 class GroupOffsets:
-    """Offsets of one group at its brokers. `start_of` runs on one thread; the other methods are thread-safe."""
+    """Offsets of one group at its brokers. `start_of` must run on one thread. `commit` is thread-safe."""
 
     def __init__(self, offsets: Offsets, routes: Routes, *, group: str, settings: PushSettings) -> None:
         self._offsets = offsets
         self._routes = routes
         self._group = group
         self._settings = settings
-        #: Topic -> where its queues ended when this group was found to be new in it and what of that is not stored
-        #: yet; empty: the group was there before, and a queue without an offset has been added since.
+        #: Topic -> the queues' ends at the time when this group was new in the topic. Only ends that no broker has
+        #: stored yet are kept. For a group that has offsets in the topic, the dictionary is empty: a queue without an
+        #: offset was added later.
         self._ends: dict[str, dict[MessageQueue, int]] = {}
-        #: (address, topic) for which the broker surely has offsets of this group. A group's first offsets must be
-        #: stored one by one: if two threads of the broker store the first offsets of a topic and group at once, each
-        #: makes a table, and one table is lost although both requests were answered
-        #: (ConsumerOffsetManager.commitOffset; RocketMQ #10700, 3.2.6 to 5.4).
+        #: (address, topic) for which the broker surely has offsets of this group. A group's first offset must be stored
+        #: alone. If two threads of the broker store the first offsets of a topic and group at once, each thread makes a
+        #: table. One table is then lost, although both requests were answered (ConsumerOffsetManager.commitOffset;
+        #: RocketMQ #10700, 3.2.6 to 5.4).
         self._begun: set[tuple[str, str]] = set()
 
     def start_of(self, queue: MessageQueue) -> int:
-        """Returns the group's stored offset, or a start by `consume_from`. Raises what asking the broker raises."""
+        """Returns the group's stored offset. Without one, returns the start that `consume_from` demands. Raises the
+        errors of requests to the broker."""
         address = self._address(queue)
         stored = self._offsets.of_group(address, queue, self._group)
         start = stored if stored is not None else self._start_without_offset(address, queue)
@@ -55,7 +58,7 @@ class GroupOffsets:
         self._begun.add((address, queue.topic))
 
     def _start_without_offset(self, address: str, queue: MessageQueue) -> int:
-        # A retry that the group has not consumed yet would be lost if it were skipped.
+        # Retry topics are read from the beginning. A retry that is skipped would be lost.
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self._settings.consume_from is ConsumeFrom.FIRST:
             return self._beginning(address, queue)
         if self._settings.consume_from is ConsumeFrom.TIMESTAMP:
@@ -63,15 +66,15 @@ class GroupOffsets:
         return self._start_at_last(address, queue)
 
     def _start_at_last(self, address: str, queue: MessageQueue) -> int:
-        """Returns the start for LAST: the end at the time when the group was new; a queue that is added later is read
-        from its beginning.
+        """Returns the start for LAST, which is the queue's end at the time when the group was new. A queue that is
+        added later is read from its beginning.
 
-        The start is stored before the first pull, because after a crash the next member would use a later end. Java
-        leaves both to the broker, which answers 0 for a short queue unless it is told otherwise (setZeroIfNotFound).
+        The start is stored before the first pull. Otherwise the next member would use a later end after a crash. Java
+        leaves the start to the broker, which answers 0 for a short queue unless setZeroIfNotFound is false.
         """
         if queue.topic not in self._ends:
             self._ends[queue.topic] = self._ends_if_new(queue.topic)
-        # Read again, because the look stored it, or another member of a new group has done so meanwhile.
+        # The offset is read again. _ends_if_new has stored it, or another member of a new group has done so meanwhile.
         stored = self._offsets.of_group(address, queue, self._group)
         if stored is not None:
             return stored
@@ -82,11 +85,11 @@ class GroupOffsets:
         return start
 
     def _ends_if_new(self, topic: str) -> dict[MessageQueue, int]:
-        """Returns where the queues end if the group has no offset in any of them. Raises if a broker does not answer,
-        because then that is unknown.
+        """Returns the queues' ends that are not stored yet if the group is new in the topic. Raises if a broker does
+        not answer, because nobody knows then whether the group is new.
 
-        It is stored for other members' queues, too, because those members would otherwise take an added queue for a new
-        group.
+        The ends of other members' queues are stored, too. Otherwise those members could not tell a queue that is added
+        later from the queues of a new group.
         """
         placed = {queue: self._address(queue) for queue in self._routes.read_queues(topic)}
         stored = {queue: self._offsets.of_group(at, queue, self._group) for queue, at in placed.items()}
@@ -94,8 +97,8 @@ class GroupOffsets:
             return {}
         fresh = [queue for queue, offset in stored.items() if offset is None]
         if len(fresh) < len(placed):
-            # A 0 is the group's own, or that of a broker up to 4.9 which never heard of it. A queue that retention has
-            # cut was not added just now; any other is read from its beginning.
+            # An offset of 0 is the group's own, or the answer of a broker up to 4.9 that does not know the group. A
+            # queue that retention has cut was not added just now. Any other queue is read from its beginning.
             fresh = [queue for queue in fresh if self._beginning(placed[queue], queue) > 0]
         ends = {queue: self._offsets.maximum(placed[queue], queue) for queue in fresh}
         return {} if self.commit(ends.items(), is_last=True) == len(ends) else ends
@@ -104,11 +107,12 @@ class GroupOffsets:
         return max(0, self._offsets.minimum(address, queue))  # -1: no message was ever written
 
     def commit(self, offsets: Iterable[tuple[MessageQueue, int]], *, is_last: bool) -> int:
-        """Stores offsets; `is_last` awaits the answers. A broker that is away is logged; returns how many offsets were
-        sent.
+        """Stores offsets. With `is_last`, awaits the answers and returns the number of stored offsets. Otherwise
+        returns the number of sent offsets. A broker that cannot be reached is logged.
 
-        All are sent before the first answer is awaited, because a broker that hangs must not cost a time-out for each
-        of its queues. Connecting to a broker is waited for only with `is_last`, and never delays other offsets.
+        Offsets are sent together before the first answer is awaited. A broker that hangs then costs one time-out, not
+        one for each queue. Only a call with `is_last` waits for connections, and they never delay offsets of other
+        brokers.
         """
         placed: list[_Placed] = []
         for queue, offset in offsets:

@@ -1,7 +1,8 @@
-"""Which queues of a topic a member of a consumer group gets: the allocation "AVG" of every stock client.
+"""The share of a topic's queues that a member of a consumer group gets. It is the allocation "AVG" of every stock
+client.
 
-All members compute it on their own from the same two sorted lists, so it has to agree with
-org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely to the queue.
+Each member computes the shares on its own from the same two sorted lists. So each queue must go to the member that
+org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely chooses.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ Queue = TypeVar("Queue")
 def allocate_averagely(queues: Sequence[Queue], members: Sequence[str], own_id: str) -> list[Queue]:
     """Returns the slice of `queues` (sorted by topic, broker name, queue id) that belongs to `own_id`.
 
-    `members` are the group's client ids in any order. Empty if there are fewer queues than members before it,
-    or if the member is not in the list (not registered yet): then it must hold nothing.
+    `members` are the group's client ids in any order. The slice is empty if the members before `own_id` get all queues.
+    The slice is also empty if `own_id` is not in the list, because a member that is not registered yet must hold
+    nothing.
     """
     ordered = sorted(set(members), key=java_order)
     if own_id not in ordered or not queues:
@@ -29,5 +31,6 @@ def allocate_averagely(queues: Sequence[Queue], members: Sequence[str], own_id: 
 
 
 def java_order(text: str) -> bytes:
-    """Returns a sort key with the order of java.lang.String.compareTo: UTF-16 code units, not code points."""
+    """Returns a sort key with the order of java.lang.String.compareTo, which compares UTF-16 code units and not code
+    points."""
     return text.encode("utf-16-be", "surrogatepass")

@@ -1,6 +1,7 @@
-"""Sends messages that a listener did not consume back to the broker, which delivers them later.
+"""Sends unconsumed messages back to the broker, which delivers them later.
 
-The broker makes a copy in %RETRY%<group>, with growing delays, or in %DLQ%<group> after too many deliveries.
+The broker puts a copy into %RETRY%<group>, and each further copy comes after a longer delay. After too many deliveries,
+the copy goes into %DLQ%<group>.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from reconciler.rocketmq.wire.record import MessageRecord
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 5.0
-#: The broker decides: level 3 (10 s) after the first failure, one more each time.
+#: The broker chooses the delay: level 3 (10 s) after the first failure, then one level more each time.
 _DELAY_BY_BROKER = 0
 _DELAY_DEAD_LETTER = -1
 _FIRST_DELAY_LEVEL = 3
 _LAST_DELAY_LEVEL = 18
-#: Most brokers at which sending a retry copy is tried.
+#: Most brokers to which this client tries to send a retry copy.
 _COPY_ATTEMPTS = 3
 
 _STORED = frozenset(int(status.value) for status in SendStatus)
-#: A copy must be an ordinary message, because with TRAN_MSG a broker would make it a half (apache/rocketmq#1648).
+#: Properties that a copy must not have. A copy must be an ordinary message, and with TRAN_MSG a broker would make it a
+#: half (apache/rocketmq#1648).
 _NOT_COPIED = frozenset(
     {
         "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "DELAY", "TRANSACTION_CHECK_TIMES", "WAIT",
@@ -43,7 +45,7 @@ _NOT_COPIED = frozenset(
 
 
 class _Place(NamedTuple):
-    """The place of the record that is sent back."""
+    """The place of a record that is sent back."""
 
     topic: str
     broker_name: str
@@ -51,7 +53,7 @@ class _Place(NamedTuple):
 
 
 class RetryRoute:
-    """Sends messages of one group back. Thread-safe, without state; blocks for a few requests."""
+    """Sends messages of one group back. Thread-safe, without state. A call blocks for a few requests."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, group: str, max_reconsume_times: int) -> None:
         self._client = client
@@ -60,10 +62,12 @@ class RetryRoute:
         self._max_reconsume_times = max_reconsume_times
 
     def later(self, message: ReceivedMessage) -> bool:
-        """Sends CONSUMER_SEND_MSG_BACK, or else our own copy to the retry topic. Returns False if neither was accepted.
+        """Sends CONSUMER_SEND_MSG_BACK. If that fails, sends a copy to the retry topic. Returns False if brokers
+        accepted neither.
 
-        A request without an answer may have been executed: then there are two copies, and consumers dedupe. After the
-        last delivery it asks for the dead letters itself, because 3.2.6 counts only by the group's configuration.
+        A request without an answer may have been executed. Then two copies exist, and consumers dedupe. After the last
+        delivery, the request asks for the dead letters, because 3.2.6 knows only the limit in the group's
+        configuration.
         """
         is_last = message.reconsume_times >= self._max_reconsume_times
         place = _Place(message.stored_topic, message.broker_name, message.commit_log_offset)
@@ -72,13 +76,14 @@ class RetryRoute:
         return self._hand_back(place, name, message.topic, delay) or self._send_copy(message)
 
     def dead_letter(self, message: ReceivedMessage) -> bool:
-        """Sends the message straight to the group's dead letters. Returns False if the broker did not accept it."""
+        """Sends the message straight to the group's dead letters. Returns False if the broker did not accept the
+        message."""
         place = _Place(message.stored_topic, message.broker_name, message.commit_log_offset)
         name = message.unique_key or message.offset_message_id
         return self._hand_back(place, name, message.topic, _DELAY_DEAD_LETTER)
 
     def unread(self, record: MessageRecord) -> bool:
-        """Sends a record back whose body cannot be read. Returns False if the broker did not accept it."""
+        """Sends back a record whose body cannot be read. Returns False if the broker did not accept the record."""
         place = _Place(record.topic, record.broker_name, record.physical_offset)
         name = record.unique_key or record.offset_message_id
         return self._hand_back(place, name, record.properties.get("RETRY_TOPIC", record.topic), _DELAY_BY_BROKER)
@@ -91,7 +96,7 @@ class RetryRoute:
             "originMsgId": name,
             "originTopic": topic,
             "unitMode": "false",
-            # Always sent, because a 4.4.0 broker fails with a null pointer without it.
+            # This field is always sent. Without it, a broker of 4.4.0 fails with a null pointer.
             "maxReconsumeTimes": str(self._max_reconsume_times),
         }
         try:

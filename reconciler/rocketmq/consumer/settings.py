@@ -1,4 +1,4 @@
-"""Settings of a push consumer. Defaults are those of DefaultMQPushConsumer unless said otherwise."""
+"""Settings of a push consumer. A default is that of DefaultMQPushConsumer unless its comment says otherwise."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PULL_INTERVAL_SECONDS_MAX = 60.0
 class PushSettings:
     """Settings of a push consumer. Raises InvalidValue for values that cannot work."""
 
-    #: Where a new group begins. Java's default is LAST, which skips messages from before the group existed. A queue
-    #: that is added to a known topic is read from its beginning in either case.
+    #: The place where a new group begins to consume. Java's default is LAST, which skips messages from before the group
+    #: existed. A queue that is added to a known topic is read from its beginning in either case.
     consume_from: ConsumeFrom = ConsumeFrom.FIRST
-    #: For ConsumeFrom.TIMESTAMP: broker store time, milliseconds.
+    #: The start for ConsumeFrom.TIMESTAMP, as store time of the broker in milliseconds.
     consume_timestamp_ms: int = 0
     #: Threads that run the listener.
     threads: int = 20
@@ -29,25 +29,26 @@ class PushSettings:
     batch_size: int = 1
     #: Most messages of one pull.
     pull_batch_size: int = 32
-    #: Pause after a pull that brought all messages of the queue. The next pull then brings several, which is cheaper,
-    #: but later. DefaultMQPushConsumer's pullInterval also pauses while more messages wait, which would delay a group
-    #: that lags.
+    #: Pause after a pull that brought all messages of the queue. The next pull then brings several messages, which is
+    #: cheaper but later. The pullInterval of DefaultMQPushConsumer also pauses while more messages wait, which would
+    #: delay a group that lags.
     pull_interval_seconds: float = 0.0
     #: Limits per queue.
     limits: CacheLimits = field(default_factory=CacheLimits)
-    #: How long a broker may hold a pull until a message comes.
+    #: Longest time for which a broker may hold a pull until a message comes.
     suspend_seconds: float = 15.0
-    #: Deliveries after the first one, before a message becomes a dead letter. For orderly consumers, -1 (Java's
-    #: default) is "without end".
+    #: Number of deliveries after the first, before a message becomes a dead letter. For orderly consumers, -1 (Java's
+    #: default) means no limit.
     max_reconsume_times: int = 16
-    #: Pause before a failed batch comes again in an orderly consumer.
+    #: Pause before an orderly consumer runs a failed batch again.
     orderly_suspend_seconds: float = 1.0
     #: Pause before a message that no broker took back is delivered again in this process.
     local_retry_seconds: float = 5.0
-    #: Pause between two commits of the offset of each assigned queue. The watermark needs them, also of empty queues.
+    #: Pause between two commits of all assigned queues' offsets. The watermark needs these commits, even those of empty
+    #: queues.
     offset_commit_interval_seconds: float = 5.0
     rebalance_interval_seconds: float = 20.0
-    #: How long shutdown waits for running listeners.
+    #: Longest time for which shutdown waits for running listeners.
     shutdown_timeout_seconds: float = 30.0
 
     def __post_init__(self) -> None:

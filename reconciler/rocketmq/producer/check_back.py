@@ -1,7 +1,7 @@
-"""Check-back: the broker asks about the outcome of a transaction (CHECK_TRANSACTION_STATE, 4.3 and newer).
+"""Check-back, by which a broker asks about the outcome of a transaction (CHECK_TRANSACTION_STATE, 4.3 and newer).
 
-A broker asks any client whose heartbeat names the producer group. The answer is a new END_TRANSACTION with the offsets
-of the request, which are those of the newest half copy.
+A broker asks any client whose heartbeat names the producer group. The answer is a new END_TRANSACTION, which carries
+the offsets of the request. These are the offsets of the newest half copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 
 logger = logging.getLogger(__name__)
 
-#: Threads are started on demand.
+#: Most threads that answer check-backs of one group. They are started on demand.
 THREADS_MAX = 5
 #: Most check-backs that wait for a thread. Further ones are dropped and counted, and the broker asks again.
 QUEUE_CAPACITY = 2_000
@@ -38,25 +38,26 @@ class CheckRequest:
     """One check-back of a broker."""
 
     producer_group: str
-    #: Topic and queue are the real ones, offsets those of the half copy. `body` is as stored if `body_error` is set.
+    #: Topic and queue are the real ones. Offsets are those of the half copy. If `body_error` is set, `body` is the
+    #: stored body.
     message: ReceivedMessage
     #: Address of the asking broker, which gets the answer.
     broker_address: str
     tran_state_table_offset: int
     commit_log_offset: int
     transaction_id: str | None
-    #: Why the body could not be uncompressed here.
+    #: The reason why the body could not be uncompressed here.
     body_error: str | None = None
 
     @property
     def check_times(self) -> int:
-        """How often the broker has asked, including this time. 1 if it does not say."""
+        """Number of times that the broker has asked, including this time. 1 if the broker does not say."""
         text = self.message.properties.get("TRANSACTION_CHECK_TIMES", "1")
         times = whole_number(text)
         return 1 if times is None else times
 
 
-#: Decides on one request. None or an exception is UNKNOWN.
+#: A function that decides on one request. None or an exception means UNKNOWN.
 CheckAnswer = Callable[[CheckRequest], LocalTransactionState | None]
 
 
@@ -65,23 +66,24 @@ class CheckCounts:
     """Counts of check-backs so far."""
 
     received: int
-    #: COMMIT or ROLLBACK that the broker accepted.
+    #: Number of answers COMMIT or ROLLBACK that the broker accepted.
     accepted: int
-    #: COMMIT or ROLLBACK that the broker refused or did not answer.
+    #: Number of answers COMMIT or ROLLBACK that the broker refused, or to which it said nothing.
     not_accepted: int
-    #: UNKNOWN, which brokers never answer.
+    #: Number of answers UNKNOWN. Brokers never confirm them.
     unknown: int
-    #: Dropped, because QUEUE_CAPACITY check-backs waited already.
+    #: Number of check-backs that were dropped because QUEUE_CAPACITY check-backs waited already.
     dropped: int
-    #: Unreadable, or for a group that is not registered here.
+    #: Number of check-backs that were unreadable, or whose group is not registered here.
     unmatched: int
-    #: Answered although their body is damaged, or its compression needs a package that is not installed.
+    #: Number of check-backs that were answered although the body could not be read. The body is damaged, or its
+    #: compression needs a package that is not installed.
     unreadable_bodies: int
 
 
 class CheckBack:
     """Answers check-backs of all producer groups of a client instance (`instance.shared(CheckBack)`). A lock protects
-    it."""
+    this object."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._client = instance.client
@@ -142,7 +144,8 @@ class CheckBack:
             self.unregister(group)
 
     def _on_check(self, address: str, request: Command) -> None:
-        """Takes a check-back. Never answers its frame, because the answer is an END_TRANSACTION of its own."""
+        """Takes a check-back. Never sends a response to its frame, because the answer is an END_TRANSACTION of its
+        own."""
         try:
             check = _read(address, request)
         except PermanentError as error:
@@ -218,10 +221,11 @@ def _read(address: str, request: Command) -> CheckRequest:
 
 
 def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
-    """Returns the message, and why its body is unreadable. Brokers ask any member of the group, also one that lacks the
-    sender's compression, because the answer comes from a database.
+    """Returns the message, and the reason if its body cannot be read. Brokers ask any member of the group, even a
+    member without the package for the sender's compression. This member can still answer, because the answer comes from
+    a database.
 
-    An unreadable body is returned as stored. It is not returned empty, because an empty body could be the sender's own.
+    An unreadable body is returned as stored. An empty body would mislead, because a sender may send an empty body.
     """
     try:
         return received(half), None

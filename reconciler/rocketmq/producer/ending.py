@@ -1,6 +1,8 @@
-"""END_TRANSACTION: sent two-way so that its answer is known (EndTransactionRequestHeader, EndTransactionProcessor).
+"""END_TRANSACTION, which is sent two-way so that the answer is known (EndTransactionRequestHeader,
+EndTransactionProcessor).
 
-Brokers check only group and offsets. So each accepted COMMIT delivers once more, even after a rollback.
+Brokers check only the group and the offsets of an END. So each accepted COMMIT delivers the message once more, even
+after a rollback.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _FOR_NOW = frozenset(
         ResponseCode.ILLEGAL_OPERATION,
     }
 )
-#: The remark of END is for the broker's log.
+#: Most characters of an END's remark, which is for the broker's log.
 _REMARK_CHARACTERS = 500
-#: The remark of every version, apart from the case of its first letter.
+#: The remark of every broker version, apart from the case of the first letter.
 _HALF_GONE = "find prepared transaction message failed"
 
 
@@ -44,16 +46,18 @@ class EndRequest:
 
     address: str
     producer_group: str
-    #: queueOffset of the half copy; 0 up to 4.2.
+    #: The queueOffset of the half copy. It is 0 for brokers up to 4.2.
     tran_state_table_offset: int
     commit_log_offset: int
     decision: EndDecision
     #: Unique key. Brokers never compare it.
     message_id: str
     transaction_id: str | None = None
-    #: True: the broker accepts END even after the immunity window, when 5.1.1 refuses others (code 604).
+    #: True for an answer to a check-back. Brokers accept this END even after the immunity window, when 5.1.1 refuses
+    #: any other END (code 604).
     from_transaction_check: bool = False
-    #: Goes into END's remark, which brokers log: why a listener's answer is UNKNOWN. Cut to 500 characters.
+    #: The reason why a listener's answer is UNKNOWN. END carries it as remark, which brokers log. It is cut to 500
+    #: characters.
     remark: str | None = None
 
     def as_command(self) -> Command:
@@ -77,13 +81,14 @@ class EndStatus(StrEnum):
 
     #: Code 0: executed.
     DONE = "DONE"
-    #: Certainly not executed, and worth another try: codes 2, 11, 14, 215, 604, or the request never left.
+    #: END was certainly not executed, and another try is worth it. The code was 2, 11, 14, 215 or 604, or the request
+    #: never left.
     REFUSED_FOR_NOW = "REFUSED_FOR_NOW"
     #: Another record is at the offset.
     MISMATCH = "MISMATCH"
-    #: The half is gone: "find prepared transaction message failed".
+    #: The half is gone. The broker's remark is "find prepared transaction message failed".
     HALF_GONE = "HALF_GONE"
-    #: No answer came: END may have been executed.
+    #: No answer came. END may have been executed.
     NO_ANSWER = "NO_ANSWER"
     #: This client did not send it.
     NOT_SENT = "NOT_SENT"
@@ -91,7 +96,7 @@ class EndStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAnswer:
-    """The outcome of an END. `code` None: no broker answered, and `remark` says why."""
+    """The outcome of an END. If no broker answered, `code` is None and `remark` says why."""
 
     status: EndStatus
     code: int | None = None
@@ -100,12 +105,12 @@ class EndAnswer:
 
 #: Errors of a failing broker; answer_of() sorts them.
 _FAILURES = (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation)
-#: The answer to an END that is sent one-way: its outcome stays unknown.
+#: The outcome of an END that is sent one-way. Nobody learns whether it was executed.
 NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")
 
 
 def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seconds: float | None = None) -> EndAnswer:
-    """Sends END and returns its outcome. Never raises for a failing broker. UNKNOWN always goes one-way."""
+    """Sends END and returns its outcome. Never raises for a failing broker. An END with UNKNOWN always goes one-way."""
     try:
         if request.decision is EndDecision.UNKNOWN:
             client.oneway(request.address, request.as_command())
@@ -116,7 +121,7 @@ def end_transaction(client: RemotingClient, request: EndRequest, *, timeout_seco
 
 
 def end_soon(client: RemotingClient, request: EndRequest) -> Callable[[], EndAnswer]:
-    """Sends one of many ENDs. The returned function waits for the answer, and returns the outcome."""
+    """Sends one of many ENDs, and does not wait for the answer. The returned function waits and returns the outcome."""
     try:
         future = client.pipeline(request.address, request.as_command())
     except _FAILURES as error:
@@ -133,7 +138,7 @@ def end_soon(client: RemotingClient, request: EndRequest) -> Callable[[], EndAns
 
 
 def answer_of(answer: Command | ReconcilerError) -> EndAnswer:
-    """Sorts an answer, or the lack of one, by what follows from it."""
+    """Returns the outcome that an answer, or an error in place of an answer, stands for."""
     if isinstance(answer, RequestTimeout | ConnectionLost):
         return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(answer))
     if isinstance(answer, ReconcilerError):

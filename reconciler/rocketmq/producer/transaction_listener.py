@@ -20,7 +20,7 @@ class LocalTransactionState(StrEnum):
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
-    #: Not known yet: the broker asks again later.
+    #: The outcome is not known yet. The broker asks again later.
     UNKNOWN = "UNKNOWN"
 
     @property
@@ -30,8 +30,8 @@ class LocalTransactionState(StrEnum):
 
 
 class TransactionListener(ABC):
-    """Implemented by the sending service. None or an exception counts as UNKNOWN, because only a clear answer
-    decides."""
+    """The interface that the sending service implements. None or an exception counts as UNKNOWN, because only a clear
+    answer decides."""
 
     @abstractmethod
     def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState | None:
@@ -44,7 +44,8 @@ class TransactionListener(ABC):
 
 
 def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tuple[LocalTransactionState, str | None]:
-    """Returns the state. If it is UNKNOWN because of the service's code, also returns the reason for END's remark."""
+    """Asks the service's code for the state. If the code gives no state, returns UNKNOWN and the reason for END's
+    remark."""
     try:
         state = question()
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
-"""TransactionMQProducer: half message, local transaction, END_TRANSACTION, and answers to check-back.
+"""TransactionMQProducer sends a half, runs the local transaction, sends END_TRANSACTION, and answers check-backs.
 
-Its shape is that of org.apache.rocketmq.client.producer.TransactionMQProducer. Unlike there, END is sent two-way, so
-that its answer is known. `send_half` and `end` are the two parts for callers that run the transaction themselves.
+The methods are those of org.apache.rocketmq.client.producer.TransactionMQProducer. Unlike the Java class, this class
+sends END two-way, so that the answer is known. Callers that run the transaction themselves call `send_half` and `end`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 SEND_TIMEOUT_SECONDS = 3.0
 END_TIMEOUT_SECONDS = 3.0
-#: How long the list of all brokers is used before it is asked for again.
+#: Seconds for which the list of all brokers is used before name servers are asked again.
 _CLUSTER_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfReceipt:
-    """A half that the broker has stored: all that END_TRANSACTION needs."""
+    """A half that the broker has stored, with all facts that END_TRANSACTION needs."""
 
     unique_key: str
     topic: str
@@ -51,13 +51,13 @@ class HalfReceipt:
     #: Address of the master that stored the half.
     broker_address: str
     queue_id: int
-    #: Number for END (tranStateTableOffset); 0 up to 4.2.
+    #: The number that END needs (tranStateTableOffset). It is 0 for brokers up to 4.2.
     queue_offset: int
     commit_log_offset: int
-    #: None before 5.0.
+    #: The broker's transaction id. Brokers before 5.0 name none.
     transaction_id: str | None
     offset_message_id: str
-    #: MQVersion ordinal of the broker.
+    #: Version of the broker, as its ordinal in MQVersion.
     broker_version: int
 
 
@@ -65,16 +65,16 @@ class HalfReceipt:
 class TransactionSendResult:
     """The outcome of a transactional message."""
 
-    #: Always SEND_OK: an unsafe half raises HalfStoredUnsafely.
+    #: Always SEND_OK, because a half that is stored less safely raises HalfStoredUnsafely.
     status: SendStatus
     half: HalfReceipt
     local_state: LocalTransactionState
-    #: The broker's answer to END. UNKNOWN goes one-way and is never answered.
+    #: The broker's answer to END. An END with UNKNOWN goes one-way and gets no answer.
     end_answer: EndAnswer
 
     @property
     def unique_key(self) -> str:
-        """Property UNIQ_KEY."""
+        """The unique key of the message (property UNIQ_KEY)."""
         return self.half.unique_key
 
     @property
@@ -102,8 +102,8 @@ class TransactionsRejected(BrokerRefused):
 
 
 class TransactionMQProducer:
-    """A thread-safe producer. `name_servers` "a;b" makes a client instance of its own; `instance` shares one. `acl` and
-    `tls` are for its own instance.
+    """A thread-safe producer. With `name_servers`, such as "a;b", it makes a client instance of its own. `acl` and
+    `tls` are for this instance. With `instance`, it shares an instance.
 
     `listener` may be None if another process answers check-backs.
     """
@@ -192,14 +192,16 @@ class TransactionMQProducer:
     def register_topics(self, *topics: str) -> dict[str, ReconcilerError | None]:
         """Registers the group at the masters of these topics now, without sending a message.
 
-        A topic without a route is registered once it has one. Returns broker address -> failure or None.
+        A topic without a route follows as soon as it has a route. Returns broker address -> failure, with None for
+        success.
         """
         with self._lock:
             self._topics.update(topics)
         return self.instance.heartbeats.beat()
 
     def register_everywhere(self) -> dict[str, ReconcilerError | None]:
-        """Registers the group at every master of the cluster, also at those that join later. Returns the same."""
+        """Registers the group at every master of the cluster, also at masters that join later. Returns broker address
+        -> failure, with None for success."""
         with self._lock:
             self._everywhere = True
         return self.instance.heartbeats.beat()
@@ -207,8 +209,8 @@ class TransactionMQProducer:
     def send_message_in_transaction(self, message: Message, arg: object = None) -> TransactionSendResult:
         """Sends the half, runs the listener's local transaction, and ends the transaction with its outcome.
 
-        Raises HalfStoredUnsafely, TransactionsRejected and what sending raises; then the transaction was not run. A
-        failed END raises nothing: `end_answer` has its failure, and check-back decides later.
+        Raises HalfStoredUnsafely, TransactionsRejected or what sending raises. After such an error, the transaction was
+        not run. A failed END raises nothing. `end_answer` then has the failure, and a check-back decides later.
         """
         if self._listener is None:
             raise UsageError(f"producer {self.group} has no listener: use send_half and end")
@@ -222,10 +224,11 @@ class TransactionMQProducer:
         return TransactionSendResult(status=SendStatus.SEND_OK, half=half, local_state=state, end_answer=end_answer)
 
     def send_half(self, message: Message) -> HalfReceipt:
-        """Sends the half, and returns when it is safely stored.
+        """Sends the half and waits until the broker has stored it safely.
 
-        Raises HalfStoredUnsafely after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
-        Sender.send raises. After an error of Sender.send the half may be stored, but nothing commits it.
+        Raises HalfStoredUnsafely after an END with ROLLBACK. Raises TransactionsRejected, UsageError for a message with
+        a delay level, or what Sender.send raises. After an error of Sender.send the half may be stored, but nothing
+        commits it.
         """
         if not self._is_started:
             raise UsageError(f"producer {self.group} is not started")
@@ -270,7 +273,7 @@ class TransactionMQProducer:
         from_check: bool = False,
         remark: str | None = None,
     ) -> EndAnswer:
-        """Sends END_TRANSACTION: COMMIT and ROLLBACK two-way, UNKNOWN one-way because no broker answers it.
+        """Sends END_TRANSACTION. COMMIT and ROLLBACK go two-way. UNKNOWN goes one-way, because no broker answers it.
 
         Never raises for a failing broker. Sends once, because a repeated COMMIT may deliver a second time.
         """
@@ -319,7 +322,8 @@ class TransactionMQProducer:
         return found
 
     def _cluster_since(self, now: float) -> tuple[float, set[str]] | None:
-        """Asks for the cluster's brokers. None: name servers are unreachable, so the known brokers stay in use."""
+        """Asks for the cluster's brokers. Returns None if no name server can be reached. The known brokers then stay in
+        use."""
         try:
             cluster = (now, self.instance.cluster_addresses())
         except ReconcilerError as error:
