@@ -1,1 +1,1 @@
-"""The audit: an independent answer from outbox, inbox, ledger and history, on Spark or in one process of its own."""
+"""The audit: an independent answer from outbox, inbox, ledger and history. Spark or one process computes the answer."""

@@ -14,8 +14,8 @@ from reconciler.contract.extras import install
 def run() -> int:
     """Runs the command and returns its exit code.
 
-    2: the extra `audit` is missing; the message says what to install.
-    2: loading failed, because Python's own exit code 1 would mean violations.
+    Exit code 2: the extra `audit` is missing. The message says what to install.
+    Exit code 2: loading failed. Python itself would end with 1, which means violations.
     """
     try:
         from reconciler.audit.command import main

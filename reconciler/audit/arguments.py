@@ -1,4 +1,4 @@
-"""Arguments of `python -m reconciler.audit`, and so of `reconciler audit` and `reconciler statement`."""
+"""Arguments of `python -m reconciler.audit`. `reconciler audit` and `reconciler statement` take the same arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCES = (
 
 
 class Arguments(argparse.ArgumentParser):
-    """Parser whose complaints are each an AuditError, so that `--output json` reports them, too."""
+    """Parser that raises AuditError for every complaint, so that `--output json` reports the complaint, too."""
 
     def error(self, message: str) -> NoReturn:
         """Raises AuditError("usage")."""

@@ -1,4 +1,4 @@
-"""Runs one audit, from the command's options to OUT. After: window_run.py collects, judges and writes."""
+"""Runs one audit, from the command's options to OUT. window_run.py collects, judges and writes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from reconciler.audit.window_run import AskedWindow, audit_window
 from reconciler.contract.history_row import PREFIXES
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
-#: Options that say what to collect. `--evidence` excludes them, because its evidence.json has the same facts.
-#: `--history` is not among them: beside `--evidence` it names a copy of the history.
+#: Options that say what to collect. `--evidence` excludes these options, because evidence.json has the same facts.
+#: `--history` may stand beside `--evidence`, where it names a copy of the history.
 _COLLECTING = (
     "window",
     "timezone",
@@ -51,7 +51,7 @@ class AuditRun:
     judged: JudgedWindow
     engine: str
     seconds: float
-    #: Id of the run in the rows of `--tables`. None: no `--tables`.
+    #: Id of the run in the rows of `--tables`. None: the command has no `--tables`.
     run: str | None
 
 
@@ -140,7 +140,7 @@ def _check_given(options: argparse.Namespace) -> None:
 
 
 def _zone(options: argparse.Namespace) -> str:
-    """Finds the time zone of the window: `--timezone`, else the zone in START, else UTC."""
+    """Finds the time zone of the window. `--timezone` comes first, then the zone in START, then UTC."""
     if options.timezone:
         return str(options.timezone)
     found = _START_ZONE.match(options.window or "")

@@ -1,8 +1,10 @@
-"""Runs the tasks of a stage until each has an answer. A source that is away costs a wait, and no other source's answer.
+"""Runs the tasks of a stage until each has an answer. A source that is away costs a wait.
 
-A stage ends with the answer to its last task, however often that task was asked. The next stage begins afterwards, so
-the order of reading is kept. The longest wait equals the time that the audit has read so far, because a wrong address
-is to be reported at once, and hours of reading are worth minutes of waiting.
+The other sources still answer.
+
+A stage ends once each of its tasks has an answer. The next stage begins afterwards, so the order of reading is kept.
+The longest wait equals the time that the audit has read so far. So a wrong address is reported at once, and hours of
+reading allow minutes of waiting.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ WAIT_SECONDS_MAX = 600.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 
-#: Runs tasks beside each other and returns their answers in the order of the tasks.
+#: Function that runs tasks beside each other and returns the answers in the order of the tasks.
 Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
 Progress = Callable[[str], None]
 
@@ -36,7 +38,7 @@ class Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class Asking:
-    """Asks tasks, and repeats those whose source was away. It is made when the audit begins to read."""
+    """Runner of tasks that repeats the tasks whose source was away. Made when the audit begins to read."""
 
     run: Runner
     progress: Progress
@@ -47,7 +49,7 @@ class Asking:
         self._began = self.waiting.clock()
 
     def tasks(self, plan: Callable[[], Iterable[Task]]) -> list[Task]:
-        """Plans the tasks of a stage; planning lists the files of exports.
+        """Plans the tasks of a stage. For this, the planning lists the files of exports.
 
         Raises AuditError. A SourceAwayError says how long the source was asked.
         """
@@ -60,7 +62,10 @@ class Asking:
                     raise SourceAwayError(error.source, f"{error}{patience.told()}") from error
 
     def answers(self, tasks: Sequence[Task]) -> list[Answer]:
-        """Answers the tasks, in their order. Answers of sources that stay away say how long these were asked."""
+        """Returns the answers in the order of the tasks.
+
+        The answer of a source that stays away says how long the source was asked.
+        """
         found = self.run(answer, tasks)
         patience = self._patience()
         while away := _away(found):
@@ -109,7 +114,10 @@ class _Patience:
         self._since, self._pause_seconds, self._tries = self.waiting.clock(), FIRST_PAUSE_SECONDS, 1
 
     def pause(self, away: Sequence[str]) -> bool:
-        """Waits before the sources are asked again. False, without a wait: it would exceed `wait_seconds`."""
+        """Waits before the sources are asked again.
+
+        Returns False without a wait if the wait would exceed `wait_seconds`.
+        """
         if self.waiting.clock() + self._pause_seconds > self._since + self.wait_seconds:
             return False
         self.progress(f"{', '.join(away)}: away; asking again in {self._pause_seconds:g} s")
@@ -118,15 +126,18 @@ class _Patience:
         return True
 
     def told(self) -> str:
-        """Says how often and how long sources were asked, to end a message. "": they were asked once."""
+        """Makes the end of a message: how often and how long the sources were asked.
+
+        "": every source was asked once.
+        """
         waited = round(self.waiting.clock() - self._since)
         return f"; it was asked {self._tries} times in {waited} s" if self._tries > 1 else ""
 
 
 def _away(found: Sequence[Answer]) -> dict[str, list[int]]:
-    """Groups places of answers by the source that was away.
+    """Maps each source that was away to the places of its answers in the list.
 
-    Empty: a task failed for another reason, which waiting does not fix.
+    Returns an empty dict if a task failed for another reason, because waiting does not fix that reason.
     """
     failed = [(number, one.away) for number, one in enumerate(found) if one.reason is not None]
     if not all(source for _, source in failed):

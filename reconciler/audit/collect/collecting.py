@@ -1,9 +1,9 @@
 """Collects a window's evidence into a folder that can be judged (contract/evidence_layout.py).
 
-The order is: ranges of outboxes and inboxes, effects, the ledger, then single keys that these left open (lookups.py).
-The order replaces a common snapshot of the databases, because rows are only ever added: a row that is absent when its
-key is looked up was absent when the ranges were read. Every statement is a snapshot of its own. Spark's executors run
-the tasks beside each other, so all of them must reach the folder.
+The order of reading is: ranges of outboxes and inboxes, effects, the ledger, then single keys that are still open
+(lookups.py). The order replaces a common snapshot of the databases, because rows are only ever added: a row that is
+absent when its key is looked up was absent when the ranges were read. Every statement is a snapshot of its own. Spark's
+executors run the tasks beside each other, so all of them must reach the folder.
 """
 
 from __future__ import annotations
@@ -59,19 +59,22 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 
-#: Ranges of time in which rows outside of the audit are counted: their largest number, and the shortest range.
+#: Largest number and shortest length of the ranges of time in which rows outside of the audit are counted.
 COUNTED_RANGES_MAX = 16
 COUNTED_RANGE_MS_MIN = 3_600_000
 
-#: Rows of ranges and history that one look-up task reads: some 100 MB.
+#: Number of rows of ranges and history that one look-up task reads. They take some 100 MB.
 LOOK_UP_ROWS = 500_000
 
-#: Problems of the history that one error lists.
+#: Largest number of problems of the history that one error lists.
 PROBLEMS_NAMED_MAX = 10
 
 
 def collect(request: Request, folder: Path, run: Runner, progress: Progress, waiting: Waiting | None = None) -> None:
-    """Fills an empty folder, evidence.json last. Raises AuditError; the caller removes an incomplete folder."""
+    """Fills an empty folder and writes evidence.json last.
+
+    Raises AuditError. The caller removes an incomplete folder.
+    """
     history = _trusted_history(request)
     try:
         _collect(request, history, folder, Asking(run=run, progress=progress, waiting=waiting or Waiting()))
@@ -86,7 +89,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
     lacking: set[LackingColumn] = set()
     for what, plan in (
         ("outboxes and inboxes", lambda: chain(_outboxes(request, folder), _inboxes(request, folder))),
-        # After the outboxes, because no look-up asks for the effect of a commit.
+        # Effects are read after the outboxes, because no look-up asks for the effect of a commit.
         ("effects", lambda: _effects(request, folder)),
         ("ledger", lambda: _ledger(request, folder)),
         ("whose other rows there are", lambda: _counts(request)),
@@ -109,10 +112,10 @@ def _collect(request: Request, history: HistoryState, folder: Path, asking: Aski
         undated.update(one.undated)
     undated.update({of: effects.left_out for of, effects in request.sources.effects.items()})
     _require_rows(request, earliest(one.lacking for one in answers), asking)
-    remove_rests(folder, files)  # only now, because no task writes into the folder any more
+    remove_rests(folder, files)  # no task writes into the folder any more
     rows = sum(file.rows for file in files.values())
     asking.progress(f"evidence: {rows} rows in {len(files)} files")
-    # Last, because evidence.json makes the folder evidence.
+    # evidence.json is written last, because it makes the folder evidence.
     (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated, lacking)))
 
 
@@ -127,7 +130,10 @@ def _lacking_columns(request: Request, task: Task, found: Answer) -> Iterator[La
 
 
 def _trusted_history(request: Request) -> HistoryState:
-    """Checks the history before databases are read for hours. Judging checks it again. Raises AuditError("inputs")."""
+    """Checks the history before databases are read for hours. Judging checks the history again.
+
+    Raises AuditError("inputs").
+    """
     if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
@@ -176,7 +182,8 @@ def _effects(request: Request, folder: Path) -> Iterator[Task]:
                 effects=effects,
                 topic=s.topic,
                 group=s.group,
-                # The limits of inbox rows, because a key of the window's last second takes effect after the end.
+                # Effects have the limits of inbox rows, because a key of the window's last second takes effect after
+                # the end.
                 between_ms=(request.since_ms, _closes_ms(request, s)),
             )
 
@@ -196,7 +203,7 @@ def _inbox_selection(s: AuditedSubscription, since: tuple[str, int, int | None] 
 
 
 def _ledger(request: Request, folder: Path) -> Iterator[Task]:
-    """Plans candidates and repairs from the window's start on, without an end, and rounds until the window closes."""
+    """Plans the reading of candidates and repairs from the window's start on, and of rounds until the window closes."""
     source = request.sources.ledger
     if source is None:
         return
@@ -227,7 +234,7 @@ def _closes_ms(request: Request, s: AuditedSubscription) -> int:
 
 
 def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> Iterator[Task]:
-    """Yields one task per file of an export. A database gets one task, which `_cut` may divide by time."""
+    """Yields one task per file of an export, and one task per database. `_cut` may divide a database's task by time."""
     if source.kind != "database":
         for number, file in enumerate(export_files(source, selection)):
             name = f"{part}-{number:04d}"
@@ -271,7 +278,7 @@ def _counts(request: Request) -> Iterator[Task]:
     ledger = request.sources.ledger
     if ledger is not None:
         for layout, table in ((CANDIDATE_EVIDENCE, CANDIDATE), (REPAIR_EVIDENCE, REPAIR)):
-            # In one piece, because none of their indexes begins with a time.
+            # These tables are counted in one piece, because none of their indexes begins with a time.
             selection = Selection(
                 layout=layout,
                 table=table.name,
@@ -295,7 +302,7 @@ def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[st
 def _looked_up(
     request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile], asking: Asking
 ) -> list[Answer]:
-    """Asks the look-ups. Asks them again if a file of the history was merged and deleted before it was read."""
+    """Runs the look-ups. Runs all of them again if a file of the history was merged and deleted before it was read."""
     for _ in range(CHAIN_READINGS_MAX):
         answers = asking.answers(_lookups(request, folder, history, files))
         if all(one.reason is None for one in answers):
@@ -307,7 +314,7 @@ def _looked_up(
 
 
 def _lookups(request: Request, folder: Path, history: HistoryState, files: Mapping[str, WrittenFile]) -> list[Task]:
-    """Divides the look-ups into tasks. `files`: files of all ranges.
+    """Divides the look-ups into tasks. `files` are the files of all ranges.
 
     Few rows take few tasks, because each task costs connections and statements.
     """
@@ -377,7 +384,7 @@ def _between(files: Iterable[HistoryFile], first_ms: int, end_ms: int) -> tuple[
 def _require_rows(request: Request, lacking: Mapping[Lacking, int], asking: Asking) -> None:
     """Raises AuditError("inputs") where rows of the window were deleted for their age.
 
-    It runs after all reading, because rows may be deleted meanwhile.
+    The check runs after all reading, because rows may be deleted meanwhile.
     """
 
     def inboxes(topic: str, group: str) -> list[tuple[Source, Selection]]:

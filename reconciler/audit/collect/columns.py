@@ -29,7 +29,7 @@ _TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigin
 
 _NUMBERS = frozenset({"bigint", "integer"})
 
-#: Value of each character of a key: that of an upper-case hexadecimal digit, else one of these two marks.
+#: Value of each character of a key: the value of an upper-case hexadecimal digit, or one of these two marks.
 _NO_DIGIT, _NO_CHARACTER = 16, 255
 _KEY_VALUES = np.full(256, _NO_CHARACTER, np.uint8)
 _KEY_VALUES[list(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-")] = _NO_DIGIT
@@ -37,12 +37,15 @@ _KEY_VALUES[list(b"0123456789ABCDEF")] = np.arange(16)
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """Maps a table of the layout to its Arrow schema."""
+    """Makes the Arrow schema of a table of the layout."""
     return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in table.columns])
 
 
 def key_bytes(value: object) -> bytes:
-    """Converts a database's value, the text of a unique key or its member, to the member. Raises ValueError."""
+    """Converts a database's value to the member of a unique key. The value is the key's text or the member.
+
+    Raises ValueError.
+    """
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         if fault_of_member(data) is None:
@@ -77,7 +80,10 @@ def members_of(keys: pa.Array) -> pa.Array:
 
 
 def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Table:
-    """Converts rows to Arrow. Columns are in the layout's order, keys in any form. Raises AuditError("inputs")."""
+    """Converts rows to Arrow. The columns have the layout's order. Keys may have any form.
+
+    Raises AuditError("inputs").
+    """
     try:
         return _table(layout, [list(column) for column in zip(*page, strict=True)], where)
     except (ValueError, TypeError, UnicodeDecodeError, pa.ArrowException) as error:
@@ -152,7 +158,7 @@ def _offsets(offsets: npt.NDArray[np.int64]) -> pa.Buffer:
 
 
 def _binary(count: int, parts: Sequence[tuple[npt.NDArray[np.intp], Bytes]]) -> pa.Array:
-    """Joins parts into one array. A part has places and values of one length."""
+    """Joins parts into one array. Each part has places, and values that share one length."""
     lengths = np.zeros(count, np.int64)
     for rows, values in parts:
         lengths[rows] = values.shape[1]

@@ -1,9 +1,9 @@
-"""FILE, the reconciler's settings, as the audit reads it. One message reports all problems.
+"""Reads FILE, the reconciler's settings, for the audit. One message reports all problems.
 
-The reconciler's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). This file
-decides without that code what the values mean (tags, producer groups, shards, times), because a misreading must not
-repeat itself. Sections that say nothing about evidence are ignored. Only the driver reads settings; executors get them
-from evidence.json.
+The reconciler's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). This module
+decides what the values mean (tags, producer groups, shards, times). It shares no code with the reconciler for this,
+because the audit must not repeat a misreading. Sections that say nothing about evidence are ignored. Only the driver
+reads settings. Executors get the settings from evidence.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ANNOUNCING = ("unique_key_topic", "half_topic")
 LATE_SECONDS_DEFAULT = 300.0
 SECONDS_MAX = 7 * 86_400.0
 
-#: Settings of the sections that are read. Any other name is a misspelling (a test compares with reconciler/settings).
+#: Settings of the sections that are read. Any other name is a misspelling. A test compares the names with
+#: reconciler/settings.
 PRODUCER_NAMES = frozenset({"group", "topics", "outbox_url", "answer_checks", "commit_queries"})
 SUBSCRIPTION_NAMES = frozenset(
     {
@@ -61,7 +62,7 @@ class ConfiguredProducer:
 
     group: str
     topics: tuple[str, ...]
-    #: May hold passwords, so they are never shown.
+    #: URLs, which may hold passwords and are never shown.
     outbox_urls: tuple[str, ...] = field(repr=False)
 
 
@@ -73,7 +74,7 @@ class AuditedConfiguration:
     shards: int
     skew_bound_ms: int
     producers: tuple[ConfiguredProducer, ...]
-    #: Sorted by topic and group. `audited_subscriptions` sets `inbox` and `effects`.
+    #: Subscriptions, sorted by topic and group. `audited_subscriptions` sets the fields `inbox` and `effects`.
     subscriptions: tuple[AuditedSubscription, ...]
     #: (topic, group) -> URLs.
     inbox_urls: Mapping[tuple[str, str], tuple[str, ...]] = field(repr=False)
@@ -238,7 +239,8 @@ def _subscription(
     grace = reader.number(item, "grace_period_seconds", f"{where}.", GRACE_SECONDS_DEFAULT, SECONDS_MAX)
     late = reader.number(item, "late_after_seconds", f"{where}.", LATE_SECONDS_DEFAULT, SECONDS_MAX)
     if late < grace:
-        # A window closes `late_after_seconds` after its end. Below the grace period keys would be too young to judge.
+        # A window closes `late_after_seconds` after its end. Keys that are younger than the grace period cannot be
+        # judged.
         reader.problems.append(
             f"{where}.late_after_seconds = {late:g} is shorter than grace_period_seconds = {grace:g}"
         )
@@ -263,7 +265,7 @@ def split_tags(expression: str) -> tuple[str, ...] | None:
 
 
 def with_configured(sources: Sources, configuration: AuditedConfiguration) -> Sources:
-    """Adds FILE's URLs where no option names one (`--from-configuration`). Raises AuditError("configuration")."""
+    """Adds FILE's URLs where no option names a URL (`--from-configuration`). Raises AuditError("configuration")."""
     problems: list[str] = []
 
     def of(url: str, where: str) -> Source | None:
@@ -301,7 +303,8 @@ def audited_subscriptions(
 ) -> tuple[AuditedSubscription, ...]:
     """Chooses FILE's subscriptions and marks the sources that were given for each.
 
-    `only`: TOPIC/GROUP of the chosen ones. Empty: all. Raises AuditError("usage") for names that FILE lacks.
+    `only` lists the chosen subscriptions as TOPIC/GROUP. An empty list chooses all subscriptions. Raises
+    AuditError("usage") for names that FILE lacks.
     """
     problems: list[str] = []
     known = {(s.topic, s.group): s for s in configuration.subscriptions}

@@ -1,8 +1,9 @@
-"""Counts rows of the window outside of the audit, because they would be passed over in silence.
+"""Counts rows of the window that the audit was not asked to judge. Without the count, nobody would hear of these rows.
 
-An outbox is counted by its index of `created_at_ms`. An inbox is counted group by group, because its index begins with
-the group. Candidates and repairs are counted for the environment. Exports are read by these columns alone. Rounds are
-left out, because the history says whose rounds exist. A count becomes a note; the rows are not collected.
+The count of an outbox uses the index of `created_at_ms`. An inbox is counted group by group, because the index of an
+inbox begins with the group. Candidates and repairs are counted for the environment. Of exports, only the columns for
+counting are read. Rounds are left out, because the history says whose rounds exist. A count becomes a note. The counted
+rows are not collected.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ from reconciler.audit.result.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COL
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 from reconciler.contract.tables import FORMER_NAMES_TOPIC
 
-#: Largest number of groups with a statement each. One more statement counts the others; it reads the table.
+#: Largest number of groups that are counted by a statement each. One more statement reads the table and counts the
+#: other groups.
 GROUPS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedTable:
-    """One table of one source, and the subscriptions that were asked of it."""
+    """One table of one source, and the subscriptions whose rows were asked of the table."""
 
     source: Source
-    #: Layout, table name, equality (the environment) and window.
+    #: The rows to count: layout, table name, equality (the environment) and window.
     selection: Selection
-    #: (topic, group) whose rows become evidence. Repairs of these topics become evidence in all scopes.
+    #: Pairs (topic, group) whose rows become evidence. Repairs of these topics become evidence in all scopes.
     asked: frozenset[tuple[str, str]]
-    #: One file of an export. None: a database.
+    #: Path of one file of an export. None: the source is a database.
     file: str | None = None
 
     @property
     def group_column(self) -> str:
-        """The column that names the group."""
+        """Name of the column that holds the group."""
         return GROUP_COLUMNS[self.selection.layout.name]
 
     def is_asked(self, topic: str, group: str) -> bool:
@@ -52,7 +54,7 @@ class CountedTable:
 
 
 def not_asked_rows(table: CountedTable) -> Counter[RowsOf]:
-    """Counts rows by table, topic and group, at most KEPT_MAX names. Raises AuditError as reading rows does."""
+    """Counts rows by table, topic and group, and keeps at most KEPT_MAX names. Can raise AuditError."""
     found: Counter[RowsOf] = Counter()
     for topic, group, rows in _in_database(table) if table.source.kind == "database" else _in_export(table):
         if topic != FORMER_NAMES_TOPIC and not table.is_asked(topic, group):
@@ -65,7 +67,7 @@ def _in_database(table: CountedTable) -> Iterator[tuple[str, str, int]]:
     group: sa.ColumnClause[str] = sa.column(table.group_column)
     counted: Any = sa.select(topic, group, sa.func.count()).select_from(sa.table(table.selection.table))
     statement = limited(table.selection, counted)
-    # Most rows were asked for. Excluded before they are grouped, they cost a third.
+    # Most rows were asked for. Excluding these rows before the grouping takes a third of the time.
     statement = statement.where(*_not_asked(table, topic, group)).group_by(topic, group)
     with reading(table.source) as connection:
         statements = [statement]
@@ -90,7 +92,7 @@ def _not_asked(
 
 
 def _groups(connection: sa.Connection, table: CountedTable) -> list[str]:
-    """Reads the groups of an inbox, at most GROUPS_MAX, by one look into the index per group."""
+    """Reads at most GROUPS_MAX groups of an inbox. Each group costs one look into the index."""
     group: sa.ColumnClause[str] = sa.column(table.group_column)
     first = sa.select(sa.func.min(group)).select_from(sa.table(table.selection.table))
     found: list[str] = []

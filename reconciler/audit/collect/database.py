@@ -1,7 +1,9 @@
-"""Reads rows of a database for the audit: read only, in pages, one snapshot per statement. Errors hold no secret.
+"""Reads rows of a database for the audit, in pages. Each statement is a snapshot that cannot write.
+
+Errors hold no secret.
 
 PostgreSQL, MariaDB and MySQL read in a REPEATABLE READ, READ ONLY transaction. SQLite reads in one transaction of a
-connection that cannot write. The process that reads opens and closes its connections.
+connection that cannot write. Each process opens and closes the connections that it reads by.
 """
 
 from __future__ import annotations
@@ -23,22 +25,22 @@ from reconciler.audit.errors import AuditError, SourceAwayError
 from reconciler.contract.extras import install
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url
 
-#: Rows of one page. Rows that wait to be written are in memory besides.
+#: Number of rows of one page. The rows that wait to be written take further memory.
 PAGE_ROWS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
 #: Longest silence of a server in the middle of a statement.
 SILENCE_SECONDS = 120
 
-#: Classes of PostgreSQL's codes of errors that may pass: connection, rollback (also by the replay of a replica),
-#: resources, locks, a server that stops or starts, its system.
+#: Classes of PostgreSQL's error codes for errors that may pass: connection, rollback (such as by the replay of a
+#: replica), resources, locks, a server that stops or starts, the operating system.
 _PASSING_SQLSTATES = frozenset({"08", "40", "53", "55", "57", "58"})
-#: PostgreSQL's code of a statement that somebody, or a time-out of the server, has ended.
+#: PostgreSQL's code of a statement that a person or a time-out of the server has ended.
 _CANCELLED = "57014"
 #: Errors of MySQL and MariaDB that may pass: refused, lost, killed or too many connections, a stopping server, a lock.
 _PASSING_ERRNOS = frozenset(
     {0, 1040, 1047, 1053, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927, 2002, 2003, 2006, 2013, 4031}
 )
-#: Errors of SQLite that may pass: busy, locked. Of an extended code the last byte counts.
+#: Errors of SQLite that may pass: busy, locked. Of an extended code, only the last byte counts.
 _PASSING_SQLITE = frozenset({5, 6})
 
 
@@ -55,13 +57,13 @@ def reading(source: Source) -> Iterator[sa.Connection]:
             yield connection
         engine.dispose()
     except SQLAlchemyError as error:
-        raise _translated(error, source) from None  # the cause may show the URL
+        raise _translated(error, source) from None  # the driver's error may show the URL
 
 
 def pages(
     connection: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any] | None = None
 ) -> Iterator[Sequence[Sequence[Any]]]:
-    """Yields the statement's rows, PAGE_ROWS per page, as the server sends them."""
+    """Yields pages of PAGE_ROWS rows while the server sends the statement's rows."""
     result = connection.execution_options(stream_results=True, yield_per=PAGE_ROWS).execute(statement, parameters or {})
     cursor: Any = result.cursor
     try:
@@ -69,7 +71,7 @@ def pages(
             while page := result.fetchmany(PAGE_ROWS):
                 yield page
     except DBAPIError:
-        # PyMySQL reads a result to its end before it forgets it, which fails after the loss of the connection.
+        # PyMySQL reads a result to the end before it closes the result. This fails after the loss of the connection.
         rest: Any = getattr(cursor, "_result", None)
         if hasattr(rest, "unbuffered_active"):
             rest.unbuffered_active = False
@@ -77,16 +79,18 @@ def pages(
 
 
 def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
-    """Reads the columns of a table, with the driver's names of their types. Empty: no such table.
+    """Reads the columns of a table, and the driver's name of each type.
 
-    The next statement is in the same transaction.
+    Returns an empty dict if there is no such table.
+
+    The next statement of the connection is in the same transaction.
     """
     try:
         with connection.execute(sa.select(sa.text("*")).select_from(sa.table(table)).where(sa.false())) as result:
             return {column[0]: column[1] for column in result.cursor.description}
     except DBAPIError:
         connection.rollback()
-    try:  # no such table, or no right to all of its columns
+    try:  # no such table, or no right to some column
         return {column["name"]: column["type"] for column in sa.inspect(connection).get_columns(table)}
     except NoSuchTableError:
         return {}
@@ -115,7 +119,7 @@ def _engine(source: Source) -> sa.Engine:
 
             arguments: dict[str, Any] = {
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-                "prepare_threshold": None,  # behind a pooler the name may be another client's statement
+                "prepare_threshold": None,  # behind a pooler, another client may have used the name
                 "keepalives_idle": SILENCE_SECONDS // 4,
                 "keepalives_interval": SILENCE_SECONDS // 4,
                 "keepalives_count": 3,
@@ -149,7 +153,7 @@ def _engine(source: Source) -> sa.Engine:
 
 def _sqlite_engine(url: sa.URL) -> sa.Engine:
     if url.database and not url.database.startswith("file:"):
-        # mode=rw creates no missing file; mode=ro could not open a WAL database that no other process has open.
+        # mode=rw creates no file. mode=ro could not open a WAL database that no other process has open.
         url = url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
     engine = sa.create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_SECONDS}, poolclass=NullPool)
     event.listen(engine, "connect", _sqlite_read_only)
@@ -170,17 +174,18 @@ def _sqlite_begin(connection: sa.Connection) -> None:
 def _mysql_read_only(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
-        # A limit of the server or of init_connect would leave out rows silently, and so would an empty text in WHERE.
+        # A limit of the server or of init_connect would silently leave out rows. An empty text in WHERE would do so,
+        # too.
         for value in (f"sql_select_limit={2**64 - 1}", "sql_mode=REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', ',')"):
             try:
                 cursor.execute(f"SET SESSION {value}")
-            except connection.Error:  # another product, which knows no such setting
+            except connection.Error:  # another product without this setting
                 if not connection.open:
                     raise
 
 
 def _catch_up(source: Source, connection: Any, _record: object) -> None:
-    """Makes this connection read all that its Galera cluster had committed before the connection was opened.
+    """Makes this connection read everything that the Galera cluster had committed before the connection was opened.
 
     A node applies the commits of other nodes later. Other servers lack the setting and need no wait.
     """
@@ -199,7 +204,7 @@ def _catch_up(source: Source, connection: Any, _record: object) -> None:
 
 
 def _translated(error: SQLAlchemyError, source: Source) -> AuditError:
-    """Makes an AuditError of the driver's own words, without the secrets of its URL."""
+    """Makes an AuditError from the driver's own words, without the secrets of the URL."""
     text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
     message = f"{source}: the database did not answer to the end: {blotted(text, source.address)}"
     is_passing = isinstance(error, DBAPIError) and _is_passing(error.orig)
@@ -210,7 +215,7 @@ def _is_passing(error: Any) -> bool:
     """True if a driver's error may be gone when the database is asked again."""
     if hasattr(error, "sqlstate"):
         state = error.sqlstate
-        if not state:  # psycopg: a connection that was not made, or broke
+        if not state:  # psycopg gives no code for a connection that was not made, or broke
             return type(error).__name__ in ("OperationalError", "DatabaseError", "ConnectionTimeout")
         return state[:2] in _PASSING_SQLSTATES and state != _CANCELLED
     if hasattr(error, "sqlite_errorcode"):

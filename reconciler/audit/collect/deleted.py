@@ -1,9 +1,9 @@
 """Rows that sweeper or purge have deleted for their age. Their absence proves nothing.
 
 Without this check every message of an old day would look lost, or every effect would look uncommitted. The history
-names keys whose rows must have existed: an announced key had an outbox row, a consumed key an inbox row of the group.
-Without a history a settled outbox row proves an inbox row, and nothing proves a deleted outbox row. A key without its
-row is a violation if the table has other rows of that age. Else the row is missing evidence.
+names keys whose rows must have existed: an announced key had an outbox row, and a consumed key had an inbox row of the
+group. Without a history a settled outbox row proves an inbox row, and nothing proves a deleted outbox row. A key
+without a row is a violation if the table has other rows of that age. Otherwise the row is missing evidence.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
 #: (`outbox` or `inbox`, topic, group). The group of an outbox is "", because the key names no producer group.
 Lacking = tuple[str, str, str]
 
-#: Sweepers and purges keep younger rows (settings.py asks for more), so a table that lacks such a row never had it.
+#: Sweepers and purges keep rows that are younger than this (settings.py asks for more). A table that lacks such a
+#: row never had the row.
 KEPT_AT_LEAST_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgeOfRows:
-    """One table whose oldest row is asked for, because keys of `lacking` have no row in it."""
+    """One table that lacks rows of keys. The audit asks for the table's oldest row."""
 
     lacking: Lacking
     source: Source
     selection: Selection
-    #: Columns of time. The first one that exists and has a value dates the row.
+    #: Columns of time. The first column that exists and has a value dates the row.
     columns: tuple[str, ...]
 
     def oldest_ms(self) -> int | None:
-        """Reads the oldest time of rows that may be deleted for their age. None: no such row. Raises AuditError."""
+        """Reads the oldest time of rows that may be deleted for their age. None: the table has no such row.
+
+        Raises AuditError.
+        """
         return oldest_ms(self.source, self.selection, self.columns)
 
 
@@ -53,7 +57,10 @@ def ages_to_ask(
     outboxes: Callable[[str], Sequence[tuple[Source, Selection]]],
     inboxes: Callable[[str, str], Sequence[tuple[Source, Selection]]],
 ) -> list[AgeOfRows]:
-    """Lists the tables of these keys. `outboxes`: of a topic. `inboxes`: of a topic and group."""
+    """Lists the tables in which these keys lack rows.
+
+    `outboxes` lists the outboxes of a topic. `inboxes` lists the inboxes of a topic and group.
+    """
     found: list[AgeOfRows] = []
     for one in sorted(lacking):
         table, topic, group = one
@@ -80,7 +87,7 @@ def missing_evidence(
 ) -> list[str]:
     """Writes one line per table that lacks rows of the window. Pure.
 
-    A key without its row in a table with rows of that age is judged, because its row was never written.
+    If the table has rows of that age, the key's row was never written. Then the key is judged.
     """
     lines: list[str] = []
     for table, oldest_row_ms in oldest:

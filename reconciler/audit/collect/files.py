@@ -1,4 +1,4 @@
-"""Errors from reading files of exports and of the history: which of them may be gone at the next reading."""
+"""Errors from reading files of exports and of the history. Some of these errors may be gone at the next reading."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reconciler.audit.errors import AuditError, SourceAwayError
 def reading_files(named: str, place: str, what: str = "cannot be read") -> Iterator[None]:
     """Translates errors of the block to AuditError.
 
-    SourceAwayError: an object store, or a file system of other hosts, does not answer.
-    "inputs": a file is missing or damaged, or a disk of this host fails.
-    `named`: the option and its place, without secrets.
+    Raises SourceAwayError if an object store, or a file system of other hosts, does not answer.
+    Raises AuditError("inputs") if a file is missing or damaged, or if a disk of this host fails.
+    `named` is the option with the place that it names, without secrets.
     """
     try:
         yield

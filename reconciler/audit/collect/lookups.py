@@ -1,12 +1,13 @@
-"""Asks by key for what the ranges have left open, some prefixes per task.
+"""Asks by key for the rows that the ranges have not shown. One task asks for some prefixes.
 
 A key of the window may take effect long after the window, and an effect in the window may belong to a message that was
-committed long before. So inboxes are asked for every key of the window without a row, and then outboxes for every key
-without a row. Look-ups come after the ranges, so they find every row that existed when the ranges were read.
+committed long before. So inboxes are asked for every key of the window that has no inbox row. Then outboxes are asked
+for every key that has no outbox row. Look-ups come after the ranges, so they find every row that existed when the
+ranges were read.
 
-Look-ups count business effects, too, because a key's rows may come from several pages and tables, and because only here
-is known which keys other evidence places in the window. A key in two inboxes of a group is a double effect. Look-ups
-write it as one, because the rows of one inbox cannot show it.
+Look-ups count business effects, too. A key's rows may come from several pages and tables. Only the look-ups know which
+keys other evidence places in the window. A key in two inboxes of a group is a double effect. Look-ups write such a key
+as a double effect, because the rows of one inbox cannot show it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import OutboxState
 
-#: Keys per statement; bounds the statement's length and the rows that it returns.
+#: Number of keys per statement. The number bounds the length of a statement and the rows of its result.
 KEYS_A_STATEMENT = 500
-#: First part of the names of files that look-ups write; the first of their prefixes follows.
+#: First part of the name of a file that look-ups write. The first prefix of the look-ups follows.
 PART = "by-key"
 
-#: Largest number of rows of small files that a task keeps in memory: about 80 MB.
+#: Largest number of rows of small files that a task keeps in memory. They take about 80 MB.
 KEPT_ROWS_MAX = 524_288
 #: Columns that look-ups read.
 _KINDS = {
@@ -64,7 +65,7 @@ class InboxPlace:
     group: str
     source: Source
     selection: Selection
-    #: Name of the files that its ranges wrote, before their number.
+    #: Name of the files that the ranges of this place wrote. The number of a file follows the name.
     part: str
 
 
@@ -79,24 +80,26 @@ class OutboxPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsPlace:
-    """Business effects of one group, which an earlier task has written row by row."""
+    """Business effects of one group that an earlier task has written, one row per effect."""
 
     topic: str
     group: str
-    #: True: the query read effects of the window only. False: it read effects of all times. Then a key counts only if
-    #: other evidence places it in the window, because its outbox and inbox rows may have been deleted years ago.
+    #: True: the query read effects of the window only. False: the query read effects of all times. Then a key counts
+    #: only
+    #: if other evidence places the key in the window, because the outbox and inbox rows may have been deleted years
+    #: ago.
     is_dated: bool
 
 
 @dataclass(slots=True)
 class KeptFiles:
-    """Tables that were read first, with at most KEPT_ROWS_MAX rows together."""
+    """Cache of the tables that were read first. The tables have at most KEPT_ROWS_MAX rows together."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     rows: int = 0
 
     def of(self, file: str, read: Callable[[], pa.Table]) -> pa.Table:
-        """Reads a file and keeps it, if there is room. Opening it costs as much as reading 10 000 rows."""
+        """Reads a file and keeps the table, if there is room. Opening a file costs as much as reading 10 000 rows."""
         table = self.tables.get(file)
         if table is None:
             table = read()
@@ -108,7 +111,7 @@ class KeptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLookups:
-    """Look-ups of some prefixes."""
+    """Look-ups of the keys of some prefixes."""
 
     folder: str
     prefixes: tuple[int, ...]
@@ -121,19 +124,19 @@ class PrefixLookups:
     may_count_ms: tuple[int, int]
     #: Folder of the history. None: no history.
     history: str | None
-    #: `announced` files of these prefixes, from the window's start until the second of these times.
+    #: `announced` files of these prefixes, with rows from the window's start until the second time of `may_count_ms`.
     announced: tuple[HistoryFile, ...]
     #: `announced` files of the day before the window.
     announced_before: tuple[HistoryFile, ...]
-    #: `consumed` files from the time in which keys of the window may be consumed.
+    #: `consumed` files with rows of the time in which keys of the window may be consumed.
     consumed: tuple[HistoryFile, ...]
-    #: Topics with all outboxes given: each committed key must have a row.
+    #: Topics whose outboxes were all given. Each committed key of these topics must have a row.
     whole_outboxes: tuple[str, ...]
-    #: Topic, group and tags (None: all) of each given inbox: each consumed key must have a row.
+    #: Topic, group and tags (None: all) of each given inbox. Each consumed key must have a row in the inbox.
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
-    #: Files that the ranges wrote: path -> row groups of these prefixes.
+    #: Path of each file that the ranges wrote -> row groups of these prefixes in the file.
     ranges: Mapping[str, tuple[int, ...]]
-    #: Tables that these look-ups have read, because several questions read each file.
+    #: Cache of tables, because several questions of these look-ups read the same file.
     read: KeptFiles = field(default_factory=KeptFiles, repr=False, compare=False)
 
 
@@ -142,7 +145,7 @@ class LookUpResult:
     """Result of the look-ups of some prefixes."""
 
     files: tuple[WrittenFile, ...]
-    #: (topic, group) -> number of keys whose effects were left out, because no evidence places them in the window.
+    #: (topic, group) -> number of keys whose effects were left out, because no evidence places the keys in the window.
     undated: Mapping[tuple[str, str], int]
     #: Table in which keys must have had a row and have none -> earliest time of such a key.
     lacking: Mapping[Lacking, int]
@@ -150,20 +153,21 @@ class LookUpResult:
 
 @dataclass(frozen=True, slots=True)
 class _TopicKeys:
-    """Keys of one topic in these prefixes."""
+    """Keys of one topic in the prefixes of a task."""
 
     outbox: pa.ChunkedArray
-    #: Commits of the window: key, created_at_ms.
+    #: Commits of the window, with the columns key and created_at_ms.
     commits: pa.Table
-    #: Announcements of the window: key, at_ms.
+    #: Announcements of the window, with the columns key and at_ms.
     announced: pa.Table
-    #: Keys that may count in the window: written or announced in it or around it, or known to the ledger.
+    #: Keys that may count in the window. They were written or announced in or around the window, or the ledger knows
+    #: them.
     of_window: pa.ChunkedArray
 
 
 def look_up(lookups: PrefixLookups) -> LookUpResult:
     """Writes the rows found, and one row of effects per key. Raises AuditError."""
-    lookups = replace(lookups, read=KeptFiles())  # a cache that ends with this task, because tasks wait in a list
+    lookups = replace(lookups, read=KeptFiles())  # a new cache, which ends with this task, because tasks wait in a list
     folder, part = Path(lookups.folder), f"{PART}-{lookups.prefixes[0]:02d}"
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {
@@ -205,9 +209,9 @@ def _ask_inboxes(
     wanted: Sequence[pa.ChunkedArray],
     add: Callable[[pa.Table], None],
 ) -> pa.Table:
-    """Asks every inbox of a group for the wanted keys, and for keys of its other inboxes.
+    """Asks every inbox of a group for the wanted keys, and for the keys that the group's other inboxes have.
 
-    Returns keys that several inboxes have, in their order, with the number of inboxes.
+    Returns sorted keys that several inboxes have, and for each key the number of its inboxes.
     """
     places = [inbox for inbox in lookups.inboxes if (inbox.topic, inbox.group) == place]
     there = [keys_of_ranges(lookups, "inbox", *place, part=inbox.part) for inbox in places]
@@ -232,9 +236,11 @@ def _ask_inboxes(
 def _count_effects(
     lookups: PrefixLookups, place: EffectsPlace, seen: _TopicKeys, of_inboxes: pa.Table
 ) -> tuple[pa.Table, int]:
-    """Counts effects, one row per key, in the order of keys, and the keys that were left out.
+    """Counts the effects of each key, and counts the keys that were left out.
 
-    A count is at least the number of inboxes with the key.
+    The result has one row per key, sorted by key.
+
+    The count of a key is at least the number of inboxes that have the key.
     """
     rows = _table(lookups, "effects", place.topic, ["key", "effects"], place.group)
     counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")])
@@ -273,13 +279,13 @@ def _seen(lookups: PrefixLookups, topic: str) -> _TopicKeys:
 def _outbox_lacks(
     lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
-    """Finds per topic the earliest announced, and so committed, key without an outbox row."""
+    """Finds for each topic the earliest announced key without an outbox row. An announced key was committed."""
     found: dict[Lacking, int] = {}
     for topic in lookups.whole_outboxes:
         there = _joined([seen[topic].outbox, _written(lookups, written, OUTBOX_EVIDENCE.name, topic)])
         times = [_lacking_times(seen[topic].announced, "at_ms", there)]
         acting = _without(keys_of_ranges(lookups, INBOX_EVIDENCE.name, topic), there)
-        if len(acting):  # their messages may have been announced on the day before
+        if len(acting):  # the messages may have been announced on the day before
             before = _of_history(lookups, lookups.announced_before, ANNOUNCED, topic)
             times.append(before.filter(pc.is_in(before["key"], value_set=acting))["at_ms"])
         earliest_ms = min((at_ms for column in times if (at_ms := pc.min(column).as_py()) is not None), default=None)
@@ -291,9 +297,9 @@ def _outbox_lacks(
 def _inbox_lacks(
     lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
-    """Finds per group the earliest consumed key of the window without an inbox row.
+    """Finds for each group the earliest consumed key of the window that has no inbox row.
 
-    Consumed keys are those of the history. Without a history they are those of settled outbox rows.
+    The history names the consumed keys. Without a history, settled outbox rows name the consumed keys.
     """
     found: dict[Lacking, int] = {}
     for topic, group, tags in lookups.given_inboxes:
@@ -318,7 +324,10 @@ def _inbox_lacks(
 
 
 def _settled(lookups: PrefixLookups, topic: str, tags: tuple[str, ...] | None) -> pa.ChunkedArray:
-    """Finds keys whose outbox row is settled. Each of them was in the inbox of every group that takes its tag."""
+    """Finds keys whose outbox row is settled.
+
+    Each such key was in the inbox of every group that takes the message's tag.
+    """
     rows = _table(lookups, OUTBOX_EVIDENCE.name, topic, ["key", "state", "tag"])
     rows = rows.filter(pc.equal(rows["state"], OutboxState.SETTLED.value))
     if tags is not None:
@@ -337,7 +346,10 @@ def _of_history(
     topic: str,
     group: str | None = None,
 ) -> pa.Table:
-    """Reads key and at_ms of rows of a topic (and group). Raises AuditError("inputs") for a file that fails checks."""
+    """Reads key and at_ms of the history's rows of a topic and, if given, a group.
+
+    Raises AuditError("inputs") for a file that fails a check.
+    """
     found = [pa.table({"key": pa.chunked_array([], pa.binary()), "at_ms": pa.chunked_array([], pa.int64())})]
     for file in files:
         table = lookups.read.of(f"history/{file.path}", partial(history_rows, lookups.history or "", file, stream))
@@ -349,7 +361,7 @@ def _of_history(
 
 
 def history_rows(history: str, file: HistoryFile, stream: Table) -> pa.Table:
-    """Reads key, topic, consumer_group and at_ms. Raises AuditError("inputs") for a file that fails its checks."""
+    """Reads key, topic, consumer_group and at_ms. Raises AuditError("inputs") for a file that fails a check."""
     problems: list[str] = []
     with reading_files(f"--history {history}", history):
         data = bytes_of(*open_folder(history), file)
@@ -370,14 +382,17 @@ def _written(
 def keys_of_ranges(
     lookups: PrefixLookups, table: str, topic: str, group: str | None = None, *, part: str = ""
 ) -> pa.ChunkedArray:
-    """Reads keys of one topic (and group) that the ranges wrote. `part`: keys of this place only."""
+    """Reads keys of one topic and, if given, one group from files of the ranges.
+
+    `part` limits the keys to one place.
+    """
     return _table(lookups, table, topic, ["key"], group, part=part)["key"]
 
 
 def _table(
     lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None, *, part: str = ""
 ) -> pa.Table:
-    """Reads rows of one topic (and group) that the ranges wrote."""
+    """Reads rows of one topic and, if given, one group from files of the ranges."""
     files = [path for path in lookups.ranges if path.startswith(f"{name}/")]
     files = [path for path in files if not part or path.removeprefix(f"{name}/").rpartition("-")[0] == part]
     tables = [lookups.read.of(path, partial(_file, lookups.folder, path, lookups.ranges[path])) for path in files]
@@ -408,7 +423,10 @@ def _joined(keys: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def _without(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Lists the unknown keys, each once, by first place. Known keys are removed first, because most keys are known."""
+    """Lists the unknown keys in the order of their first places. Each key appears once.
+
+    Known keys are removed first, because most keys are known.
+    """
     return pa.chunked_array([pc.unique(keys.filter(pc.invert(pc.is_in(keys, value_set=known))))])
 
 

@@ -1,7 +1,7 @@
-"""Reads a statement's rows from PostgreSQL by COPY, as CSV, without a Python object per value.
+"""Reads a statement's rows from PostgreSQL by COPY as CSV. No value becomes a Python object.
 
-COPY has snapshot, TLS and time-outs of the other statements, because it runs on their connection, in their transaction.
-Needs psycopg.
+COPY has the snapshot, TLS and time-outs of the other statements, because COPY runs on the same connection in the same
+transaction. This module needs psycopg.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from psycopg import pq
 PIECE_BYTES = 4 * 1024 * 1024
 #: Interval at which a wait looks for SIGTERM.
 _WAIT_SECONDS = 1.0
-#: By kind of column (contract/schema.py), the types whose text in COPY equals the driver's value.
+#: Kind of column (contract/schema.py) -> PostgreSQL types whose text in COPY equals the driver's value.
 _OIDS = {
     "key": frozenset({25, 1042, 1043}),  # text, char, varchar
     "name": frozenset({25, 1042, 1043}),
@@ -34,13 +34,15 @@ def is_copied(kind: str, oid: object) -> bool:
 
 
 def copied(connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[bytearray]:
-    """Yields the statement's rows in pieces. NULL is an empty field, an empty text has quotes. Raises SQLAlchemyError.
+    """Yields the statement's rows in pieces of CSV. NULL is an empty field. An empty text has quotes.
 
-    The connection must have run a statement of the transaction. It is closed if the caller stops early.
+    Raises SQLAlchemyError.
+
+    The connection must have run a statement of the transaction. If the caller stops early, the connection is closed.
     """
     driver: Any = connection.connection.driver_connection
     compiled = statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
-    # UTF-8 for every encoding of the database. The bytes of SQL_ASCII stay as they are.
+    # Every encoding of a database becomes UTF-8. The bytes of SQL_ASCII stay as they are.
     text = f"COPY ({compiled}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')"
     is_whole = False
     try:
@@ -55,7 +57,7 @@ def copied(connection: sa.Connection, statement: sa.Select[Any]) -> Iterator[byt
 
 
 def _pieces(server: pq.abc.PGconn, query: bytes) -> Iterator[bytearray]:
-    """Yields pieces of whole rows. The driver's own generator takes a turn per row, three times as long as this."""
+    """Yields pieces of whole rows. The driver's own generator yields single rows, which takes three times as long."""
     server.send_query(query)
     while server.flush():
         select.select([], [server.socket], [], _WAIT_SECONDS)

@@ -15,7 +15,10 @@ class _UncheckedText(Loader):
 
 
 def read_text(connection: Any, _record: object) -> None:
-    """Makes str of UTF-8 texts, as services write them, at the event `connect`. Other texts stay the driver's bytes."""
+    """Makes a connection return UTF-8 texts, which services write, as str. Other texts stay bytes.
+
+    A listener of the event `connect`.
+    """
     if connection.info.encoding == "ascii":
         for kind in ("text", "varchar", "bpchar", "name"):
             connection.adapters.register_loader(kind, _UncheckedText)

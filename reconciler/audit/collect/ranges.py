@@ -1,4 +1,7 @@
-"""Cuts a table into ranges of time with about as many rows each, so that executors share them evenly."""
+"""Cuts a table into ranges of time.
+
+The ranges have about equally many rows, so that executors share the work evenly.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from reconciler.audit.collect.selection import Selection, limited
 from reconciler.audit.collect.sources import Source
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
 
-#: Rows of a range. Its file is opened for each of 64 prefixes, which costs as much as judging 100 000 rows.
+#: Number of rows of a range. The range's file is opened for each of 64 prefixes, which costs as much as judging 100 000
+#: rows.
 RANGE_ROWS = 1_048_576
-#: Largest number of ranges: some ten billion rows. Further rows are in the last range.
+#: Largest number of ranges, enough for some ten billion rows. Further rows are in the last range.
 RANGES_MAX = 10_000
 
-#: Tables with many rows of a window -> number of equality columns before the time in their index. Candidates and
-#: repairs are few, because they come from accidents.
+#: Table with many rows of a window -> number of equality columns before the time in the table's index. Candidates and
+#: repairs are few, because only accidents make them.
 _INDEXED = {OUTBOX_EVIDENCE.name: 0, INBOX_EVIDENCE.name: 1}
 
 
@@ -28,9 +32,9 @@ def is_cut(source: Source, selection: Selection) -> bool:
 
 
 def cuts_ms(source: Source, selection: Selection) -> tuple[int, ...]:
-    """Finds the times between the ranges, in order. Rows of one millisecond stay together. Raises AuditError.
+    """Finds the sorted times between the ranges. Rows of one millisecond stay in one range. Raises AuditError.
 
-    The index has no topic, so all rows of an outbox count, and all rows of a group in an inbox.
+    The index has no topic. So all rows of an outbox count, and all rows of a group in an inbox count.
     """
     column, first_ms, _ = selection.since or ("", 0, None)
     counted = replace(selection, equal=selection.equal[: _INDEXED[selection.layout.name]], among=())

@@ -1,4 +1,4 @@
-"""Request for evidence of outboxes, inboxes, ledger and effects, and its copy in evidence.json."""
+"""Request for evidence of outboxes, inboxes, ledger and effects. evidence.json has a copy of the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
     sources: Sources
     #: Path or URL of a history. None: no history.
     history: str | None
-    #: The history's chain as an older audit has verified it. None: the whole manifest is read.
+    #: Chain of the history that an older audit has verified. None: the whole manifest is read.
     history_after: HistoryChain | None = None
     #: Versions of the copies that `sources` name, sorted by input.
     input_versions: tuple[InputVersion, ...] = ()
@@ -43,12 +43,12 @@ class Request:
 
     @property
     def since_ms(self) -> int:
-        """Earliest time of other rows that may count: clocks differ, so an effect can seem older than its commit."""
+        """Earliest time of other rows that may count. Clocks differ, so an effect can seem older than the commit."""
         return self.written_since_ms - self.skew_bound_ms
 
     @property
     def closes_ms(self) -> int:
-        """Time after which no row changes the window: its end, and the time for late effects."""
+        """Time after which no row changes the window: the window's end plus the time for late effects."""
         late_seconds = max(s.late_after_seconds for s in self.subscriptions)
         return self.window.end_ms + round(late_seconds * 1000) + 1
 

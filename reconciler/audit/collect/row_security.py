@@ -1,7 +1,8 @@
-"""Row security of PostgreSQL, which leaves out rows without an error: does a login see each row that it asks for?
+"""Checks whether PostgreSQL's row security hides rows from a login. Row security leaves out rows without an error.
 
-A policy that shows exactly the rows asked for hides none of them, such as one that shows a group its own inbox rows.
-Rows that a view leaves out, or that are hidden from a query of business effects, are not noticed.
+A policy may show exactly the rows that were asked for. Such a policy hides nothing. An example is a policy that shows
+each group its own inbox rows. Rows that a view leaves out, or that are hidden from a query of business effects, are not
+noticed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _POLICIES = sa.text(
 def hides_rows(connection: sa.Connection, table: str, asked: Sequence[Mapping[str, str | int]]) -> bool:
     """True if a policy may hide rows with these values from the login. False for a server without row security.
 
-    It runs in the transaction that reads the rows, after a statement whose lock keeps the table's definition.
+    The check runs in the transaction that reads the rows. An earlier statement's lock keeps the table's definition.
     """
     if connection.dialect.name != "postgresql" or not asked:
         return False
     try:
         if not connection.execute(_IS_ACTIVE, {"name": table}).scalar():
             return False
-    except ProgrammingError:  # a server that is like PostgreSQL
+    except ProgrammingError:  # a similar server without PostgreSQL's catalogue
         connection.rollback()
         return False
     policies = connection.execute(_POLICIES, {"name": table}).all()
@@ -41,7 +42,7 @@ def hides_rows(connection: sa.Connection, table: str, asked: Sequence[Mapping[st
 
 
 def _holds(connection: sa.Connection, condition: str, rows: sa.Subquery) -> bool:
-    """True if a policy's condition holds for every row with these values, whatever its other columns hold."""
+    """True if a policy's condition holds for every row with these values. Other columns may hold any value."""
     failing = sa.select(sa.func.count()).select_from(rows).where(sa.literal_column(f"({condition}) IS NOT TRUE"))
     try:
         with connection.begin_nested():

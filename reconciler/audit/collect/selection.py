@@ -1,7 +1,9 @@
-"""Reads the selection of a source: columns of one of the project's tables, by equality, time range or keys.
+"""Reads selected rows of a source.
 
-The same selection reads a database (SELECT) or an export of the table as Parquet or Delta. Exports are read without the
-time range, because keys cannot be looked up in them afterwards.
+A selection names a table's columns and chooses rows by equality, time range or keys.
+
+The same selection reads a database (SELECT) or an export of the table as Parquet or Delta. An export is read without
+the time range, because keys cannot be looked up in an export afterwards.
 """
 
 from __future__ import annotations
@@ -34,24 +36,24 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Rows of one table."""
+    """Selection of rows of one table."""
 
     layout: Table
-    #: Name of the table in databases, and of its folder in exports.
+    #: Name of the table in a database, and of the table's folder in an export.
     table: str
     equal: tuple[tuple[str, str | int], ...] = ()
     among: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    #: Column, first millisecond, and end (not included). End None: no end.
+    #: Column of time, first millisecond, and end. The end is not included. End None: the time has no end.
     since: tuple[str, int, int | None] | None = None
 
     @property
     def values(self) -> list[dict[str, str | int]]:
-        """Combinations of values in the columns of `equal` and `among`."""
+        """Combinations of the values that the columns of `equal` and `among` may have."""
         among = [[(name, one) for one in values] for name, values in self.among]
         return [dict((*self.equal, *chosen)) for chosen in product(*among)]
 
     def name_of(self, column: str) -> str:
-        """Names a column of the layout as the table does."""
+        """Returns the name that the table has for a column of the layout."""
         return "unique_key" if column == "key" else column
 
 
@@ -60,8 +62,8 @@ def read_rows(
 ) -> Iterator[pa.Table]:
     """Yields pages with the layout's columns. Raises AuditError.
 
-    `file`: only this file of an export is read.
-    `lacking`: gets the names of LATER_COLUMNS that the source lacks, even if it has no row.
+    `file` names the only file of an export that is read.
+    `lacking` gets the names of LATER_COLUMNS that the source lacks, even if the source has no row.
     """
     if source.kind == "database":
         with reading(source) as connection:
@@ -77,7 +79,10 @@ def read_rows(
 def key_reader(
     connection: sa.Connection, source: Source, selection: Selection
 ) -> Callable[[Sequence[bytes]], pa.Table | None]:
-    """Makes a function that reads the rows of keys, from any time. None: the keys have no row."""
+    """Makes a function that reads the rows of keys. The rows may be of any time.
+
+    The function returns None if the keys have no row.
+    """
     question = _Question(connection, source, selection)
 
     def read(keys: Sequence[bytes]) -> pa.Table | None:
@@ -88,7 +93,7 @@ def key_reader(
 
 
 def is_dated(effects: EffectsSource) -> bool:
-    """True if the query reads effects between two times. False: it reads those of all days."""
+    """True if the query reads only effects between two times. False: the query reads effects of all days."""
     return effects.source.kind == "database" and sa.text(effects.query).compile().params.keys() >= {
         "start_ms",
         "end_ms",
@@ -96,7 +101,7 @@ def is_dated(effects: EffectsSource) -> bool:
 
 
 def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tuple[int, int]) -> Iterator[pa.Table]:
-    """Yields effects of a group as they come; a key may come again. The query may use :start_ms and :end_ms.
+    """Yields effects of a group in the source's order. A key may come again. The query may use :start_ms and :end_ms.
 
     Raises AuditError.
     """
@@ -131,7 +136,7 @@ def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tup
 
 
 def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> int | None:
-    """Finds the smallest time of the selection's rows: of each row the first of these columns that has a value.
+    """Finds the smallest time of the selection's rows. A row's time is in the first of these columns that has a value.
 
     None: the selection has no row. Raises AuditError.
     """
@@ -156,7 +161,10 @@ def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> i
 
 
 def export_files(source: Source, selection: Selection) -> list[str | None]:
-    """Lists the files of an export that can be read separately. [None]: the export is read in one piece."""
+    """Lists the files of an export that can be read separately.
+
+    The result is [None] if the export is read in one piece.
+    """
     if source.kind == "delta":
         return [None]
     return list(_dataset(source, selection, None).files)
@@ -165,7 +173,7 @@ def export_files(source: Source, selection: Selection) -> list[str | None]:
 def export_batches(
     source: Source, selection: Selection, file: str | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields these columns of an export's rows, from any time. Raises AuditError."""
+    """Yields these columns of an export's rows. The rows may be of any time. Raises AuditError."""
     dataset = _dataset(source, selection, file)
     have = set(dataset.schema.names)
     for name in columns:
@@ -175,10 +183,16 @@ def export_batches(
 
 
 class _Question:
-    """Query of a selection in one database. It reads columns by COPY where it can, else rows."""
+    """Query of a selection in one database. PostgreSQL's COPY reads columns where COPY is possible.
+
+    Otherwise rows are read.
+    """
 
     def __init__(self, connection: sa.Connection, source: Source, selection: Selection) -> None:
-        """Raises AuditError for a missing table or column, and for row security that may hide rows."""
+        """Raises AuditError for a missing table or column.
+
+        Also raises AuditError for row security that may hide rows.
+        """
         self._connection, self._source, self._selection = connection, source, selection
         have = column_types(connection, selection.table)
         if not have:
@@ -241,7 +255,8 @@ def limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:
 
 def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
     statement = limited(selection, sa.select(*columns).select_from(sa.table(selection.table)))
-    # Sorted, because a database may change the order of rows, and the evidence's bytes must not depend on it.
+    # Rows are sorted, because a database may change the order of rows. The evidence's bytes must not depend on that
+    # order.
     keyed = [column for column in columns if column.name == "unique_key"]
     return statement.order_by(*keyed, *(column for column in columns if column.name != "unique_key"))
 
@@ -249,7 +264,8 @@ def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -
 def _exactly(selection: Selection, rows: pa.Table, source: Source, keys: Sequence[bytes] | None = None) -> pa.Table:
     """Returns the rows. Raises AuditError if a row has a name or key that was not asked for.
 
-    A collation that folds case or ignores spaces at the end makes a database return one group's rows for another group.
+    Some collations ignore case or spaces at the end. With such a collation a database returns one group's rows for
+    another group.
     """
     asked: list[tuple[str, Sequence[str | int]]] = [(name, (value,)) for name, value in selection.equal]
     for name, values in (*asked, *selection.among, *((("key", keys),) if keys is not None else ())):
@@ -292,9 +308,11 @@ def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Datas
 
 
 def _delta(address: str, table: str) -> ds.Dataset:
-    """Opens the newest version of the Delta table `address`, or of the table below it with the table's name.
+    """Opens the newest version of a Delta table.
 
-    Only files in the table's log count. Tables that need a newer reader (deletion vectors) are refused.
+    The Delta table is at `address`, or in a folder below with the table's name.
+
+    Only files in the Delta table's log count. Tables that need a newer reader (deletion vectors) are refused.
     """
     deltalake = importlib.import_module("deltalake")  # loaded only for a Delta table
     of_table = f"{address.rstrip('/')}/{table}"
@@ -306,7 +324,7 @@ def _delta(address: str, table: str) -> ds.Dataset:
 def _batches(
     source: Source, selection: Selection, dataset: ds.Dataset, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the selection's rows. `columns` None: all columns."""
+    """Yields the selection's rows. With `columns` None, the rows have all columns."""
     fields = _fields(selection, dataset.schema)
     wanted = {name: fields[name] for name in (fields if columns is None else columns)}
     with reading_files(str(source), source.address, "the export cannot be read to its end"):
@@ -314,7 +332,10 @@ def _batches(
 
 
 def _fields(selection: Selection, schema: pa.Schema) -> dict[str, ds.Expression]:
-    """Maps names to columns of the layout's types. Impala and Hive write text as Parquet's BINARY without UTF8."""
+    """Maps names to columns of the layout's types.
+
+    Impala and Hive write text as Parquet's BINARY without the mark UTF8.
+    """
     texts = {column.name for column in selection.layout.columns if column.kind == "name"}
     return {
         one.name: ds.field(one.name).cast(pa.string())
@@ -350,7 +371,7 @@ def _read_export(source: Source, selection: Selection, file: str | None, lacking
 def _condition(selection: Selection, fields: Mapping[str, ds.Expression]) -> ds.Expression | None:
     condition: ds.Expression | None = None
     for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
-        if name in fields:  # a column that the export lacks excludes no row
+        if name in fields:  # a column that the export lacks filters no row
             is_number = any(isinstance(value, int) for value in values)
             one = fields[name].isin(pa.array(values, pa.int64() if is_number else pa.string()))
             condition = one if condition is None else condition & one

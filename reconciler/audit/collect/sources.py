@@ -1,4 +1,4 @@
-"""Sources of evidence, by the command's options: databases, or exports of their tables as Parquet or Delta.
+"""Sources of evidence that the command's options name: databases, or exports of tables as Parquet or Delta.
 
 `--outbox GROUP=URL`, `--inbox TOPIC/GROUP=URL`, `--ledger URL`, `--effects TOPIC/GROUP=URL#QUERY`. URL is SQLAlchemy's
 (sqlite, postgresql, mysql, mariadb), `parquet:PATH`, `delta:PATH`, or `@FILE`. `@FILE` names a file that holds the URL,
@@ -20,7 +20,7 @@ from reconciler.contract.urls import read_database_url, shown_value
 SubscriptionKey = tuple[str, str]
 SourceKind = Literal["database", "parquet", "delta"]
 
-#: Text before the = of an option: names of groups and topics. The beginning of a URL does not match.
+#: Text before the = of an option, made of names of groups and topics. The beginning of a URL does not match.
 _NAME = re.compile(r"[%|a-zA-Z0-9_/-]{1,300}")
 _SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 
@@ -30,7 +30,7 @@ class Source:
     """One place that holds tables."""
 
     kind: SourceKind
-    #: SQLAlchemy URL, or path or URL of a folder. May hold a password.
+    #: SQLAlchemy URL of a database, or path or URL of a folder. The URL may hold a password.
     address: str = field(repr=False)
     #: Option that named the source, without secrets, for messages.
     option: str
@@ -41,12 +41,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsSource:
-    """Source of a group's business effects: a query, or an export of its result."""
+    """Source of a group's business effects. The source is a query, or an export of a query's result."""
 
     source: Source
-    #: SELECT of key and number of effects, or of keys with one row per effect. "": an export.
+    #: SELECT of each key with the number of its effects, or SELECT of keys with one row per effect. "": an export.
     query: str
-    #: Number of keys that cut_copies.py left out of this export, because no other table has them, and so no window.
+    #: Number of keys that cut_copies.py left out of this export. No other table has these keys, so they belong to no
+    #: window.
     left_out: int = 0
 
 
@@ -122,7 +123,7 @@ def _with_query(text: str, problems: list[str]) -> tuple[str, Source | None, str
 
 
 def subscription_key(name: str, option: str, problems: list[str]) -> SubscriptionKey | None:
-    """Splits TOPIC/GROUP into a pair. None: the name has another form, and a line of `problems` says so."""
+    """Splits TOPIC/GROUP into a pair. Returns None and adds a line to `problems` if the name has another form."""
     topic, slash, group = name.partition("/")
     if slash and topic and group and "/" not in group:
         return topic, group
@@ -131,11 +132,11 @@ def subscription_key(name: str, option: str, problems: list[str]) -> Subscriptio
 
 
 def source_at(url: str, option: str, problems: list[str]) -> Source | None:
-    """Makes the database or export that a URL names. None: it names neither, and a line of `problems` says so."""
+    """Makes the database or export that a URL names. Returns None and adds a line to `problems` for any other URL."""
     if url.startswith("@"):
         try:
             url = Path(url[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError):  # no UTF-8 text, or no name of a file
+        except (OSError, ValueError):  # the file is no UTF-8 text, or the text is no file name
             file = shown_value(url[1:])
             problems.append(f"{option}: the file {file} cannot be read; it should hold the URL")
             return None

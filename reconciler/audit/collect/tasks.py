@@ -1,7 +1,7 @@
-"""Tasks of a collection, as values that travel to executors: a range of a table, or look-ups of some prefixes.
+"""Tasks of a collection. A task is a value that travels to an executor, such as a range of a table, or some look-ups.
 
-A task answers with its files or with its error. Errors are values, so that Spark neither repeats a refusal nor wraps
-its words in a stack trace.
+A task answers with its files or with its error. Errors are values, so that Spark does not repeat a refusal, and does
+not wrap the error's words in a stack trace.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class Answer:
     """Answer of a task."""
 
     files: tuple[WrittenFile, ...] = ()
-    #: Of a RowsTask: LATER_COLUMNS that its source lacks.
+    #: LATER_COLUMNS that the source of a RowsTask lacks.
     lacking_columns: frozenset[str] = frozenset()
-    #: Of a CountTask: rows outside of the audit.
+    #: Rows outside of the audit that a CountTask has counted.
     not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
-    #: Of a LookUpTask: (topic, group) -> number of keys whose effects no evidence places in the window.
+    #: For a LookUpTask: (topic, group) -> number of keys whose effects no evidence places in the window.
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    #: Of a LookUpTask: table in which keys must have had a row and have none -> earliest time of such a key.
+    #: For a LookUpTask: table that must have had rows of keys and has none -> earliest time of such a key.
     lacking: Mapping[Lacking, int] = field(default_factory=dict)
-    #: Of a CutTask: times between the ranges of a table.
+    #: Times between the ranges of a table that a CutTask has found.
     cuts_ms: tuple[int, ...] = ()
-    #: Of an AgeTask: time of the oldest row. None: no row, or another task.
+    #: Time of the oldest row that an AgeTask has found. None: the table has no row, or the task is no AgeTask.
     oldest_ms: int | None = None
     #: Kind of the error. None: the task succeeded.
     reason: Reason | None = None
     message: str = ""
-    #: Option of the source that may answer when it is asked again. "": asking again does not help.
+    #: Option of the source that was away and may answer later. "": asking again does not help.
     away: str = ""
 
 
@@ -72,12 +72,12 @@ class RowsTask:
     part: str
     source: Source
     selection: Selection
-    #: One file of an export. None: the table is read in one piece.
+    #: Path of one file of an export. None: the table is read in one piece.
     file: str | None = None
 
     @property
     def reads_databases(self) -> bool:
-        """True if its source is a database."""
+        """True if the source of the task is a database."""
         return self.source.kind == "database"
 
     def run(self) -> Answer:
@@ -88,7 +88,7 @@ class RowsTask:
         return replace(answer, lacking_columns=frozenset(lacking))
 
     def part_of(self, number: int, selection: Selection) -> RowsTask:
-        """Makes the task of one of its ranges."""
+        """Makes the task that reads one range of this task's rows."""
         return replace(self, part=f"{self.part.rpartition('-')[0]}-{number:04d}", selection=selection)
 
 
@@ -106,7 +106,7 @@ class EffectsTask:
 
     @property
     def reads_databases(self) -> bool:
-        """True if its source is a database."""
+        """True if the source of the task is a database."""
         return self.effects.source.kind == "database"
 
     def run(self) -> Answer:
@@ -117,7 +117,7 @@ class EffectsTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpTask:
-    """Task that asks by key for what the ranges have left open in some prefixes."""
+    """Task that asks by key for the rows of some prefixes that the ranges have not shown."""
 
     lookups: PrefixLookups
 
@@ -141,7 +141,7 @@ class CountTask:
 
     @property
     def reads_databases(self) -> bool:
-        """True if its source is a database."""
+        """True if the source of the task is a database."""
         return self.table.source.kind == "database"
 
     def run(self) -> Answer:
@@ -151,18 +151,21 @@ class CountTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTask:
-    """Task that finds the times at which another task's rows are cut into ranges."""
+    """Task that finds the times at which the rows of another task are cut into ranges."""
 
     source: Source
     selection: Selection
 
     @property
     def reads_databases(self) -> bool:
-        """True if its source is a database."""
+        """True if the source of the task is a database."""
         return self.source.kind == "database"
 
     def run(self) -> Answer:
-        """Finds the times and writes nothing. Errors are left to the task that reads the rows; it reports them."""
+        """Finds the times and writes nothing. An error gives no times.
+
+        The task that reads the rows reports the error.
+        """
         try:
             return Answer(cuts_ms=cuts_ms(self.source, self.selection))
         except AuditError:
@@ -177,7 +180,7 @@ class AgeTask:
 
     @property
     def reads_databases(self) -> bool:
-        """True if its source is a database."""
+        """True if the source of the task is a database."""
         return self.age.source.kind == "database"
 
     def run(self) -> Answer:
@@ -189,18 +192,18 @@ class AgeTask:
 class SeeTask:
     """Task that checks whether its process can read these files and write into this folder."""
 
-    #: (folder or URL, file below it)
+    #: Pairs of a folder or URL and a file below it.
     files: tuple[tuple[str, str], ...]
     #: Folder to write into. None: no folder.
     writes: str | None = None
 
     @property
     def reads_databases(self) -> bool:
-        """False, because it reads files."""
+        """False, because the task reads only files."""
         return False
 
     def run(self) -> Answer:
-        """Checks, and leaves no file. Raises AuditError("engine") with host and path."""
+        """Checks the files and the folder, and leaves no file. Raises AuditError("engine") with host and path."""
         for root, path in self.files:
             try:
                 filesystem, base = open_folder(root)
@@ -228,7 +231,7 @@ def _unseen(what: str) -> AuditError:
 
 
 def answer(task: Task) -> Answer:
-    """Runs a task. Errors of evidence, databases and disks become its answer."""
+    """Runs a task and returns its answer. Errors of evidence, databases and disks become answers, too."""
     try:
         return task.run()
     except SourceAwayError as error:
@@ -240,7 +243,7 @@ def answer(task: Task) -> Answer:
 
 
 def files_of(answers: list[Answer]) -> Mapping[str, WrittenFile]:
-    """Maps paths to the written files. Raises AuditError with the problems of all tasks, each once."""
+    """Maps paths to the written files. Raises AuditError with all distinct problems of the tasks."""
     failed = [found for found in answers if found.reason is not None]
     if failed:
         reason = next((found.reason for found in failed if found.reason != "engine"), failed[0].reason) or "inputs"

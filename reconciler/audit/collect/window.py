@@ -1,8 +1,8 @@
-"""Parses the window of an audit: `START/END`, each an ISO 8601 time that names one instant.
+"""Parses the window `START/END` of an audit. START and END are ISO 8601 times that name one instant.
 
 A time names an instant by an offset (`2026-03-29T00:00+01:00`, `...Z`), by a zone (`2026-03-29T00:00[Europe/Berlin]`),
 by both as in RFC 9557, or by the command's zone (--timezone). A date alone is the first instant of that day, so days of
-23 and 25 hours are whole days. A local time that the clock skipped or showed twice is refused.
+23 and 25 hours are whole days. A local time is refused if the clock skipped the time or showed the time twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXAMPLE = "for example 2026-03-29T00:00+01:00, or 2026-03-29[Europe/Berlin]"
 
 
 def parse_window(text: str, timezone: str | None = None) -> Window:
-    """Parses START/END to milliseconds UTC; END is not included. Raises AuditError("usage")."""
+    """Parses START/END to milliseconds UTC. The window ends before END. Raises AuditError("usage")."""
     parts = _BETWEEN.split(text.strip())
     if len(parts) != 2:
         raise _usage(text, f"expected START/END, {_EXAMPLE}")
@@ -40,7 +40,10 @@ def parse_window(text: str, timezone: str | None = None) -> Window:
 
 
 def instant_ms(text: str, default: tzinfo | None = None) -> int:
-    """Parses an instant to milliseconds UTC. Raises AuditError("usage") if the text names no instant, or two."""
+    """Parses an instant to milliseconds UTC.
+
+    Raises AuditError("usage") if the text names no instant, or two instants.
+    """
     text = text.strip()
     found = _TIME.fullmatch(text)
     if found is None:
@@ -71,7 +74,7 @@ def _with_offset(local: datetime, offset: str, zone: tzinfo | None, text: str) -
 
 
 def _in_zone(local: datetime, zone: tzinfo, text: str) -> datetime:
-    """Finds the one instant at which a clock of the zone showed this time."""
+    """Finds the only instant at which a clock of the zone showed this time."""
     shown = _instants(local, zone)
     if len(shown) == 1:
         return shown[0]
@@ -88,7 +91,7 @@ def _instants(local: datetime, zone: tzinfo) -> list[datetime]:
 
 def _first_instant(day: date, zone: tzinfo, text: str) -> datetime:
     """Finds the first instant of a day: the first midnight, or the first minute after a midnight that was skipped."""
-    midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - a local time, its zone comes next
+    midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - a local time, which gets its zone below
     for minute in range(24 * 60):
         shown = _instants(midnight + timedelta(minutes=minute), zone)
         if shown:

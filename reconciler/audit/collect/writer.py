@@ -1,7 +1,7 @@
-"""Writes evidence rows as Parquet files with bounded memory, one file per task: DIR/<table>/<part>.parquet.
+"""Writes evidence rows as Parquet files with bounded memory. Each task writes one file, DIR/<table>/<part>.parquet.
 
-A file is written under another name, brought to the disk whole, then renamed. So a task that runs twice (another
-attempt after a lost executor) leaves each file once. `remove_rests` removes the other files of dead attempts.
+A file is written under a temporary name, synced to the disk, then renamed. So a task that runs twice, such as after a
+lost executor, leaves one file. `remove_rests` removes temporary files that dead attempts left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reconciler.audit.result.values import BUSINESS_ID
 from reconciler.contract.history_row import PREFIXES
 from reconciler.contract.schema import Table
 
-#: Largest number of rows that wait in memory, of all prefixes together: about 40 MB.
+#: Largest number of rows of all prefixes that wait in memory. They take about 40 MB.
 WAITING_ROWS = 262_144
 
 
@@ -39,16 +39,16 @@ class WrittenFile:
     path: str
     rows: int
     sha256: str
-    #: Row groups of a table with keys.
+    #: Row groups of the file. Empty: the table has no keys.
     groups: tuple[RowGroup, ...] = ()
-    #: Digest of the bytes after the row groups. "": the table has no keys.
+    #: SHA-256 of the bytes after the row groups. "": the table has no keys.
     footer_sha256: str = ""
 
 
 def remove_rests(folder: Path, written: Container[str]) -> None:
-    """Removes every file that no finished task named, as left by attempts that died with their executor.
+    """Removes every file that no finished task has named. Such files are left by attempts that died with an executor.
 
-    An abandoned attempt that still runs then fails to rename its file. Raises OSError.
+    If an abandoned attempt still runs, the attempt then fails to rename its file. Raises OSError.
     """
     for place, _, names in os.walk(folder):
         for name in names:
@@ -59,7 +59,7 @@ def remove_rests(folder: Path, written: Container[str]) -> None:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Adds host and folder to errors, because one executor alone may have a full disk, or not see the folder."""
+    """Adds host and folder to errors. A single executor may have a full disk, or may not see the folder."""
     try:
         yield
     except OSError as error:
@@ -68,21 +68,21 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 class PrefixWriter:
-    """Writer of a table's rows to one file, whose row groups have keys of one prefix each.
+    """Writer of a table's rows to one file. Each row group has keys of one prefix.
 
     `close` completes the file. Without `close` no file stays.
     """
 
     def __init__(self, folder: Path, layout: Table, part: str) -> None:
-        """Writes nothing; the first rows create the file."""
+        """Creates no file. The first rows create the file."""
         self._folder, self._path = folder, f"{layout.name}/{part}.parquet"
         self._schema = schema_of(layout)
-        # Values of the other columns differ in each row. Looking for repeated values there costs half of the writing.
+        # Other columns have a different value in each row. A search for repeated values there takes half of the time.
         self._names = [column.name for column in layout.columns if column.kind == "name" and column.name != BUSINESS_ID]
         self._waiting: list[pa.Table] = []
         self._count = 0
         self._writer: pq.ParquetWriter | None = None
-        #: Prefix and number of rows of each row group. The prefix is 0 in tables without keys.
+        #: Prefix and number of rows of each row group. The prefix is 0 if the table has no keys.
         self._groups: list[tuple[int, int]] = []
 
     def __enter__(self) -> PrefixWriter:
@@ -94,12 +94,12 @@ class PrefixWriter:
         try:
             self._writer.close()
         except OSError:
-            pass  # a full disk may be the error that is raised already
+            pass  # the error that is being raised may be a full disk
         finally:
             self._partial.unlink(missing_ok=True)
 
     def add(self, table: pa.Table) -> None:
-        """Takes rows with the layout's columns. Raises AuditError("engine") for errors of the disk."""
+        """Adds rows with the layout's columns to the file. Raises AuditError("engine") for errors of the disk."""
         self._waiting.append(table)
         self._count += table.num_rows
         if self._count >= WAITING_ROWS:
@@ -107,7 +107,7 @@ class PrefixWriter:
                 self._flush()
 
     def close(self) -> list[WrittenFile]:
-        """Completes the file, if there were rows. Raises AuditError("engine") for errors of the disk."""
+        """Completes the file, if rows were added. Raises AuditError("engine") for errors of the disk."""
         with _writing(self._folder):
             self._flush()
             if self._writer is None:
@@ -119,7 +119,8 @@ class PrefixWriter:
         if not self._count:
             return
         if self._writer is None:
-            # The parent is not created: an audit that gave up has removed it, and a late task must not bring it back.
+            # The folder is not created here. An audit that gave up has removed the folder, and a late task must not
+            # create the folder anew.
             self._writer = pq.ParquetWriter(
                 self._partial,
                 self._schema,
