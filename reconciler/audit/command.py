@@ -1,7 +1,7 @@
 """The command: collects or takes evidence, judges, writes, and prints text or one JSON object on standard output.
 
-Exit codes: 0 clean, 1 violations, 2 no answer (`reason` names its kind), 130 SIGINT. An error of the program itself, or
-of writing the answer, is 2 with reason "engine" and its traceback.
+Exit codes: 0 clean, 1 violations, 2 no answer (`reason` names its kind), 130 SIGINT. A bug, or an answer that cannot be
+written, gives exit code 2 with reason "engine" and a traceback.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": E
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command and returns its exit code. Only --help raises (SystemExit)."""
+    """Runs one command and returns its exit code. Raises only SystemExit, for --help."""
     code, text = _done(arguments)
     return code if streams.answer(text) else EXIT_NO_ANSWER
 
@@ -84,7 +84,7 @@ def answer(done: AuditRun) -> dict[str, Any]:
 
 
 def summary(done: AuditRun, out: Path) -> str:
-    """Writes for people: verdict, number of keys of each class, place of the report."""
+    """Makes the answer for people: verdict, number of keys of each class, place of the report."""
     judged: JudgedWindow = done.judged
     lines = [f"verdict: {judged.verdict}"]
     if judged.no_answer is not None:
@@ -107,7 +107,7 @@ def summary(done: AuditRun, out: Path) -> str:
 
 
 def _keygen(options: argparse.Namespace) -> tuple[int, str]:
-    from reconciler.audit.statement.keys import make_keys  # needs the package cryptography
+    from reconciler.audit.statement.keys import make_keys  # the module needs the package cryptography
 
     secret, public, fingerprint = make_keys(options.file)
     if options.output == "json":
@@ -143,7 +143,7 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Looks for --output json before the arguments are parsed, because errors of parsing are JSON, too."""
+    """Looks for --output json before the arguments are parsed. With this option errors of parsing are JSON, too."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=False)
     return any(a in ("--output=json", "-ojson") or (a in ("--output", "-o") and b == "json") for a, b in pairs)
 

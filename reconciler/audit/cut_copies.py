@@ -1,10 +1,10 @@
 """Cuts copies of a platform's tables by window, in jobs of Spark, so that each window reads only its own keys.
 
-A key goes with all its rows, of every table, to each window in which one of its times lies. These are the times by
-which databases are asked for a window (collect/collecting.py): those of the outbox, the inbox, the ledger, and of the
-announcement, which only the history has. The judgement counts a key in a window by no other time. A row without time or
-key goes to all windows, which then report it. The oldest row of each name goes to all windows, too, because it shows
-whether a missing row was deleted for its age or never written.
+All rows of a key, from every table, go to each window in which one of the key's times lies. Databases are asked for a
+window by the same times (collect/collecting.py). They are the times of the outbox, the inbox, the ledger and the
+announcement. Only the history has the announcement. The judgement counts a key in a window by these times only. A row
+without time or key goes to all windows, which then report it. The oldest row of each name goes to all windows, too,
+because it shows whether a missing row was deleted for its age or never written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Table -> column by which collecting reads a window.
+#: Table -> column of the time by which the collection reads a window.
 TIMES = {
     OUTBOX.name: "created_at_ms",
     INBOX.name: "applied_at_ms",
@@ -51,32 +51,33 @@ _OLDEST = {
 }
 _KEY_COLUMNS = ("key", "unique_key")
 _INTEGERS = frozenset({"bigint", "int", "smallint", "tinyint"})
-#: SQL for the text of a key that a table has as bytes: as its member (contract/unique_key.py), or as its text.
+#: SQL for the text of a key whose column has bytes. The bytes are the member (contract/unique_key.py) or the text.
 _TEXT_OF_BYTES = (
     "CASE WHEN length({0}) = 32 AND decode({0}, 'ISO-8859-1') RLIKE '^[0-9A-Fa-f]*$' THEN decode({0}, 'ISO-8859-1') "
     "WHEN length({0}) BETWEEN 16 AND 32 THEN hex({0}) "
     "ELSE replace(decode({0}, 'ISO-8859-1'), decode(X'00', 'ISO-8859-1'), '') END"
 )
-#: Largest number of pieces of the axis on which spans of time are found.
+#: Largest number of pieces into which the axis of time is divided to find spans.
 _PIECES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutCopies:
-    """Requests of the windows, over cut or whole copies."""
+    """Requests of the windows. The sources of a request are cut or whole copies."""
 
     requests: Sequence[Request]
-    #: Why each of several windows reads whole copies. None: the copies are cut, or there is one window.
+    #: Reason why each of several windows reads whole copies. None: the copies are cut, or there is one window.
     whole_because: str | None = None
 
 
 def cut_by_window(
     spark: SparkSession, folder: Path, requests: Sequence[Request], engine: Engine, go_on: Callable[[], None]
 ) -> CutCopies:
-    """Cuts the copies in `folder`, removes them, and returns the requests, each over the rows of its own keys.
+    """Cuts the copies in `folder` and removes the whole copies.
 
-    The requests stay over whole copies if there is one window, if a table was not copied or has no key, and if the
-    history fails a check, because its announcements would be missing. Raises AuditError.
+    Returns requests that each read only the rows of one window's keys. The requests read whole copies if there is one
+    window, or if a table was not copied or has no key. They also read whole copies if the history fails a check,
+    because announcements would be missing. Raises AuditError.
     """
     if len(requests) <= 1:
         return CutCopies(requests=requests)
@@ -148,7 +149,7 @@ class _AnnouncedTask:
 
     @property
     def reads_databases(self) -> bool:
-        """False, because it reads files."""
+        """False, because the task reads only files."""
         return False
 
     def run(self) -> Answer:
@@ -163,9 +164,9 @@ class _AnnouncedTask:
 
 
 def _announced(folder: Path, requests: Sequence[Request], engine: Engine) -> str | None:
-    """Writes the announcements of all windows. Returns why some may be missing; None: all are written.
+    """Writes the announcements of all windows. Returns the reason why announcements may be missing.
 
-    Each window reports the fault of the history itself.
+    None: all are written. Each window's own audit reports the fault of the history.
     """
     folder.mkdir()
     first = requests[0]
@@ -225,11 +226,11 @@ class _Cut:
         pq.write_table(table, folder / "spans.parquet")
 
     def place_of(self, number: int) -> Path:
-        """Folder that a window reads."""
+        """Returns the folder that a window reads."""
         return self._folder / f"window-{number:04d}"
 
     def mark(self, copies: Sequence[tuple[str, DataFrame]]) -> None:
-        """Writes which keys go to which windows. Window -1 marks a key that a table has, whatever its times are."""
+        """Writes the windows of each key. Window -1 marks every key that a table has, with or without a time."""
         marked = [self._marks(rows, TIMES.get(table), table) for table, rows in copies if table != ROUND.name]
         marked += [self._oldest(rows, table) for table, rows in copies if table in _OLDEST]
         if any((self._folder / "announced").iterdir()):
@@ -271,11 +272,11 @@ class _Cut:
                 pq.write_table(schema.empty_table(), to / "none.parquet")
         shutil.rmtree(cut, ignore_errors=True)
         shutil.rmtree(place, ignore_errors=True)
-        with suppress(OSError):  # the folder has other tables
+        with suppress(OSError):  # the folder holds other tables
             place.parent.rmdir()
 
     def end(self) -> None:
-        """Removes files that windows do not read."""
+        """Removes the files that no window reads."""
         shutil.rmtree(self._folder / "announced", ignore_errors=True)
         shutil.rmtree(self._folder / "keys", ignore_errors=True)
         (self._folder / "spans.parquet").unlink(missing_ok=True)
@@ -286,12 +287,12 @@ class _Cut:
     def _marks(self, rows: DataFrame, time: str | None, table: str) -> DataFrame:
         """Selects audit_key and audit_window of each row."""
         key = _key_text(rows)
-        if table not in (*TIMES, ANNOUNCED.name):  # effects have no time; they go where their keys go
+        if table not in (*TIMES, ANNOUNCED.name):  # effects have no time, and go to the windows of their keys
             rows = rows.where(f"{key} = ''")
         return self._in_windows(rows, time, table).selectExpr(f"{key} AS audit_key", "audit_window")
 
     def _in_windows(self, rows: DataFrame, time: str | None, table: str) -> DataFrame:
-        """Joins each row with the windows of its time, and with -1."""
+        """Joins each row with the windows that hold the row's time, and with window -1."""
         kind = table if table in (OUTBOX.name, ANNOUNCED.name) else "others"
         spans = self._spark.read.parquet(str(self._folder / "spans.parquet")).where(f"audit_kind = '{kind}'")
         has_time = time is not None and dict(rows.dtypes).get(time) in _INTEGERS
@@ -329,7 +330,7 @@ def _key_column(rows: DataFrame) -> str | None:
 
 
 def _key_text(rows: DataFrame) -> str:
-    """Makes an SQL expression: one text per key, for each type of column. A missing key is ''."""
+    """Makes an SQL expression for the text of a key. The column may have any type. A missing key is ''."""
     name = _key_column(rows)
     is_bytes = dict(rows.dtypes)[name or ""] == "binary"
     return f"coalesce({_TEXT_OF_BYTES.format(f'`{name}`') if is_bytes else f'CAST(`{name}` AS STRING)'}, '')"

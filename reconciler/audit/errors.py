@@ -1,19 +1,23 @@
-"""Errors of audits that have no answer."""
+"""Errors that leave an audit without an answer."""
 
 from __future__ import annotations
 
 import errno
 from typing import Literal
 
-#: usage: wrong arguments; configuration: FILE or an extra; inputs: unreadable, altered or missing evidence;
-#: gap: history lacks rows of the window; window: not closed yet; engine: Spark failed.
+#: usage: the arguments are wrong. configuration: FILE is wrong, or an extra is missing.
+#: inputs: evidence is unreadable, altered or missing. gap: the history lacks rows of the window.
+#: window: the window is not closed yet. engine: Spark or the disk failed.
 Reason = Literal["usage", "configuration", "inputs", "gap", "window", "engine"]
-#: Reasons of results whose verdict is withheld. The last two occur only if nothing was judged.
+#: Reasons why a result withholds the verdict. The last two reasons occur only if nothing was judged.
 ReasonWithheld = Literal["inputs", "gap", "window", "configuration", "engine"]
 
 
 class AuditError(Exception):
-    """No answer (exit 2). The message names what is wrong and what to do about it, in one or two sentences."""
+    """Error of an audit without an answer (exit code 2).
+
+    The message says in one or two sentences what is wrong and what to do.
+    """
 
     exit_code = 2
 
@@ -23,22 +27,22 @@ class AuditError(Exception):
 
 
 class SourceAwayError(AuditError):
-    """Database or object store that did not answer to the end, and may do so when it is asked again."""
+    """Error of a database or object store that did not answer to the end. A later attempt may succeed."""
 
     def __init__(self, source: str, message: str) -> None:
-        """`source`: the option that named it, without secrets."""
+        """`source` is the option that named the database or object store, without secrets."""
         self.source = source
         super().__init__("inputs", message)
 
 
-#: Errors of a disk. Other errors of a path (no right, read-only, a file in the way) are wrong arguments.
+#: Errors of a disk. Other errors of a path, such as a missing right, mean that the arguments are wrong.
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 
 
 def unwritable(what: str, error: OSError) -> AuditError:
-    """Makes the error for `what`, which could not be written.
+    """Makes the error for an OSError that kept `what` from being written.
 
-    "engine": the disk is full or broken. "usage": another place would work.
+    The reason is "engine" if the disk is full or broken, and "usage" if another place would work.
     """
     if error.errno in _DISK_ERRORS:
         return AuditError("engine", f"{what}: {error.strerror}; make room or mend it, and run again: nothing was kept")

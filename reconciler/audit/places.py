@@ -1,7 +1,7 @@
-"""Places of history, evidence and exports: a local path, or a URL that Arrow reads. Some places must be local.
+"""Places of history, evidence and exports. A place is a local path, or a URL that Arrow reads.
 
-Object stores are read with the environment's settings (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like,
-GOOGLE_APPLICATION_CREDENTIALS), on the driver and on every executor.
+Some places must be local. The driver and every executor take the settings of object stores from environment variables
+(AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like, GOOGLE_APPLICATION_CREDENTIALS).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyarrow import fs as arrow_fs
 
 #: Schemes of URLs that Arrow's file systems read.
 READABLE = ("file", "hdfs", "viewfs", "s3", "gs", "gcs", "abfs", "abfss")
-#: Other programs' names -> names of the same schemes.
+#: Another program's name of a scheme -> Arrow's name of the scheme.
 _OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 
 
@@ -24,7 +24,10 @@ def place_of(path: str) -> str:
 
 
 def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
-    """Opens the file system of a place, with the path in it. Raises OSError, and ValueError for an unknown URL."""
+    """Opens the file system of a place, and returns the path in it. Raises OSError.
+
+    Raises ValueError for an unknown URL.
+    """
     if "://" in path:
         found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
         return found
@@ -32,7 +35,10 @@ def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
 
 
 def bytes_at(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
-    """Reads a whole file. Raises OSError, also for what is no regular file: a FIFO keeps its reader waiting."""
+    """Reads a whole file. Raises OSError.
+
+    A special file also raises OSError, because a FIFO would keep the reader waiting.
+    """
     is_local = isinstance(filesystem, arrow_fs.LocalFileSystem)
     if is_local and filesystem.get_file_info(path).type == arrow_fs.FileType.Unknown:
         raise OSError(f"{path} is no regular file: not read")
@@ -42,7 +48,10 @@ def bytes_at(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
 
 
 def unreadable(place: str) -> str | None:
-    """Says why no file can be read at a place: its URL has an unknown scheme. None: the scheme is known."""
+    """Returns the reason why no file can be read at a place: the URL has an unknown scheme.
+
+    None: the scheme is known.
+    """
     scheme, is_url, rest = place.partition("://")
     if not is_url or scheme in READABLE:
         return None
@@ -60,7 +69,10 @@ def readable_place(text: str) -> str:
 
 
 def local_path(text: str) -> Path:
-    """Makes an option's path on this machine. Refuses "s3a://bucket/x", which must not become a folder "s3a:"."""
+    """Makes the path on this machine that an option names.
+
+    Refuses a URL such as "s3a://bucket/x", which would become a folder "s3a:".
+    """
     if "://" in text:
         raise ArgumentTypeError(
             f"{text}: this must be a local path (an output is put in place in one step, which no object store can); "

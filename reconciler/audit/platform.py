@@ -1,7 +1,8 @@
-"""The audit as a function, for notebooks and jobs of a data platform, over their tables and on their Spark session.
+"""The audit as a function for notebooks and jobs of a data platform.
 
-The session stays as it was: the audit neither makes nor stops it, changes none of its settings and views, and ships no
-package into it. The executors need this package, numpy and pyarrow.
+The function reads the platform's tables on the caller's Spark session. The session stays unchanged: the audit neither
+makes nor stops the session, changes no setting and no view, and ships no package. The executors need this package,
+numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Inputs", "WindowAnswer", "audit", "exit_code", "load_tables"]
 
-#: Kinds of columns that no evidence has: bodies and the like.
+#: Kinds of columns that no evidence has, such as bodies.
 _NOT_STAGED = frozenset({"bytes", "json"})
 _EXPORT = re.compile(r"(?:parquet|delta):")
-#: Windows that are audited side by side: some are collected or written while others are judged.
+#: Number of windows that are audited side by side. Some windows are collected or written while others are judged.
 WINDOWS_AT_ONCE = 4
-#: Time that threads get to end, before Spark is asked again to end their jobs.
+#: Time that threads have to end. Afterwards Spark is asked again to end the threads' jobs.
 ENDING_SECONDS = 0.5
 
 _P = ParamSpec("_P")
@@ -62,26 +63,28 @@ _T = TypeVar("_T")
 class Inputs:
     """Tables of services and ledger, with the columns of docs/reference/tables.md.
 
-    Each is a DataFrame, the name of a table, `parquet:PATH` or `delta:PATH`. Exports are read whole, DataFrames and
-    tables from `since` on. An input that lacks older rows makes effects look as if they had no commit.
+    Each input is a DataFrame, the name of a table, `parquet:PATH` or `delta:PATH`. Exports are read whole. DataFrames
+    and tables are read from `since` on. If an input lacks older rows, effects look as if they had no commit.
     """
 
-    #: Producer group -> its outbox.
+    #: Producer group -> outbox of the group.
     outbox: Mapping[str, DataFrame | str]
-    #: TOPIC/GROUP -> its inbox.
+    #: TOPIC/GROUP -> inbox of the subscription.
     inbox: Mapping[str, DataFrame | str]
-    #: TOPIC/GROUP -> business effects: the columns `key` and `effects` (their number; without it each row is one
-    #: effect). Other columns are ignored.
+    #: TOPIC/GROUP -> business effects. The column `key` is needed. The column `effects` has the number of effects.
+    #: Without this column each row is one effect. Other columns are ignored.
     effects: Mapping[str, DataFrame | str] = field(default_factory=dict)
-    #: The reconciler's ledger: all three or none.
+    #: Tables of the reconciler's ledger. All three tables are given, or none.
     candidate: DataFrame | str | None = None
     repair: DataFrame | str | None = None
     rounds: DataFrame | str | None = None
     #: Folder or URL of the reconciler's history. None: no history.
     history: str | None = None
-    #: Time until which all tables have been loaded, with offset or zone. None: the tables are the services' own.
+    #: Time until which all tables have been loaded. The text has an offset or a zone. None: the tables are the
+    #: services' own.
     loaded_until: str | None = None
-    #: Time before which rows of DataFrames and tables are left out, with offset or zone. None: no rows are left out.
+    #: Time before which rows of DataFrames and tables are left out. The text has an offset or a zone. None: no rows are
+    #: left out.
     since: str | None = None
 
 
@@ -90,28 +93,29 @@ class WindowAnswer:
     """Answer of the audit about one window."""
 
     window: Window
-    #: clean, violations or no answer.
+    #: Verdict: clean, violations or no answer.
     verdict: str
     #: Kind of the reason for no answer. None: there is an answer.
     reason: Reason | None
-    #: The same reason in a sentence.
+    #: Reason for no answer, in a sentence.
     message: str | None
-    #: Class -> number of keys, of all subscriptions. Empty: nothing was judged.
+    #: Class -> number of keys of all subscriptions. Empty: nothing was judged.
     classes: Mapping[str, int]
     violations: int
-    #: Folder of the window's result, also of a window without an answer. None: nothing was written.
+    #: Folder of the window's result. A window without an answer has a folder, too. None: nothing was written.
     out: Path | None
     #: Name of the run in the rows of the tables. None: no tables.
     run: str | None
     #: Seconds that the window took. Windows that run side by side share the session.
     seconds: float
-    #: Part of `seconds` that was judging and writing judged keys.
+    #: Part of `seconds` in which keys were judged and judged keys were written.
     judging_seconds: float = 0.0
-    #: Seconds that the copies in `staging` took, once for all windows.
+    #: Seconds that the copies in `staging` took. The copies are made once for all windows.
     staging_seconds: float
-    #: Seconds that `load_tables` took, which are not in `seconds`. 0: the rows were not loaded.
+    #: Seconds that `load_tables` took. `seconds` does not include them. 0: the rows were not loaded.
     loading_seconds: float = 0.0
-    #: Why each of several windows has read whole copies, and costs what all rows cost. None: each has read its own.
+    #: Reason why each of several windows has read whole copies, and so takes the time of all rows. None: each window
+    #: has read only its own rows.
     whole_copies_because: str | None = None
 
 
@@ -130,20 +134,23 @@ def audit(
     keep_staged: bool = False,
     language: str = "en",
 ) -> list[WindowAnswer]:
-    """Audits windows as `reconciler audit` does, `at_once` of them side by side; one answer each, in their order.
+    """Audits windows as `reconciler audit` does. `at_once` windows are audited side by side.
 
-    - `windows`: START/END in the order of their beginnings, each time with offset or zone.
+    Returns one answer per window, in the order of the windows.
+
+    - `windows`: texts START/END, sorted by START. Each time has an offset or a zone.
     - `out`: a folder that gets one folder per window.
     - `staging`: a folder that executors see. DataFrames and tables are copied to it once; the copies are removed at
       the end unless `keep_staged`.
     - `settings`: the reconciler's settings file.
     - `tables`: as --tables.
-    - `signing_key`: signs the statements, which follow those of the window before, and the first those of `previous`.
-    - `language`: of the reports, en or zh.
+    - `signing_key`: signs the statements. They follow the statements of the window before. The first window's
+      statements follow the statements in `previous`.
+    - `language`: language of the reports, en or zh.
 
-    A window whose inputs fail a check is an answer that says so, as its statements do, and the next windows are
-    audited. An older answer with its evidence in the window's folder stays. Raises AuditError for faults that are found
-    before a window is audited: names, windows, settings, a table that cannot be read. An interrupt ends only the
+    If inputs of a window fail a check, the window's answer and statements say so, and the next windows are audited. If
+    the window's folder has an older answer with evidence, the older answer stays. Raises AuditError for faults that are
+    found before a window is audited: names, windows, settings, a table that cannot be read. An interrupt ends only the
     audit's jobs.
     """
     asked = _in_order(windows)
@@ -208,12 +215,12 @@ def _requests(
 def load_tables(
     spark: SparkSession, answers: Iterable[WindowAnswer], *, tables: Path | str, into: str, kind: TableFormat
 ) -> list[WindowAnswer]:
-    """Puts the rows of these answers, which `audit` wrote into the folder `tables`, into tables of a catalogue.
+    """Puts the rows of these answers into tables of a catalogue. `audit` wrote the rows into the folder `tables`.
 
-    Returns the answers, with the seconds that loading took. `into`: the tables' schema, as `CATALOG.SCHEMA`. Missing
-    tables are made in the format `kind`: iceberg or delta. Once all rows are written, an answer replaces exactly its
-    window, with its environment and subscriptions. Raises AuditError if another run of the window becomes valid
-    meanwhile. Raises it before any row is written for a session that cannot merge.
+    Returns the answers with the seconds that loading took. `into` is the schema of the tables, such as
+    `CATALOG.SCHEMA`. Missing tables are created in the format `kind`: iceberg or delta. Once all rows are written, an
+    answer replaces the older rows of the same window, environment and subscriptions. Raises AuditError if another run
+    of the window becomes valid meanwhile. Raises AuditError before any row is written if the session cannot merge.
     """
     require_merge(spark)
     loaded: list[WindowAnswer] = []
@@ -235,7 +242,7 @@ def _require_usable(at_once: int, language: str) -> None:
 
 
 def _in_order(windows: Sequence[str]) -> list[Window]:
-    """Parses windows, each once, in the order of their beginnings. Raises AuditError("usage")."""
+    """Parses windows. Raises AuditError("usage") if a window comes twice, or if the windows are not sorted by START."""
     asked = [parse_window(window) for window in windows]
     for place, window in enumerate(asked):
         if window in asked[:place] or any(before.start_ms > window.start_ms for before in asked[:place]):
@@ -257,14 +264,15 @@ def folder_name(window: Window) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answered:
     answer: WindowAnswer
-    #: Folder whose statements those of the next window follow.
+    #: Folder whose statements come before the statements of the next window.
     followed: Path | None
 
 
 class _Threads:
-    """Threads that ask Spark while the caller's thread waits. The caller's properties, tags and active session stay.
+    """Threads that ask Spark while the caller's thread waits.
 
-    An error or an interrupt in the block ends their jobs and waits for the threads.
+    The caller's thread keeps its properties, tags and active session. An error or an interrupt in the block ends the
+    threads' jobs and waits for the threads.
     """
 
     def __init__(self, spark: SparkSession, windows: int) -> None:
@@ -276,7 +284,7 @@ class _Threads:
         self._handler: Any = None
 
     def __enter__(self) -> _Threads:
-        # PySpark's handler ends every job of the session, also streaming queries of others.
+        # PySpark's handler ends every job of the session, even streaming queries of other users.
         before = signal.getsignal(signal.SIGINT)
         if (
             getattr(before, "__module__", "").startswith("pyspark.")
@@ -298,7 +306,7 @@ class _Threads:
             self._pool.shutdown(wait=False, cancel_futures=True)
             while running := [one for one in self._started if not one.done()]:
                 end_jobs(self._spark, self._tag)
-                wait(running, ENDING_SECONDS)  # again, because a thread may have been about to begin a job
+                wait(running, ENDING_SECONDS)  # a second time, because a thread may just have begun a job
         self._pool.shutdown()
 
     def start(self, function: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> Future[_T]:
@@ -313,13 +321,16 @@ class _Threads:
         return future
 
     def go_on(self, _step: str = "") -> None:
-        """Raises CancelledError if the caller has gone. Called before each step."""
+        """Raises CancelledError if the caller has gone. The threads call this before each step."""
         if self._is_over:
             raise CancelledError
 
 
 def _before(window: Future[_Answered] | None, previous: Path | str | None) -> Callable[[], Path | None]:
-    """Makes a function that waits for the window before, and returns the folder whose statements come before."""
+    """Makes a function that waits for the window before.
+
+    The function returns the folder whose statements come before.
+    """
     if window is None:
         return lambda: None if previous is None else Path(previous)
     return lambda: window.result().followed
@@ -352,13 +363,16 @@ def _answered(asked: AskedWindow, request: Request, engine: Engine, go_on: Calla
         judging_seconds=0.0 if done is None else done.judging_seconds,
         staging_seconds=0.0,
     )
-    # An older answer that stays in its place comes before the next window's answer.
+    # If an older answer stays in the folder, it comes before the next window's answer.
     is_there = (asked.out / "result.json").exists()
     return _Answered(answer=answer, followed=asked.out if is_there else asked.previous())
 
 
 def _unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: Engine) -> JudgedRun | None:
-    """Writes an answer without a judgement. None: it was not written; an older answer is there, or the disk is full."""
+    """Writes an answer without a judgement.
+
+    None: nothing was written, because an older answer is there or the disk is full.
+    """
     try:
         return write_unanswered(asked, request, error, engine.kind)
     except AuditError as again:
@@ -383,7 +397,7 @@ def _staging_folder(staging: Path | str, *, keep: bool) -> Iterator[Path]:
 
 
 class _Staging:
-    """DataFrames and tables as exports that every executor reads, each copied once."""
+    """Exports of DataFrames and tables that every executor can read. Each DataFrame or table is copied once."""
 
     def __init__(self, spark: SparkSession, folder: Path, go_on: Callable[[], None]) -> None:
         self._spark = spark
@@ -395,11 +409,11 @@ class _Staging:
 
     @property
     def input_versions(self) -> tuple[InputVersion, ...]:
-        """Versions of all inputs, sorted by input."""
+        """Returns the versions of all inputs, sorted by input."""
         return tuple(sorted(self._versions, key=lambda one: one.input))
 
     def sources(self, inputs: Inputs) -> Sources:
-        """Copies the inputs to the sources that collecting reads. Raises AuditError."""
+        """Copies the inputs, and returns the sources that the collection reads. Raises AuditError."""
         self._since_ms = None if inputs.since is None else instant_ms(inputs.since)
         problems: list[str] = []
         inboxes: dict[tuple[str, str], tuple[Source, ...]] = {}
@@ -415,7 +429,8 @@ class _Staging:
             problems.append("candidate, repair and rounds: give DataFrames or names of tables")
         if problems:
             raise AuditError("usage", "\n".join(problems))
-        # In the order in which collecting reads databases: a later copy may have more rows, and never fewer.
+        # The copies have the order in which the collection reads databases: a later copy may have more rows, never
+        # fewer.
         outboxes = tuple(
             (group, self._source(one, OUTBOX.name, _kept(OUTBOX.name), f"outbox {group}"))
             for group, one in inputs.outbox.items()
@@ -435,7 +450,7 @@ class _Staging:
     def require_rows_of(self, requests: Iterable[Request]) -> None:
         """Raises AuditError("usage") if `since` leaves out rows that a window needs.
 
-        A window needs one day more than it reads, because an announcement of that day shows that its outbox row
+        A window needs one day more than the collection reads. An announcement of that day shows that an outbox row
         existed.
         """
         for request in requests:
@@ -474,9 +489,9 @@ class _Staging:
 
 
 def copied_rows(rows: DataFrame, columns: frozenset[str] | None, time: str | None, since_ms: int | None) -> DataFrame:
-    """Selects these columns (None: all) of rows that were written since `since_ms`, or have no time.
+    """Selects rows that were written since `since_ms`, and rows without a time. `columns` None selects all columns.
 
-    A source that can leave out columns and rows reads no more than these.
+    A source that can skip columns and rows reads only the selected columns and rows.
     """
     kept = [name for name in rows.columns if columns is None or name in columns]
     if since_ms is not None and time in kept:

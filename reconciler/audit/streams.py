@@ -1,6 +1,6 @@
-"""Standard output and standard error. If their disk is full, the exit code stays right.
+"""Writes to standard output and standard error. If the disk of an output is full, the exit code stays right.
 
-Python by itself would end with 1, which means violations, or with 120.
+On a full disk, Python would end with exit code 1, which means violations, or with 120.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 
 
 def remark(text: str) -> None:
-    """Writes lines for people to standard error. They are lost if it cannot be written."""
+    """Writes lines for people to standard error. The lines are lost if standard error cannot be written."""
     try:
         sys.stderr.write(f"{visible_line(text)}\n")
         sys.stderr.flush()
@@ -28,7 +28,7 @@ def remark(text: str) -> None:
 
 
 def answer(text: str) -> bool:
-    """Writes the answer to standard output. False: not all of it was written, and standard error says so."""
+    """Writes the answer to standard output. False: a part of the answer was not written, and standard error says so."""
     try:
         sys.stdout.write(visible(text))
         sys.stdout.flush()
@@ -66,7 +66,7 @@ def no_answer(reason: str, message: str) -> dict[str, Any]:
 
 
 def _give_up(stream: TextIO) -> None:
-    """Discards buffered text, because Python would try to write it again at its end, fail, and exit with 120."""
+    """Discards buffered text. Python would try to write the text again at exit, fail, and end with exit code 120."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

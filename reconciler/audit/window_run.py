@@ -1,7 +1,7 @@
-"""Audits one window, from its evidence or the sources of it to OUT and tables, for command and platform.
+"""Audits one window: from sources or collected evidence to OUT and tables.
 
-Evidence is collected beside OUT and becomes OUT/evidence in the step that puts OUT in its place. If anything fails, the
-evidence is removed, and OUT stays as it was.
+The command and the platform use this module. Evidence is collected beside OUT. The step that puts the new OUT in its
+place also makes the evidence OUT/evidence. If anything fails, the evidence is removed, and OUT stays as it was.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ from reconciler.contract.release import release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedWindow:
-    """Window to audit, and places of the answer."""
+    """Window to audit, and the places for the answer."""
 
-    #: What to collect. None: `evidence` is given.
+    #: Request for the evidence to collect. None: `evidence` is given.
     request: Request | None
-    #: Place of evidence that was collected before. None: `request` is given.
+    #: Place of evidence that was collected earlier. None: `request` is given.
     evidence: Path | str | None = None
     #: Place of the history of given evidence. None: evidence.json names it.
     history: str | None = None
-    #: The history's chain as an older audit has verified it. None: the whole manifest is read.
+    #: Chain of the history that an older audit has verified. None: the whole manifest is read.
     after: HistoryChain | None = None
     out: Path
     tables: Path | None
     signing_key: SigningKey | None
-    #: Returns the older OUT that the statements follow, or None. Called after everything was judged.
+    #: Function that returns the older OUT that the statements follow, or None. It is called after everything was
+    #: judged.
     previous: Callable[[], Path | None]
-    #: Time zone of the window for people (IANA name).
+    #: IANA name of the time zone in which people read the window.
     zone: str
     #: Language of the report, one of REPORT_LANGUAGES.
     language: str
@@ -63,7 +64,7 @@ class JudgedRun:
     engine: str
     #: Name of the run in the rows of the tables. None: no tables.
     run: str | None
-    #: Seconds of judging, with the writing of judged keys by tasks. 0: nothing was judged.
+    #: Seconds of judging. They include the time in which tasks wrote judged keys. 0: nothing was judged.
     judging_seconds: float = 0.0
 
 
@@ -73,11 +74,11 @@ def audit_window(
     say: Callable[[str], None],
     judged_parts: Callable[[int], None] | None = None,
 ) -> JudgedRun:
-    """Claims OUT, collects evidence unless it is given, judges, and writes. Raises AuditError.
+    """Claims OUT, collects evidence unless evidence is given, judges, and writes OUT. Raises AuditError.
 
-    `opened`: opens the engine, once OUT is claimed.
-    `say`: gets each step before it is taken.
-    `judged_parts`: gets the number of finished prefixes, from another thread.
+    `opened` opens the engine after OUT was claimed.
+    `say` gets the name of each step before the step begins.
+    `judged_parts` gets the number of finished prefixes from another thread.
     """
     request = asked.request
     with (
@@ -121,9 +122,10 @@ def audit_window(
 
 
 def write_unanswered(asked: AskedWindow, request: Request, error: AuditError, engine: EngineKind) -> JudgedRun | None:
-    """Writes a result without keys, whose statements say why, so that the chain has no hole. Raises AuditError.
+    """Writes a result without keys. The statements of the result say the reason, so the chain has no hole.
 
-    The tables get the run unless they have an answer. None: OUT has an older answer with its evidence, which stays.
+    Raises AuditError. The tables get the run unless they already have an answer. Returns None if OUT has an older
+    answer with evidence. That answer stays.
     """
     with claim_output(asked.out) as claimed, _claimed_tables(asked) as tables:
         if (claimed.path / EVIDENCE).exists():
@@ -177,7 +179,7 @@ def _unanswered(request: Request, error: AuditError) -> JudgedWindow:
 
 @contextmanager
 def _claimed_tables(asked: AskedWindow) -> Iterator[ClaimedTables | None]:
-    """Claims the window of the tables. Of given evidence, evidence.json names the window."""
+    """Claims the window of the tables. If evidence is given, evidence.json names the window."""
     if asked.tables is None:
         yield None
         return
@@ -190,12 +192,15 @@ def _claimed_tables(asked: AskedWindow) -> Iterator[ClaimedTables | None]:
 
 @contextmanager
 def _evidence_folder(asked: AskedWindow, claimed: ClaimedOutput) -> Iterator[Path | str]:
-    """Yields the given folder or URL, or a new folder beside OUT. The new one is removed unless it moved into OUT."""
+    """Yields the given folder or URL, or a new folder beside OUT.
+
+    A new folder is removed unless it was moved into OUT.
+    """
     if asked.evidence is not None:
         yield asked.evidence
         return
     try:
-        # If this process is killed, the next audit into this OUT removes a folder with this name.
+        # If this process is killed, the next audit into the same OUT removes the folder by this name.
         folder = Path(tempfile.mkdtemp(prefix=f"{claimed.partial_prefix}evidence-", dir=claimed.path.parent))
         folder.chmod(0o755)
     except OSError as error:

@@ -19,8 +19,8 @@ from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
 #: (`outbox` or `inbox`, topic, group). The group of an outbox is "", because the key names no producer group.
 Lacking = tuple[str, str, str]
 
-#: Sweepers and purges keep rows that are younger than this (settings.py asks for more). A table that lacks such a
-#: row never had the row.
+#: Sweepers and purges keep rows that are younger than this (settings.py asks for more). A table that lacks such a row
+#: never had the row.
 KEPT_AT_LEAST_MS = 7 * 86_400_000
 
 

@@ -85,9 +85,8 @@ class EffectsPlace:
     topic: str
     group: str
     #: True: the query read effects of the window only. False: the query read effects of all times. Then a key counts
-    #: only
-    #: if other evidence places the key in the window, because the outbox and inbox rows may have been deleted years
-    #: ago.
+    #: only if other evidence places the key in the window, because the outbox and inbox rows may have been deleted
+    #: years ago.
     is_dated: bool
 
 

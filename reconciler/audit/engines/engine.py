@@ -1,7 +1,7 @@
 """Engines: they compute an audit in this process or on Spark. Both judge by the same rules and find the same.
 
-"here" needs neither Java nor PySpark. It takes one piece after the other, so it needs the memory of one piece
-(judge/prefix.py: 160 bytes per row, 5 million rows at once) and the time of all pieces.
+The engine "here" needs neither Java nor PySpark. This engine takes one piece after the other. So it needs the memory of
+one piece (judge/prefix.py: 160 bytes per row, 5 million rows at once) and the time of all pieces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PrefixJudge(Protocol):
-    """Function that judges an evidence folder: `judge_on_spark` without its session."""
+    """Function that judges an evidence folder. It is `judge_on_spark` with a given session, or `judge_here`."""
 
     def __call__(
         self,
@@ -52,20 +52,23 @@ class PrefixJudge(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Functions that collect and judge."""
+    """Engine: the functions that collect and judge."""
 
-    #: Kind, as page and statement name it.
+    #: Name of the engine's kind on the page and in the statement.
     kind: EngineKind
     #: Version and place, for people.
     name: str
     run: Runner
     judge: PrefixJudge
-    #: Raises AuditError where a process that will write into a folder does not see it.
+    #: Function that raises AuditError if a process that will write into a folder does not see the folder.
     require_seen: Callable[[Path], None]
 
 
 def check_engine(options: argparse.Namespace) -> None:
-    """Raises AuditError: "usage" for options of the other engine, "configuration" where PySpark is missing."""
+    """Raises AuditError("usage") for options of another engine.
+
+    Raises AuditError("configuration") if PySpark is missing.
+    """
     spark_settings(options.spark)
     if options.engine == "spark":
         require_pyspark()
@@ -88,7 +91,7 @@ def opened_engine(options: argparse.Namespace, say: Callable[[str], None]) -> It
 
 
 def engine_on(spark: SparkSession) -> Engine:
-    """Makes the engine of a session, whoever opened it."""
+    """Makes the engine of a session. The session may belong to the caller."""
     return Engine(
         kind="spark",
         name=engine_name(spark),
@@ -99,7 +102,11 @@ def engine_on(spark: SparkSession) -> Engine:
 
 
 def _run(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs tasks in any order. This process asks databases: executors of other machines get no address of one."""
+    """Runs tasks in any order.
+
+    If executors are on other machines, this process runs the tasks that ask databases. So no executor gets the address
+    of a database.
+    """
     if is_on_this_machine(spark):
         return run_on(spark, function, tasks)
     ours = [number for number, task in enumerate(tasks) if task.reads_databases]
@@ -120,7 +127,7 @@ def _seen_by_us(_folder: Path) -> None:
 
 
 def one_by_one(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs the tasks one after the other, answers in order."""
+    """Runs the tasks one after the other and returns the answers in the same order."""
     return [function(task) for task in tasks]
 
 

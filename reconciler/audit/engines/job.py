@@ -1,7 +1,8 @@
-"""The audit as a Spark job. Each task judges prefixes (judge/prefix.py); Spark only schedules the tasks.
+"""The audit as a Spark job. Each task judges prefixes (judge/prefix.py). Spark only schedules the tasks.
 
-The job is made of functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run
-it. A cluster's workers need numpy, pyarrow and this package (installed, or by --py-files), and must see the evidence.
+The job is made of functions from DataFrame to DataFrame, so classic Spark, Spark Connect and spark-submit can all run
+the job. A cluster's workers need numpy, pyarrow and this package, which is installed or comes by --py-files. The
+workers must see the evidence.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TASKS_MIN = 16
 _TASKS_A_CORE = 8
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-#: Function that answers for all prefixes.
+#: Function that judges all prefixes and returns their answers.
 Answers = Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]
 
 
@@ -56,11 +57,11 @@ def judge_on_spark(
 ) -> JudgedWindow:
     """Judges an evidence folder (path or URL that every worker sees).
 
-    `history`: its place, if evidence.json names another one.
-    `after`: the history's chain as an older audit has verified it.
-    `keys`: where tasks write every judged key.
-    `progress`: gets the number of finished prefixes, of 64, from another thread.
-    Raises AuditError: "inputs" names the file that fails a check, "engine" has Spark's message.
+    `history` is the history's place, if evidence.json names another place.
+    `after` is the history's chain that an older audit has verified.
+    `keys` is the target into which tasks write every judged key.
+    `progress` gets the number of finished prefixes, at most 64, from another thread.
+    Raises AuditError("inputs") with the file that fails a check, and AuditError("engine") with Spark's message.
     """
 
     def load() -> Evidence:
@@ -88,7 +89,7 @@ def judge_here(
     keys: KeyTarget | None = None,
     progress: Progress | None = None,
 ) -> JudgedWindow:
-    """Judges an evidence folder without Spark, one prefix after the other in this process."""
+    """Judges an evidence folder without Spark. This process judges one prefix after the other."""
     load = partial(
         load_evidence,
         evidence_dir,
@@ -101,7 +102,10 @@ def judge_here(
 
 
 def _judged(load: Callable[[], Evidence], answers: Answers, findings_max: int) -> JudgedWindow:
-    """Judges; begins again if a file of the history was merged and deleted before it was read. Raises AuditError."""
+    """Judges the folder. Begins again if a file of the history was merged and deleted before it was read.
+
+    Raises AuditError.
+    """
     evidence = load()
     for _ in range(CHAIN_READINGS_MAX):
         try:
@@ -124,12 +128,15 @@ def judged_by(
 
 
 def findings_a_prefix(findings_max: int) -> int:
-    """Gives a prefix twice its share, which bounds the driver's memory and cuts few prefixes too early."""
+    """Computes the findings that a prefix may return: twice its share.
+
+    The limit bounds the driver's memory and cuts few prefixes too early.
+    """
     return max(1, -(-2 * findings_max // PREFIXES))
 
 
 def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarget | None = None) -> Answers:
-    """Answers for all prefixes by one Spark job."""
+    """Judges all prefixes by one Spark job and returns their answers."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
         tasks = _tasks(spark)
@@ -141,9 +148,9 @@ def spark_answers(spark: SparkSession, progress: Progress | None, keys: KeyTarge
 
 
 def _tasks(spark: SparkSession) -> int:
-    """Chooses many tasks per core, so that all cores end at about one time.
+    """Chooses the number of tasks: many per core, so that all cores end at about the same time.
 
-    With few cores it chooses less than one per prefix, because a task costs some 10 ms of its own.
+    With few cores there are fewer tasks than prefixes, because every task costs some 10 ms.
     """
     cores = PREFIXES if is_connect(spark) else spark.sparkContext.defaultParallelism
     return max(_TASKS_MIN, min(PREFIXES, _TASKS_A_CORE * cores))

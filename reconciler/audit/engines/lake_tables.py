@@ -1,8 +1,8 @@
-"""Puts the judged tables of a folder into Iceberg or Delta tables of a catalogue, by the caller's session.
+"""Puts the judged tables of a folder into Iceberg or Delta tables of a catalogue.
 
-As in the folder, rows of a run lie beside those of older runs. These stay valid until one commit replaces their rows of
-audit_runs by the run's; replaced rows are deleted afterwards. Conditions on partition columns name the rows to delete,
-so a file holds one run of one window.
+The caller's session writes the tables. Rows of a new run lie beside the rows of older runs, as in the folder. Older
+runs stay valid until one commit replaces their rows of audit_runs by the new run's rows. Replaced rows are deleted
+afterwards. Conditions on partition columns name the rows to delete, so a file holds one run of one window.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TableFormat = Literal["iceberg", "delta"]
 
 _WINDOW = ("environment", "window_start", "window_end", "topic", "consumer_group")
 _OF_KEYS = (KEYS, FINDINGS, COUNTS)
-#: Options that keep rows as tasks have written them, one file per subscription, neither sorted nor moved.
+#: Options that keep the rows in the form that tasks have written: one file per subscription, neither sorted nor moved.
 _AS_WRITTEN = {"distribution-mode": "none", "fanout-enabled": "true"}
 _ANOTHER = "checkback: another run is valid"
 #: Messages of Iceberg and Delta about two commits that touch the same window.
@@ -47,8 +47,8 @@ def require_merge(spark: SparkSession) -> None:
 def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: TableFormat) -> None:
     """Puts the rows of one run in `folder` (--tables) into the tables of the schema `into`.
 
-    Raises AuditError: "inputs" if the folder lacks the run; "engine" if another run of the window became valid after
-    this one began.
+    Raises AuditError("inputs") if the folder lacks the run. Raises AuditError("engine") if another run of the window
+    became valid after this run began.
     """
     with spark_errors():
         _Load(spark, folder, run, into, kind).run()
@@ -57,7 +57,7 @@ def load_run(spark: SparkSession, folder: Path, run: str, *, into: str, kind: Ta
 class _Load:
     def __init__(self, spark: SparkSession, folder: Path, run: str, into: str, kind: TableFormat) -> None:
         self._spark = spark
-        # Each kind of session has functions of its own.
+        # PySpark has other functions for each kind of session.
         self._functions: Any = import_module(f"pyspark.sql.{'connect.' if is_connect(spark) else ''}functions")
         self._run = run
         self._kind = kind
@@ -70,7 +70,7 @@ class _Load:
         window = self._window()
         for table in self._names:
             self._ready(table)
-        # Runs that began before this one. If one of them becomes valid meanwhile, this one does not.
+        # Runs that began before this run. If such a run becomes valid meanwhile, this run does not become valid.
         older = {table: self._runs_in(table, window) - {self._run} for table in self._names}
         for table in _OF_KEYS:
             self._replace(table, self._rows[table], window & (self._column("run") == self._text(self._run)))
@@ -90,7 +90,7 @@ class _Load:
 
     def _read(self, folder: Path, table: str) -> DataFrame:
         reader = self._spark.read.option("mergeSchema", "true")
-        if table != RUNS:  # files of RUNS belong to a window, the others to a run
+        if table != RUNS:  # a file of RUNS belongs to a window, any other file to a run
             reader = reader.option("pathGlobFilter", f"*_{self._run}_*.parquet")
         return reader.parquet(str(folder / table)).where(self._column("run") == self._text(self._run))
 
@@ -105,7 +105,10 @@ class _Load:
         ]
 
     def _window(self, table: str = "") -> Column:
-        """Makes the condition for window and subscriptions of the run. A file has one value of each of its columns."""
+        """Makes the condition for window and subscriptions of the run.
+
+        A file has one value of each column in the condition.
+        """
 
         def equal(subscription: Mapping[str, Any]) -> Column:
             each = [self._column(f"{table}{name}") == self._text(subscription[name]) for name in _WINDOW]
@@ -114,12 +117,15 @@ class _Load:
         return reduce(lambda either, other: either | other, map(equal, self._found))
 
     def _ready(self, table: str) -> None:
-        """Makes the table with all columns. Columns of a later release become empty columns of the rows."""
+        """Creates the table with all columns.
+
+        If a later release has added columns to the table, the rows get these columns empty.
+        """
         name, rows = self._names[table], self._rows[table]
         partitions = _WINDOW if table == RUNS else (*_WINDOW, "run")
         if not self._spark.catalog.tableExists(name):
             rows.limit(0).writeTo(name).using(self._kind).partitionedBy(*map(self._column, partitions)).create()
-        self._spark.catalog.refreshTable(name)  # another session may have written it
+        self._spark.catalog.refreshTable(name)  # another session may have written the table
         there = self._spark.table(name).schema.fields
         missing = set(rows.columns) - {field.name for field in there}
         added = [f"`{field.name}` {field.dataType.simpleString()}" for field in rows.schema if field.name in missing]
@@ -139,7 +145,7 @@ class _Load:
         (writer.options(**_AS_WRITTEN) if self._kind == "iceberg" else writer).overwrite(replaced)
 
     def _make_valid(self, known: set[str]) -> None:
-        """Makes the run valid in one commit, which fails if a run outside of `known` has rows, or adds them."""
+        """Makes the run valid in one commit. The commit fails if a run outside of `known` has rows or adds rows."""
         target, rows = RUNS, self._rows[RUNS].alias("found")
         own = [self._column(f"{target}.{name}") == self._column(f"found.{name}") for name in _WINDOW]
         # The condition repeats the values, so that a commit for another window is no conflict.

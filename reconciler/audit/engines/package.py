@@ -1,6 +1,7 @@
-"""Writes the audit as two files for spark-submit: a zip for --py-files, and the script that it runs.
+"""Writes the audit as two files for spark-submit: a zip for --py-files, and the script to run.
 
-The zip holds all that an audit loads of this project. Only the driver reads settings, so it holds their parsing alone.
+The zip holds every module of this project that an audit loads. Only the driver reads settings. So of the settings the
+zip holds only the parsing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FILES = (
     "settings/file.py",
     "settings/secret_settings.py",
 )
-#: Constant time, so that the same code makes the same bytes.
+#: Constant time of the files in the zip, so that the same code makes the same bytes.
 _TIME = (2020, 1, 1, 0, 0, 0)
 _SCRIPT = '''"""Driver of `spark-submit --py-files reconciler_audit.zip reconciler_audit.py audit ...`."""
 
@@ -37,7 +38,7 @@ if __name__ == "__main__":
 
 
 def write_package(folder: Path) -> tuple[Path, Path]:
-    """Writes zip and script and returns their paths. Raises AuditError for a folder that cannot be written."""
+    """Writes zip and script, and returns both paths. Raises AuditError if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         script = folder / SCRIPT_NAME
@@ -56,7 +57,7 @@ def write_zip(path: Path) -> Path:
 
 
 def _entries() -> Iterator[tuple[str, bytes]]:
-    # Code that runs from such a zip cannot write another one, and need not.
+    # Code that runs from such a zip cannot write another zip, and need not do so.
     root = Path(str(reconciler.__file__)).parent
     for name in _FILES:
         yield f"reconciler/{name}", (root / name).read_bytes()

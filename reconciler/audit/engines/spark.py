@@ -1,7 +1,7 @@
-"""The Spark session of an audit: starts it, asks it, ends it. No part of it outlives the process.
+"""The Spark session of an audit. This module starts, asks and ends the session.
 
-Under spark-submit the session is the submitted one. Otherwise a JVM is started as a child, and for a master that is
-not local the package travels to the executors as a zip.
+No part of a session outlives the process. Under spark-submit the session is the submitted one. Otherwise a JVM is
+started as a child, and for a master that is not local the package travels to the executors as a zip.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 JAVA_MAJOR_MIN = 17
 JAVA_SECONDS = 30
-#: Enough tasks that each of the few executors at the start gets one.
+#: Number of tasks that gives a task to each of the few executors at the start.
 SEEING_TASKS_MIN = 16
-#: Packages without which no task runs.
+#: Packages that every task needs.
 EXECUTORS_IMPORT = ("reconciler", "numpy", "pyarrow", "sqlalchemy")
 #: Time in which a JVM has to end by itself.
 STOP_SECONDS = 10
@@ -63,7 +63,7 @@ def require_pyspark() -> None:
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> None:
-    """Raises AuditError("configuration") without a Java on which Spark 4 runs."""
+    """Raises AuditError("configuration") if there is no Java on which Spark 4 runs."""
     remedy = f"install Java {JAVA_MAJOR_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
     home = environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH"))
@@ -83,15 +83,17 @@ def require_java(environ: Mapping[str, str] = os.environ) -> None:
 
 @contextlib.contextmanager
 def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Opens a session, whose JVM ends with the block. Raises AuditError("engine") if it does not start.
+    """Opens a session. The session's JVM ends with the block.
 
-    `master` None: local[*], or the master of spark-submit.
+    Raises AuditError("engine") if the session does not start.
+
+    With `master` None, the master is local[*] or the master of spark-submit.
     """
     if not under_spark_submit():
         require_java()
         master = master or "local[*]"
         if master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns about every host's name
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the host's name
     # The warning is about pandas 3, with which `audit` was tested; pyproject.toml pins the versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     spark: SparkSession | None = None
@@ -106,7 +108,7 @@ def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[S
 
 
 def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """Runs each task as one Spark task, answers in order. Raises AuditError("engine")."""
+    """Runs each task as one Spark task and returns the answers in the same order. Raises AuditError("engine")."""
     packed = [pickle.dumps(task) for task in tasks]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,18 +131,19 @@ def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Seque
 def mapped(
     rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], ddl: str
 ) -> DataFrame:
-    """Calls mapInArrow without PySpark's warning of pandas 3, because Arrow in and Arrow out use no pandas."""
+    """Calls mapInArrow without PySpark's warning about pandas 3. mapInArrow uses no pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         return rows.mapInArrow(function, ddl)
 
 
 def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, writes: Path | None = None) -> None:
-    """Checks that every present executor sees these files (folder or URL, path below it) and can write into `writes`.
+    """Checks that every present executor sees these files and can write into `writes`.
 
-    It runs before the hours of work. An executor that comes later reports what it lacks itself. Processes of one
-    machine see the same files; they are asked for packages only if their Python is another one. Raises
-    AuditError("engine") with host and path, "configuration" with host and package.
+    A file is a folder or URL and a path below. The check runs before the hours of work. An executor that starts later
+    reports by itself what it lacks. Processes of one machine see the same files. They are checked for packages only if
+    their Python differs from this process's. Raises AuditError("engine") with host and path, and
+    AuditError("configuration") with host and package.
     """
     if is_on_this_machine(spark):
         if spark.sparkContext.pythonExec != sys.executable:
@@ -158,7 +161,7 @@ def is_on_this_machine(spark: SparkSession) -> bool:
 
 
 def _seeing_tasks(spark: SparkSession) -> int:
-    """Chooses a number of tasks that gives each executor one."""
+    """Chooses a number of tasks that gives each executor a task."""
     from pyspark.errors import PySparkException
 
     if not is_connect(spark):
@@ -166,16 +169,19 @@ def _seeing_tasks(spark: SparkSession) -> int:
     master = ""
     with contextlib.suppress(PySparkException):  # a server may hide its master
         master = spark.conf.get("spark.master", "") or ""
-    # A server with a local master is the only executor, and may be on another machine.
+    # A server with a local master is the only executor. The server may be on another machine.
     return 1 if master.startswith("local") else 2 * SEEING_TASKS_MIN
 
 
 def _require_packages(spark: SparkSession, tasks: int) -> None:
-    """Raises AuditError("configuration") with the hosts whose Python lacks packages, and with these packages."""
+    """Raises AuditError("configuration") if a host's Python lacks packages.
+
+    The message names the hosts and the packages.
+    """
     names = EXECUTORS_IMPORT
 
-    # It belongs to no module, so it is pickled by value. Its rows are passed by pickle, not by Arrow. So it runs where
-    # neither this package nor pyarrow can be imported.
+    # The function belongs to no module, so Spark pickles it by value. Spark passes the rows by pickle, not by Arrow. So
+    # the function runs where neither this package nor pyarrow can be imported.
     def lacking(_number: int) -> str:
         import socket
         from importlib.util import find_spec
@@ -197,7 +203,7 @@ def _require_packages(spark: SparkSession, tasks: int) -> None:
 
 
 def with_properties(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
-    """Wraps the function for another thread, with the local properties and tags of this one."""
+    """Wraps the function for another thread, with the local properties and tags of the calling thread."""
     from pyspark import inheritable_thread_target
 
     wrapped: Callable[[], T] = inheritable_thread_target(spark)(function)
@@ -205,16 +211,16 @@ def with_properties(spark: SparkSession, function: Callable[[], T]) -> Callable[
 
 
 def tag_jobs(spark: SparkSession, tag: str) -> None:
-    """Tags the jobs of this thread."""
+    """Tags the Spark jobs of the calling thread."""
     if is_connect(spark):
         spark.addTag(tag)
     else:
-        spark.sparkContext.addJobTag(tag)  # only its own thread knows a session's tags
+        spark.sparkContext.addJobTag(tag)  # only the thread that sets a session's tags knows the tags
 
 
 def end_jobs(spark: SparkSession, tag: str) -> None:
-    """Ends the jobs with this tag, of all threads."""
-    with contextlib.suppress(Exception):  # Spark may have ended
+    """Ends the jobs with this tag. The jobs may belong to any thread."""
+    with contextlib.suppress(Exception):  # Spark may have ended already
         if is_connect(spark):
             spark.interruptTag(tag)
         else:
@@ -237,16 +243,16 @@ def _end(spark: SparkSession | None) -> None:
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way to its JVM
     child: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if spark is not None:
-        with contextlib.suppress(Exception):  # the JVM may have ended before us
+        with contextlib.suppress(Exception):  # the JVM may have ended already
             spark.stop()
     if gateway is None or child is None:
         _end_unfinished_start()
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session here starts its own JVM
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - a later session starts its own JVM
     if child.stdin is not None:
-        child.stdin.close()  # the JVM waits for this
+        child.stdin.close()  # the JVM waits for the end of its standard input
     try:
         child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -256,9 +262,9 @@ def _end(spark: SparkSession | None) -> None:
 
 
 def _end_unfinished_start() -> None:
-    """Kills a JVM that was interrupted while it started, because PySpark no longer knows it. Linux only.
+    """Kills a JVM whose start was interrupted, because PySpark no longer knows such a JVM. Works on Linux only.
 
-    Elsewhere the JVM ends when it finds its standard input closed.
+    On other systems the JVM ends by itself once its standard input is closed.
     """
     for children in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):

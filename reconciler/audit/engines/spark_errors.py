@@ -1,4 +1,4 @@
-"""Errors of Spark, its JVM and their disks, as one error in one or two lines."""
+"""Turns errors of Spark, of the JVM and of disks into one AuditError with one or two lines."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from reconciler.audit.errors import AuditError
 
 _LINE_MAX = 400
-#: Beginnings of lines that py4j and Spark put around an error.
+#: Beginnings of the lines that py4j and Spark put around an error.
 _SAYING_NOTHING = ("SQLSTATE", "at ", "...", "An error occurred while calling", "Driver stacktrace")
 
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raises AuditError("engine") for each error of Spark: its own, Java's, a lost JVM, a lost disk."""
+    """Raises AuditError("engine") for an error of Spark or Java in the block, for a lost JVM and for a lost disk."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

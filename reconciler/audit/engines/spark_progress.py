@@ -1,4 +1,4 @@
-"""Reports how many tasks of a running Spark job have ended, from another thread while the caller waits."""
+"""Reports how many tasks of a running Spark job have ended. Another thread reports while the caller waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Gets the number of finished prefixes, which never falls.
+#: Function that gets the number of finished prefixes. The number never falls.
 Progress = Callable[[int], None]
 
 _LOOK_SECONDS = 0.25
@@ -18,7 +18,10 @@ _LOOK_SECONDS = 0.25
 
 @contextlib.contextmanager
 def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Iterator[None]:
-    """Reports finished tasks to `progress` while the block runs, and all tasks at its regular end."""
+    """Reports finished tasks to `progress` while the block runs.
+
+    If the block ends without an error, reports all tasks.
+    """
     if progress is None:
         yield
         return
@@ -33,7 +36,7 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
 
 
 class _ProgressForwarder:
-    """Forwarder of growing numbers, up to `most`."""
+    """Forwarder of growing numbers. It forwards no number above `most`."""
 
     def __init__(self, progress: Progress, most: int) -> None:
         self._progress = progress
@@ -41,7 +44,7 @@ class _ProgressForwarder:
         self._last = -1
 
     def forward(self, done: int) -> None:
-        """Forwards a number that is larger than all before."""
+        """Forwards a number if it is larger than every earlier number."""
         done = min(done, self._most)
         if done > self._last:
             self._last = done

@@ -1,4 +1,4 @@
-"""Spark session for audits: the same on a laptop, under spark-submit and in tests."""
+"""Opens the Spark session for audits. The session is the same on a laptop, under spark-submit and in tests."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Python workers compute. A JVM that only schedules them ends before the optimizing of its code would pay.
+    # Python workers compute, and the JVM only schedules tasks. Such a JVM ends before optimized code would save time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
 def open_session(master: str | None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Opens a classic session. `master` None: the master that spark-submit names.
+    """Opens a classic session. With `master` None, spark-submit names the master.
 
-    Raises AuditError: "configuration" without PySpark, "engine" if Spark does not start.
+    Raises AuditError("configuration") if PySpark is missing, and AuditError("engine") if Spark does not start.
     """
-    # Workers with another minor version of Python, found on PATH, would refuse to work with this process.
+    # PATH may lead to a Python of another minor version. Workers of such a Python would refuse to work with this
+    # process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:

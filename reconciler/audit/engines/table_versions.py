@@ -1,7 +1,7 @@
-"""State of a table that a session reads: an Iceberg table's snapshot or a Delta table's version. Others have none.
+"""State of a table that a session reads: an Iceberg table's snapshot or a Delta table's version.
 
-Reading statements ask the session for the table's own metadata. If it names no state, the state is unknown, and the
-table is read as it is at that time.
+Other tables have no state. Reading statements ask the session for the table's own metadata. If the metadata name no
+state, the state is unknown. Then the table is read in the state of that time.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ _DETAILS = "# Detailed Table Information"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """Rows of a table in one state."""
+    """Rows of a table in one state, and the name of the state."""
 
     rows: DataFrame
-    #: Format by its name in the catalogue, in small letters: iceberg, delta, parquet. None: no table, or not known.
+    #: Name of the format in the catalogue, in small letters: iceberg, delta, parquet. None: no table, or an unknown
+    #: format.
     format: str | None
-    #: Snapshot or version. None: the format has none, the table was never written, or it is not known.
+    #: Snapshot or version. None: the format has no versions, the table was never written, or the version is not known.
     version: str | None
 
 
 def read_table(spark: SparkSession, given: DataFrame | str) -> TableState:
-    """Reads a DataFrame as it is, or the table or view of a name. Later writes are not in the rows of a known state.
+    """Reads a DataFrame as it is, or reads the table or view of a name. Rows of a known state never show later writes.
 
-    Spark raises its errors for unreadable rows here, or when the rows are read.
+    Spark can raise an error for unreadable rows in this call, or later, when the rows are read.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -71,7 +72,10 @@ def _version(spark: SparkSession, name: str, kind: str | None) -> str | None:
 
 
 def _whole_name(spark: SparkSession, name: str) -> str:
-    """Adds catalogue and namespace, because Spark takes a name of one part beside `refs` for a namespace."""
+    """Adds catalogue and namespace to a name.
+
+    Without them, Spark takes a name of one part before `.refs` for a namespace.
+    """
     table = spark.catalog.getTable(name)
     parts = [part for part in (table.catalog, *(table.namespace or ()), table.name) if part is not None]
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
