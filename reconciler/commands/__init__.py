@@ -1,3 +1,1 @@
-"""What each command does. Each module is loaded by its own command, so that `--help` waits for no driver and no broker
-client.
-"""
+"""What each command does. Only its own command loads a module, so `--help` loads no driver and no broker client."""

@@ -11,7 +11,10 @@ WIDTHS_MINUTES = {1: 1, 4: 5, 24: 30, 72: 60}
 
 
 def read_activity(connections: Connections, hours: int) -> Activity:
-    """Returns counts of rounds, losses and repairs. Raises InvalidValue for other hours, DatabaseAway."""
+    """Returns counts of rounds, losses and repairs.
+
+    Raises InvalidValue for a number of hours that WIDTHS_MINUTES lacks, and DatabaseAway.
+    """
     if hours not in WIDTHS_MINUTES:
         raise InvalidValue("hours", str(hours), f"one of {', '.join(map(str, WIDTHS_MINUTES))}")
     environment = connections.settings.environment

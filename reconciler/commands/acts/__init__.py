@@ -1,1 +1,1 @@
-"""Acts by hand: each act is recorded before it is done, and its result afterwards; jobs do long ones."""
+"""Acts by hand. Each act is recorded before it is done, and its result afterwards. Long acts are done by jobs."""

@@ -1,6 +1,6 @@
-"""A person says that he or she works on the incident, and `status` shows that to all. It silences no notice.
+"""An acknowledgement: a person says that he or she works on the incident, and `status` shows this to everybody.
 
-It is recorded as an act. It ends with the next proved loss, or after two hours.
+An acknowledgement is recorded as an act, and silences no notice. It ends with the next proved loss, or after two hours.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LASTS_MS = 2 * 3_600_000
 def acknowledge(connections: Connections, *, by: str, seen_ms: int | None = None) -> None:
     """Records that `by` works on the open losses.
 
-    `seen_ms`: the ledger's time of what the person saw; None: now. Raises ChangedMeanwhile if a loss was proved after
-    that.
+    `seen_ms`: the ledger's time of the page that the person saw. None: now. Raises ChangedMeanwhile if a loss was
+    proved after `seen_ms`.
     """
     if seen_ms is not None and _is_more_lost(connections, seen_ms):
         raise ChangedMeanwhile("what is lost", now={}, told="more is lost")
@@ -34,7 +34,7 @@ def acknowledge(connections: Connections, *, by: str, seen_ms: int | None = None
 
 
 def acknowledged(connections: Connections, *, now_ms: int) -> tuple[Fact, ...]:
-    """Returns who works on the losses, by the newest row; empty: no person, or no longer. Raises DatabaseAway."""
+    """Returns who works on the losses now, by the newest row. Empty: nobody does. Raises DatabaseAway."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     only = LedgerFilter(command=COMMAND, since_ms=now_ms - LASTS_MS)
     for act in all_rows(partial(reports.actions, environment, only=only), limit=1):

@@ -43,10 +43,10 @@ from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said
 
-#: Most keys that one dismissal of all takes.
+#: Most keys that one `dismiss --all` takes.
 DISMISSED_MAX = 500
-#: For at most so many keys of one command, halves are reported although the person did not ask, because each costs
-#: several questions to every broker.
+#: Most keys of one command whose halves are reported although the person did not ask. The half of one key costs several
+#: questions to every broker.
 HALVES_TOLD_MAX = 20
 
 
@@ -57,17 +57,17 @@ class DismissalLine:
     topic: str
     group: str
     unique_key: str
-    #: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state that the reconciler
-    #: still works on.
+    #: One of: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state of a key on
+    #: which the reconciler still works.
     outcome: str
     #: What the outcome means and what a person can do; None: the outcome says everything.
     told: Fact | None = None
-    #: For a key that has changed since the person saw it: what the ledger has now.
+    #: What the ledger has now. It is set only for a key that has changed since the person saw it.
     now: Mapping[str, object] | None = None
 
     @property
     def sentence(self) -> str:
-        """The key and group, and the text; for a key that has changed, its present state."""
+        """The key, the group and the outcome in one sentence. For a changed key, the sentence has the present state."""
         return f"{self.unique_key} of {self.topic}, {self.group}: {self._told or self._changed_to or self.outcome}"
 
     @property
@@ -91,22 +91,22 @@ class DismissalReport:
     """What `reconciler dismiss` did, or would do."""
 
     keys: tuple[DismissalLine, ...]
-    #: Nothing was changed: "dismissed" means that it would be.
+    #: True: nothing was changed, and "dismissed" means that the key would be dismissed.
     dry_run: bool = False
-    #: One line per key and topic; if no halves were to be closed and it is no dry run, only for the first keys.
+    #: One line per key and topic. Only the first keys have a line, except in a dry run or if halves were to be closed.
     halves: tuple[HalfLine, ...] = ()
-    #: Halves were to be closed.
+    #: True: the person asked to close halves, too.
     roll_back_half: bool = False
-    #: For a dry run: key -> the word for what it saw, which a dismissal can be compared with.
+    #: Key -> the word for what a dry run saw. A later dismissal is compared with this word.
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: For a preview of all: every key that waits for a person, whether it was looked at or not.
+    #: Every key that waits for a person, looked at or not. It is filled only by a preview of all keys.
     waiting: tuple[str, ...] = ()
 
     columns = ("topic", "group", "unique key", "outcome")
 
     @property
     def changed(self) -> tuple[DismissalLine, ...]:
-        """Lines of keys that have changed since the person saw them: nothing of them was closed."""
+        """Lines of keys that have changed since the person saw them. The act closed none of these keys."""
         return tuple(line for line in self.keys if line.outcome in NOT_AS_SEEN)
 
     @property
@@ -116,13 +116,17 @@ class DismissalReport:
 
     @property
     def halves_left_out(self) -> int:
-        """The number of messages whose half was not looked at."""
+        """Number of messages whose half was not looked at."""
         return len({(line.topic, line.unique_key) for line in self.keys}) - len(self.halves)
 
     @property
     def exit_code(self) -> int:
-        """5: a key has changed and stays, or a half that was to be closed was committed; 4: the reconciler still works
-        on one, or such a half may still be open; 0: none of them needs a person any more."""
+        """The exit code.
+
+        5: a key has changed and stays, or a half that was to be closed was committed.
+        4: the reconciler still works on a key, or a half that was to be closed may still be open.
+        0: no key needs a person any more.
+        """
         to_close = self.halves if self.roll_back_half else ()
         if self.changed or any(half.state is HalfState.COMMITTED for half in to_close):
             return ChangedMeanwhile.exit_code
@@ -157,13 +161,12 @@ def dismiss_keys(
     dry_run: bool = False,
     roll_back_half: bool = False,
 ) -> DismissalReport:
-    """Removes keys from the list of what needs a person, each if it has not changed since that person saw it and has no
-    effect.
+    """Dismisses keys, so that they no longer need a person. Keys that have changed or have an effect stay.
 
-    `seen`: the word for what was shown of a key (ports.seen_of); for other keys, what is read first counts. `dry_run`:
-    only returns the outcomes, and whether a half is open. `roll_back_half`: closes the half after the dismissal if no
-    group needs it any more; if it was committed, nothing is dismissed. Raises InvalidValue for a key without a verdict,
-    DatabaseAway.
+    `seen`: key -> the word for what the person saw of the key (ports.seen_of). A key without such a word is compared
+    with what is read first. `dry_run`: changes nothing, and returns the outcomes and whether a half is open.
+    `roll_back_half`: after the dismissal, closes the half if no group needs it any more. A key whose half was committed
+    is then not dismissed. Raises InvalidValue for a key without a verdict, and DatabaseAway.
     """
     keys, topics = _known(connections, unique_keys, topic=topic, group=group)
     errand = _Errand(connections, topics, group=group, roll_back_half=roll_back_half)
@@ -192,8 +195,11 @@ def preview_of_all(
     looked_at_max: int,
     roll_back_half: bool = False,
 ) -> DismissalReport:
-    """Returns the outcomes for keys that wait for a person: only the first `looked_at_max` are looked at, with their
-    halves and effects; `seen` has DISMISSED_MAX of them. Raises what dismiss_keys raises."""
+    """Returns the outcomes for keys that wait for a person.
+
+    `looked_at_max`: number of keys whose halves and effects are looked at. The report's `seen` has up to DISMISSED_MAX
+    keys. Raises what dismiss_keys() raises.
+    """
     keys = waiting_keys(connections, topic=topic, group=group, verdict=verdict, limit=REPAIR_KEYS_MAX)
     told = keys[:looked_at_max]
     preview = partial(dismiss_keys, reason="", by="", dry_run=True, roll_back_half=roll_back_half)
@@ -212,10 +218,10 @@ def take_back_dismissals(
     by: str,
     seen: Mapping[str, str] | None = None,
 ) -> DismissalReport:
-    """Makes dismissed keys wait for a person again, each if it has not changed since that person saw it; nothing is
-    sent.
+    """Makes dismissed keys wait for a person again. Keys that have changed since the person saw them stay dismissed.
 
-    `seen` as in dismiss_keys. Raises InvalidValue for a key without a verdict, DatabaseAway.
+    Nothing is sent. `seen` has the meaning that it has in dismiss_keys(). Raises InvalidValue for a key without a
+    verdict, and DatabaseAway.
     """
     keys, topics = _known(connections, unique_keys, topic=topic, group=group)
     dismissals = Dismissals(closings=connections.ledger.closings, configured=())
@@ -257,14 +263,16 @@ def _after_take_back(unique_key: str, verdict: Verdict) -> Fact:
 def _known(
     connections: Connections, unique_keys: Sequence[str], *, topic: str | None, group: str | None
 ) -> tuple[Mapping[str, LedgerLife], Mapping[str, Mapping[str, KeyInLedger]]]:
-    """Returns what the ledger has about each key, as a whole and by topic. Raises InvalidValue for a key without a
-    verdict."""
+    """Returns what the ledger has about each key: once as a whole, and once by topic.
+
+    Raises InvalidValue for a key without a verdict.
+    """
     if unkept := [key for key in unique_keys if not is_storable(key)]:
         raise InvalidValue(
             "KEYS", unkept[0][:UNIQUE_KEY_CHARACTERS_MAX], f"no unique key, which has {UNIQUE_KEY_SHAPE}"
         )
     require(ask_ledger(connections))
-    # From the ledger and not from the settings, because keys that are no longer configured need a person, too.
+    # The ledger gives the topics of a key, because keys of topics that the settings lack may need a person, too.
     keys = {key: ledger_rows(connections, key) for key in dict.fromkeys(unique_keys)}
     topics = {key: _by_topic(life, topic=topic) for key, life in keys.items()}
     unheard = [key for key, of in topics.items() if not any(_has(rows, group) for rows in of.values())]
@@ -276,7 +284,7 @@ def _known(
 
 
 class _Errand:
-    """Works on the keys of one command, one after the other, and collects the results. Used by one thread only."""
+    """Works on the keys of one command one after the other, and collects the results. Used by one thread only."""
 
     def __init__(
         self,
@@ -297,7 +305,7 @@ class _Errand:
         self._dismissals = Dismissals(closings=connections.ledger.closings, configured=configured, held=held)
         self._looking = DismissedHalves(connections)
         self._effects = _effects(connections, topics, group=group)
-        #: Topics for which a broker did not answer: it is not waited for a second time without need.
+        #: Topics for which a broker did not answer. The command does not wait for this broker again without need.
         self._silent: set[str] = set()
 
     def preview(self, key: str, topic: str, rows: KeyInLedger) -> None:
@@ -308,7 +316,7 @@ class _Errand:
         self._tell(key, topic, rows, self._unless_committed(outcomes, half))
 
     def do(self, key: str, topic: str, rows: KeyInLedger, *, is_as_seen: bool, by: str, reason: str) -> None:
-        """Dismisses the key, recorded as an act, and then closes the half."""
+        """Dismisses the key as a recorded act, and then closes the half."""
         outcomes = self._outcomes(key, topic, rows)
         half: HalfLine | None = None
         if self._roll_back_half:
@@ -349,8 +357,10 @@ class _Errand:
         return self._looking.look(self._plans[topic], key, ledger=rows, dismissing=dismissing)
 
     def _unless_committed(self, outcomes: dict[str, str], half: HalfLine) -> dict[str, str]:
-        """Changes nothing if the half was committed, because a person who wants the half closed believes that the
-        message is in no topic."""
+        """Returns outcomes that dismiss nothing if the half was committed; otherwise `outcomes`.
+
+        A person who wants the half closed believes that the message is in no topic.
+        """
         if not self._roll_back_half or half.state is not HalfState.COMMITTED:
             return outcomes
         return outcomes | dict.fromkeys(_dismissed(outcomes), CHANGED)
@@ -380,8 +390,10 @@ class _Errand:
 def _effects(
     connections: Connections, topics: Mapping[str, Mapping[str, KeyInLedger]], *, group: str | None
 ) -> Mapping[tuple[str, str], Mapping[str, EffectFound]]:
-    """Returns topic and key -> what each group's inbox says; the outbox is asked about effects that are found. Uses one
-    statement for up to 500 keys of a group."""
+    """Returns (topic, key) -> what each group's inbox says.
+
+    The outbox is asked about effects that are found. One statement reads up to 500 keys of a group.
+    """
     asked: dict[Subscription, list[str]] = {}
     for key, of in topics.items():
         for row in (row for rows in of.values() for row in rows.candidates if _has_group(row, group)):
@@ -407,7 +419,7 @@ def _read(connections: Connections, unique_key: str, topic: str) -> KeyInLedger:
 
 
 def _now(connections: Connections, unique_key: str, topic: str) -> Mapping[str, object]:
-    """Returns what a person reads about a key that has changed since that person saw it."""
+    """Returns the present state of a changed key, as a person reads it."""
     life = ledger_rows(connections, unique_key)
     rows = _by_topic(life, topic=topic).get(topic, KeyInLedger())
     return {"seen": life.seen} | rows.as_dict()

@@ -1,5 +1,7 @@
-"""The halves of messages that a person dismisses: reported before the act, and closed with it if no group needs
-them."""
+"""The halves of messages that a person dismisses.
+
+A half is reported before the act. If no group needs the half any more, the act can close it.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,16 @@ class HalfLine:
     unique_key: str
     state: HalfState
     told: Fact
-    #: Roughly when its broker gives it up, UTC; None: it is not open, or that is unknown.
+    #: Approximate UTC time at which the broker gives the half up. None: the half is not open, or the time is unknown.
     until: str | None = None
-    #: True if END ROLLBACK is allowed as far as this look shows; it is checked again before it is sent.
+    #: True if this look found nothing that forbids END ROLLBACK. The same is checked again before END ROLLBACK is sent.
     can_be_closed: bool = False
     #: True if every broker with the half answered END ROLLBACK.
     closed: bool = False
 
     @property
     def sentence(self) -> str:
-        """The report in one line, with what the person may do."""
+        """The report in one line, and what the person may do."""
         offer = f"; {_OFFER}" if self.can_be_closed else ""
         return f"{self.unique_key} of {self.topic}: {said(self.told)}{offer}"
 
@@ -54,12 +56,12 @@ class HalfLine:
 
     @property
     def is_left(self) -> bool:
-        """True if its broker may still deliver it, as far as that is known."""
+        """True if the broker may still deliver the half, as far as this is known."""
         return not self.closed and self.state in (HalfState.OPEN, HalfState.UNKNOWN)
 
 
 class DismissedHalves:
-    """Looks at the halves of one command's keys. A broker that is away is reported, and prevents no dismissal."""
+    """Looks at the halves of one command's keys. A broker that is away is reported. It prevents no dismissal."""
 
     def __init__(self, connections: Connections) -> None:
         witnesses = build_witnesses(connections)
@@ -74,7 +76,7 @@ class DismissedHalves:
         )
 
     def look(self, topic: TopicPlan, unique_key: str, *, ledger: KeyInLedger, dismissing: Collection[str]) -> HalfLine:
-        """Looks before the act; `dismissing`: the groups that it would dismiss."""
+        """Looks at the half before the act. `dismissing`: the groups for which the act would dismiss the key."""
         try:
             found = self._halves.look(topic, unique_key, ledger=ledger, dismissing=dismissing)
         except ReconcilerError as error:
@@ -95,7 +97,7 @@ class DismissedHalves:
     def close(
         self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyInLedger], by: str, reason: str
     ) -> HalfLine:
-        """Closes the half after the act, recorded as an act of its own."""
+        """Closes the half after the dismissal. The closing is recorded as a separate act."""
         try:
             with recorded(
                 self._connections, "roll-back", by=by, topic=topic.topic, unique_key=unique_key, detail=reason

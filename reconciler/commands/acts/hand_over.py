@@ -1,6 +1,7 @@
 """`reconciler repair --by hand-over`: a person gives one message to the replay worker of one group, or takes it back.
 
-Row, claim and inbox are those of every hand-over, so there is at most one effect, whatever else delivers the message.
+A person's hand-over uses the same row, claim and inbox as any hand-over. So the message has at most one effect, even if
+it is delivered in another way, too.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from reconciler.settings.schema import RepairSettings
 from reconciler.telling.ports.reports import LedgerLife
 from reconciler.wiring.connections import Connections
 
-#: A group with one of these verdicts has passed the message, or will not get it.
+#: Verdicts with which a group has passed the message, or will not get it.
 HANDED_OVER = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.QUARANTINED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOverResult:
-    """The result of one key for one group, also of a dry run."""
+    """The result of one key for one group. A dry run has such results, too."""
 
     verdict: str
-    #: sent, planned, waits, held, refused, cancelled; "" if nothing is missing.
+    #: One of: sent, planned, waits, held, refused, cancelled. Empty: no effect is missing.
     outcome: str
     told: Fact
 
@@ -58,9 +59,9 @@ class HandOverResult:
 def hand_over(
     connections: Connections, rounds: ReconcileRound, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> HandOverResult:
-    """Judges the key, and gives its message to the group's replay worker; a dry run returns what would happen.
+    """Judges the key, and gives its message to the group's replay worker. A dry run only returns what would happen.
 
-    Raises ChangedMeanwhile if another act, or a round, has changed the key since it was judged here.
+    Raises ChangedMeanwhile if another act or a round has changed the key since this function judged it.
     """
     known = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     is_dismissed = known is not None and known.is_dismissed
@@ -115,7 +116,7 @@ def _refused(why: Fact) -> Fact:
 
 
 def _why_not(judged: JudgedKey, read: KeyAsRead, subscription: Subscription) -> Fact | None:
-    """Returns why the ledger's rows or the verdict forbid it; None: they allow it."""
+    """Returns why the ledger's rows or the verdict forbid a hand-over. None: they allow the hand-over."""
     verdict, unique_key = judged.entry.verdict, read.unique_key
     own = _row(read.repairs, subscription.group)
     if any(row.is_dismissed for row in read.candidates if row.subscription == subscription):
@@ -146,7 +147,7 @@ def _why_not_cancelled(connections: Connections, read: KeyAsRead, group: str) ->
 
 
 def _under_way(repairs: Sequence[Repair]) -> Fact | None:
-    """Returns the repair for every group while it may bring the effect, or hands the message over itself."""
+    """Returns a fact about a repair for every group that may still bring the effect or hand the message over."""
     row = _row(repairs, EVERY_GROUP)
     if row is None or row.state in FINISHED_REPAIRS:
         return None
@@ -154,7 +155,7 @@ def _under_way(repairs: Sequence[Repair]) -> Fact | None:
 
 
 def _waiting(connections: Connections, subscription: Subscription, read: KeyAsRead) -> Fact | None:
-    """Returns what the group's worker has to do or does with it; None: nothing."""
+    """Returns a fact about a hand-over that a replay worker of the group has taken or will take, if there is one."""
     own = _row(read.repairs, subscription.group)
     if own is None or own.state in FINISHED_REPAIRS:
         return None
@@ -175,7 +176,7 @@ def _worker(connections: Connections, subscription: Subscription) -> Fact:
 
 
 def _taken(connections: Connections, row: Repair) -> Fact:
-    """Returns a fact about a claimed row; a claim without an attempt was made just now."""
+    """Returns a fact about a claimed row. A claim without an attempt was made just now."""
     return ROW_TAKEN(at_ms=connections.clock.now_ms() if row.sent_at_ms is None else row.sent_at_ms)
 
 
@@ -184,7 +185,7 @@ def _ended(row: Repair) -> Fact:
 
 
 def brakes_of(repairs: RepairSettings, topic: str, holds: Mapping[str, Collection[HoldKind]]) -> tuple[str, ...]:
-    """Returns what stops the repairs of a topic, with its holds; a worker then leaves its hand-overs alone, too."""
+    """Returns what stops the repairs of a topic, holds included. Replay workers then take no hand-over of the topic."""
     if repairs.is_enabled_for(topic):
         return tuple(map(str, holds.get(topic, ())))
     return (f"repairs.topics.{topic} = false" if topic in repairs.topics else "repairs.enabled = false",)
@@ -211,7 +212,7 @@ def _as_read(connections: Connections, subscription: Subscription, unique_key: s
 
 
 def changed_meanwhile(connections: Connections, subscription: Subscription, unique_key: str) -> ChangedMeanwhile:
-    """Returns the error that says that a key has changed since it was read, and its present state."""
+    """Returns the error for a key that has changed since it was read. The error names the present state."""
     found = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     now = {} if found is None else {"state": str(found.state), "verdict": str(found.verdict)}
     return ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=now)

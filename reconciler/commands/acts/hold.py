@@ -1,6 +1,6 @@
 """`reconciler hold` stops a topic's repairs, `reconciler resume` lets them continue.
 
-A hold may have an end. `reconciler run` lifts it then; until it does, and if only 0.2.0 runs, repairs stay stopped.
+A hold may have an end. `reconciler run` lifts the hold at its end. Release 0.2.0 lifts no hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.wiring.subscriptions import require_topic
 
 logger = logging.getLogger(__name__)
 
-#: A longer hold must have no end.
+#: Most days until the end of a hold. A person who wants a longer hold gives no end.
 HELD_DAYS_MAX = 366
 #: How often `run` looks for holds whose end has passed.
 ENDS_SECONDS = 5.0
@@ -34,11 +34,11 @@ def place_hold(
     until_ms: int | None = None,
     for_seconds: float | None = None,
 ) -> bool:
-    """Stops the repairs of a topic. False: a person had stopped them already; then the later end counts, and no end is
-    later than any.
+    """Stops the repairs of a topic. Returns False if a person had stopped these repairs before.
 
-    `until_ms`, or `for_seconds` by the ledger's time: when `run` lifts it. Raises InvalidValue for an end that has
-    passed, or is too far away.
+    If there was a hold before, the later end of both holds counts. A hold without an end counts as the later one.
+    `until_ms`: the time at which `run` lifts the hold. `for_seconds`: instead of `until_ms`, the length of the hold by
+    the ledger's time. Raises InvalidValue for an end that has passed, or is too far away.
     """
     settings = connections.settings
     require_topic(settings, topic)
@@ -62,16 +62,16 @@ def _require_ahead(connections: Connections, until_ms: int) -> None:
 
 
 def end_of_hold(connections: Connections, topic: str) -> int | None:
-    """Returns the end of a person's hold of the topic. None: the hold lasts until a person lifts it, or there is no
-    hold."""
+    """Returns the end of a person's hold of the topic. None: there is no hold, or a person has to lift it."""
     held = (one for one in held_topic(connections, topic) if one.kind is HoldKind.HOLD)
     return next((one.until_ms for one in held), None)
 
 
 def lift_ended(connections: Connections, *, by: str) -> None:
-    """Lifts each hold whose end has passed by the ledger's clock and by this host's, because one of them may be ahead.
+    """Lifts each hold whose end has passed both by the ledger's clock and by this host's clock.
 
-    If several processes run, one of them does it. Raises DatabaseAway.
+    Either clock may be ahead, so both have to agree. If several processes run, one process lifts the hold. Raises
+    DatabaseAway.
     """
     environment = connections.settings.environment
     ends = [held for held in connections.ledger.reports.holds(environment) if held.until_ms is not None]
@@ -102,11 +102,11 @@ class LiftedHolds:
 def lift_hold(
     connections: Connections, topic: str, *, breaker: bool, by: str, seen: Collection[str] = ()
 ) -> LiftedHolds:
-    """Lifts a person's hold, or with `breaker` closes the circuit breaker instead: a person who closes the breaker has
-    not asked why a colleague holds the topic. A stopped topic may have been removed from the settings meanwhile.
+    """Lifts a person's hold. With `breaker` it closes the circuit breaker instead, and leaves a person's hold as it is.
 
-    `seen`: the holds that were shown (HeldTopic.seen); without it, those that are read first count. Raises
-    ChangedMeanwhile if one of them was replaced by another hold: then all of them stay.
+    A person who closes the breaker may not know why a colleague holds the topic. The settings need not have the topic.
+    `seen`: the holds that the person saw (HeldTopic.seen). Without `seen`, the holds that are read first count. Raises
+    ChangedMeanwhile if another hold has replaced a hold that was seen. Then every hold stays.
     """
     kind = HoldKind.BREAKER if breaker else HoldKind.HOLD
     settings, holds = connections.settings, connections.ledger.holds
@@ -119,7 +119,7 @@ def lift_hold(
         done = frozenset() if others else holds.lift_seen(settings.environment, *wanted)
         lifted = tuple(held.kind for held in wanted if held.kind in done)
         left = held_topic(connections, topic)
-        # Missing holds were lifted by others, as this person wished.
+        # Another person has lifted the missing holds, which is what this person wanted.
         if others or any(held.kind is kind for held in left):
             now = {str(held.kind): f"{held.by}: {held.reason}" for held in left}
             raise ChangedMeanwhile(f"what stops the repairs of {topic}", now=now)

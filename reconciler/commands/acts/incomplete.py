@@ -1,4 +1,4 @@
-"""`reconciler incomplete`: a person ends inbox rows whose handler committed halfway."""
+"""`reconciler incomplete`: a person accepts or deletes inbox rows whose handler committed before it had finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.subscriptions import find_subscription, subscription_of
 from reconciler.words import said
 
-#: Most rows of one act: the rest is reported, and the next act takes it.
+#: Most rows of one act. Further rows are reported, and the next act takes them.
 ROWS_MAX = 100_000
 _DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
 _WOULD_BE = {ending: f"would be {done}" for ending, done in _DONE.items()}
@@ -38,18 +38,21 @@ _AGAIN = "run it again when the database answers: what is done stays done"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncompleteReport:
-    """What was found and done: (unique key, written at, inbox, outcome)."""
+    """What was found and done. Each row has unique key, time of writing, inbox and outcome."""
 
     keys: tuple[tuple[str, str, str, str], ...] = ()
-    #: True if there may be more than were looked at.
+    #: True if there may be rows that were not looked at.
     has_more: bool = False
 
     columns = ("unique key", "written at", "inbox", "outcome")
 
     @property
     def exit_code(self) -> int:
-        """4: a row was left as it is; 0: none of the requested rows was. For a dry run: the exit code that the act
-        would have."""
+        """The exit code. For a dry run: the exit code that the act would have.
+
+        4: a requested row was left as it is.
+        0: no requested row was left as it is.
+        """
         is_left = any(outcome not in _ENDED for *_, outcome in self.keys)
         return 4 if is_left or self.has_more else 0
 
@@ -70,18 +73,19 @@ class WantedEnding:
     by: str
     #: Empty: every row of the group.
     unique_keys: Sequence[str] = ()
-    #: True: also rows younger than 15 minutes, because the person says that no handler works on them any more.
+    #: True: rows younger than 15 minutes count, too. The person says that no handler works on these rows any more.
     also_young: bool = False
-    #: The URL of an inbox with a login that may write; None: those of the settings.
+    #: The URL of an inbox with a login that may write. None: the URLs of the settings.
     url: Secret | None = None
-    #: Called with the rows that would be ended; False: nothing is done. It is not called for named keys.
+    #: Called with the rows that the act would change. If it returns False, nothing is done. Not called for named keys.
     confirm: Callable[[IncompleteReport], bool] = lambda _: True
 
 
 def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: bool) -> IncompleteReport | None:
-    """Ends rows and opens their keys again, so that the next round judges them. None: the person declined.
+    """Accepts or deletes rows, and opens their keys again, so that the next round judges the keys.
 
-    Raises InvalidValue for a subscription that is not configured, DatabaseAway, also if the login may not write.
+    Returns None if the person declined. Raises InvalidValue for a subscription that is not configured. Raises
+    DatabaseAway if a database does not answer, or the login may not write.
     """
     require(ask_ledger(connections))
     of, inboxes = _inboxes(connections, wanted)
@@ -97,8 +101,10 @@ def end_incomplete(connections: Connections, wanted: WantedEnding, *, dry_run: b
 
 
 def _inboxes(connections: Connections, wanted: WantedEnding) -> tuple[Subscription, Sequence[IncompleteRows]]:
-    """Returns the subscription and its databases, or the one that a person names. Raises InvalidValue for a
-    subscription that is not configured or has no inbox."""
+    """Returns the subscription, and its inbox databases or the inbox that the person names.
+
+    Raises InvalidValue for a subscription that is not configured or has no inbox.
+    """
     configured = find_subscription(connections.settings, wanted.topic, wanted.group)
     subscription = subscription_of(connections.settings, configured)
     urls = (wanted.url,) if wanted.url is not None else effect_evidence(connections.settings).inboxes_of(subscription)
@@ -110,8 +116,11 @@ def _inboxes(connections: Connections, wanted: WantedEnding) -> tuple[Subscripti
 def _dismissed(
     connections: Connections, of: Subscription, rows: Sequence[IncompleteRow], wanted: WantedEnding
 ) -> set[str]:
-    """Returns keys of the rows that a person dismissed, if the rows are to be deleted. Without its row the next
-    delivery takes effect, in addition to what was done by hand. If a row is accepted, nothing happens afterwards."""
+    """Returns the keys that a person has dismissed. Returns none if the rows are to be accepted.
+
+    Once a row is deleted, the next delivery takes effect, in addition to what the person did by hand. Nothing happens
+    after a row is accepted.
+    """
     if wanted.ending is not Ending.DELETE:
         return set()
     known = connections.ledger.candidates.of_keys(of, [row.unique_key for row in rows])
@@ -121,7 +130,7 @@ def _dismissed(
 def _hints(
     connections: Connections, found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]], wanted: WantedEnding
 ) -> Mapping[str, str]:
-    """Returns, for a key without a row, known keys that differ in case alone."""
+    """Returns key without a row -> known keys that differ from it in case alone."""
     seen = {row.unique_key for _, rows in found for row in rows}
     missing = [key for key in wanted.unique_keys if key not in seen][:HINTS_MAX]
     return {key: said(note) for key in missing if (note := other_case_note(connections, key))}
@@ -155,8 +164,8 @@ def _end(
                 for inbox, rows in to_end:
                     for first in range(0, len(rows), ROWS_AT_ONCE):
                         page = rows[first : first + ROWS_AT_ONCE]
-                        # Asked again as late as possible, because the ledger is another database. A dismissal in
-                        # between is noticed by its effect (absence_review.py).
+                        # The ledger is another database, so it is asked again as late as possible. A dismissal that
+                        # still comes in between is noticed by its effect (absence_review.py).
                         dismissed |= _dismissed(connections, subscription, page, wanted)
                         kept = [row for row in page if row.unique_key not in dismissed]
                         ended[inbox] |= inbox.end(kept, wanted.ending)
@@ -174,7 +183,7 @@ def _end(
 
 
 def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
-    """Returns True if the row may be ended: a handler that still works on a deleted row would have its effect twice."""
+    """Returns True if the act may change the row. A handler that still worked on a deleted row would cause two effects."""
     return wanted.also_young or not row.is_young
 
 
@@ -184,8 +193,11 @@ def _judge_again(
     wanted: WantedEnding,
     found: Sequence[tuple[IncompleteRows, Sequence[IncompleteRow]]],
 ) -> None:
-    """Opens the keys that wait for this act. It includes a key whose row was ended by an act that could not open it, or
-    was in doubt then; a key whose row is still incomplete gets the same verdict again."""
+    """Opens the keys that wait for this act.
+
+    An earlier act may have changed the row of a key without opening the key. Such a key is opened, too. A key whose row
+    is still incomplete gets the same verdict again.
+    """
     ledger = connections.ledger
     left = {row.unique_key for _, rows in found for row in rows if not _is_ended(row, wanted)}
     waiting = LedgerFilter(
@@ -234,7 +246,7 @@ def _report(
 
 
 def _named(error: DatabaseAway, how_far: str = "") -> Exception:
-    """Returns the error with the login that lacks the right; for a silent server, with what was done before."""
+    """Returns the error with the login that lacks a right. For a silent server the error says what was done before."""
     if lacks_right(error):
         return InvalidValue("--url", "the login of this inbox", f"{_NEEDS} ({error})")
     if isinstance(error, DatabaseSilent):

@@ -1,7 +1,7 @@
-"""Works on jobs, one at a time, besides the process's other work.
+"""Works on jobs one at a time, besides the other work of the process.
 
-When an owner dies, its lease ends: then another worker continues with the first key that is not finished. That key may
-have been sent; the claim on its repair decides, so it is not sent twice.
+A worker holds a lease on its job. When the worker dies, the lease ends, and another worker continues with the first key
+that is not finished. The dead worker may have sent this key. The claim on the key's repair prevents a second send.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ from reconciler.wiring.rounds import RoundAssembly
 
 logger = logging.getLogger(__name__)
 
-#: A claim lasts this long without a renewal; its owner renews it three times in that time.
+#: A claim ends after this time without a renewal. Its owner renews the claim three times within this time.
 LEASE_SECONDS = 30.0
 #: How often a worker without a job looks for one.
 LOOK_SECONDS = 1.0
-#: A job that met a dependency that was away is claimed again after this.
+#: Pause before a job is claimed again after a dependency was away.
 AGAIN_SECONDS = 10.0
-#: How long the end of a process waits for the current key.
+#: A process that ends waits for the current key up to this time.
 STOP_SECONDS_MAX = 20.0
-#: Most keys of one job that are stored with the reason why they did not end well.
+#: Most keys of one job that are stored with the reason of their bad end.
 LINES_MAX = 500
 _REASON_CHARACTERS = 300
 
 
 class _Ends(Exception):
-    """The work on a job ends before the job does."""
+    """The work on a job ends before the job is finished."""
 
 
 class _ClaimLost(_Ends):
-    """Another worker may have the job: this one does and writes nothing more."""
+    """The claim is lost. Another worker may have the job, so this worker does and writes nothing more."""
 
 
 class _Cancelled(_Ends):
-    """A person asked for it."""
+    """A person asked to end the job."""
 
 
 class _Stopped(_Ends):
-    """The process ends: the next worker continues at once."""
+    """The process ends. The next worker continues the job at once."""
 
 
 @contextmanager
@@ -77,10 +77,10 @@ def working_on_jobs(
     assembly: RoundAssembly | None = None,
     lease_seconds: float = LEASE_SECONDS,
 ) -> Iterator[None]:
-    """Works on jobs on a separate thread within the block; its end waits for the current key, up to a limit.
+    """Works on jobs on its own thread within the block. The end of the block waits for the current key, up to a limit.
 
-    `stop` may come before the end of the block, and then ends the work on jobs. `assembly`: the process's own, if it
-    has one.
+    `stop`: an event that ends the work on jobs, even before the end of the block. `assembly`: the assembly of this
+    process, if there is one.
     """
     over = threading.Event()
     worker = JobWorker(
@@ -104,7 +104,7 @@ def working_on_jobs(
 
 
 class JobWorker:
-    """Claims jobs and works on them. Used by one thread only, except for renewing the claim of the current job."""
+    """Claims jobs and works on them. Used by one thread only. Another thread renews the claim of the current job."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class JobWorker:
         self._rounds: dict[str, ReconcileRound] = {}
 
     def work_all(self) -> float:
-        """Works on all jobs; returns how long to wait before the next look. Raises nothing: errors are logged."""
+        """Works on all jobs, and returns the pause before the next look. Logs errors, and raises none."""
         try:
             while not self._is_over() and self.work_one():
                 pass
@@ -134,8 +134,10 @@ class JobWorker:
         return LOOK_SECONDS
 
     def work_one(self) -> bool:
-        """Claims one job and works on it to its end, unless interrupted; False: there is no job. Raises
-        DatabaseAway."""
+        """Claims one job, and works on the job until its end or an interruption. Returns False if there is no job.
+
+        Raises DatabaseAway.
+        """
         jobs, token = self._connections.ledger.jobs, secrets.token_hex(16)
         asked_at = self._connections.clock.monotonic_seconds()
         claimed = jobs.claim(self._connections.settings.environment, token=token, lease_seconds=self._lease_seconds)
@@ -155,7 +157,7 @@ class JobWorker:
         return True
 
     def _outcome(self, claim: _Claim, about: Mapping[str, str]) -> JobChange:
-        """Works on the job; returns what to write at its end. Raises _ClaimLost."""
+        """Works on the job, and returns what to write at its end. Raises _ClaimLost."""
         try:
             claim.check()
             if claim.claimed.job.kind is JobKind.REPAIR:
@@ -203,8 +205,10 @@ class JobWorker:
     def _planned(
         self, claim: _Claim, request: RepairRequest, assembly: RoundAssembly
     ) -> tuple[Sequence[tuple[str, str, str]], Collection[str]]:
-        """Returns topic, group and key of each message, as found when the job began; and which keys had changed since
-        the person who asked for the job saw them."""
+        """Returns (topic, group, key) of each message, and the set of changed keys. Both were found when the job began.
+
+        A key is changed if it is not as the person saw it who asked for the job.
+        """
         if claim.claimed.work is not None:
             return _keys_of(claim.claimed.work), _changed_of(claim.claimed.work)
         if claim.claimed.job.total is not None:
@@ -244,22 +248,25 @@ class JobWorker:
                 is_changed=is_changed,
             )
         except TransientError:
-            raise  # the job waits, and continues with this key
-        except Exception as error:  # later keys must not suffer from this one
+            raise  # the job waits, and later continues with this key
+        except Exception as error:  # an error of one key must not stop later keys
             logger.exception("job_key_failed", extra={"topic": topic, "group": group, "unique_key": key})
             return replace(failed, reason=KEY_FAILED(error=f"{type(error).__name__}: {error}"))
 
     # ---- rebuilding
 
     def _rebuild(self, claim: _Claim) -> int:
-        """Returns how many inbox rows were put back; if its owner dies, a scan begins again, which is harmless."""
+        """Returns the number of inbox rows that were put back. If the owner dies, the next owner's scan begins anew.
+
+        A repeated scan is harmless.
+        """
         job = claim.claimed.job
         request = RebuildRequest.of(job.request)
         if (
             request.since_ms is None
             and self._connections.ledger.outages.current(self._connections.settings.environment) is None
         ):
-            return job.done  # the reconciler has scanned them meanwhile and closed the outage
+            return job.done  # meanwhile the reconciler has scanned the inboxes and closed the outage
 
         def progress(rows: int) -> None:
             claim.check()
@@ -297,14 +304,16 @@ class _Claim:
 
     @contextmanager
     def kept_alive(self, *, since_seconds: float) -> Iterator[None]:
-        """Renews the lease three times in its length until the end of the block; `since_seconds`: when the claim was
-        asked for, monotonic."""
+        """Renews the lease until the end of the block, three times within the length of the lease.
+
+        `since_seconds`: the monotonic time at which the claim was asked for.
+        """
         self._until_seconds = since_seconds + self._lease_seconds
         left = threading.Event()
 
         def renew() -> None:
             while not self._clock.wait(left, self._lease_seconds / 3) and not self._is_lost:
-                with suppress(TransientError, _ClaimLost):  # the claim ends if the ledger stays away
+                with suppress(TransientError, _ClaimLost):  # if the ledger stays away, the claim ends by itself
                     self.write(JobChange())
 
         thread = threading.Thread(target=renew, name="job-lease", daemon=True)
@@ -324,7 +333,7 @@ class _Claim:
             raise _Stopped
 
     def write(self, change: JobChange) -> None:
-        """Writes a change; raises _ClaimLost, DatabaseAway."""
+        """Writes a change. Raises _ClaimLost, DatabaseAway."""
         asked_at = self._clock.monotonic_seconds()
         job = self._jobs.change(self.claimed, change, lease_seconds=self._lease_seconds)
         if job is None:
@@ -340,13 +349,13 @@ def _detail(job: Job, reason: str) -> str:
 
 
 def _changed_of(work: Mapping[str, object]) -> frozenset[str]:
-    """Returns the changed keys; none for an earlier release's work, which compared nothing."""
+    """Returns the changed keys. Work of an earlier release has none, because that release compared nothing."""
     keys = work.get("changed")
     return frozenset(map(str, keys)) if isinstance(keys, list) else frozenset()
 
 
 def _keys_of(work: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    """Returns the keys; raises MalformedInput for what no worker has written."""
+    """Returns the keys. Raises MalformedInput for work that no worker can have written."""
     rows = work.get("keys")
     if isinstance(rows, list):
         keys = [(row[0], row[1], row[2]) for row in rows if isinstance(row, list) and list(map(type, row)) == 3 * [str]]

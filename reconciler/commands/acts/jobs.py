@@ -1,4 +1,4 @@
-"""Jobs as people see them: ask for one, look at it, cancel it. reconciler/commands/acts/job_worker.py works on them."""
+"""What people do with jobs: ask for a job, look at it, cancel it. reconciler/commands/acts/job_worker.py runs the jobs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Posit
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.subscriptions import require_subscription
 
-#: Most keys left out that a job names.
+#: Most left-out keys that a job names.
 LEFT_NAMED_MAX = 100
-#: Characters of a reason.
+#: Most characters of a reason.
 REASON_CHARACTERS_MAX = 500
 
 
@@ -34,16 +34,16 @@ def damaged_job(what: str) -> MalformedInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequest:
-    """The request of a REPAIR job; without keys: every open loss."""
+    """The request of a REPAIR job. A request without keys means every open loss."""
 
     unique_keys: tuple[str, ...] = ()
     topic: str | None = None
     group: str | None = None
     reason: str = ""
-    #: Unique key -> the word for what the person who asked for the job saw of it (ports.seen_of).
+    #: Unique key -> the word for what the requesting person saw of the key (ports.seen_of).
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: Keys that matched, too, when the job was asked for, but were in no preview: the first LEFT_NAMED_MAX, and their
-    #: number.
+    #: Left-out keys, and their number. These keys matched when the person asked for the job, but were in no preview. At
+    #: most LEFT_NAMED_MAX keys are named.
     left: tuple[str, ...] = ()
     left_number: int = 0
 
@@ -55,7 +55,7 @@ class RepairRequest:
         if not isinstance(keys, list) or not all(map(is_unique_key, keys)) or not all(map(_is_name, texts)):
             raise damaged_job("the request of this job")
         topic, group = (text if isinstance(text, str) else None for text in texts)
-        seen = request.get("seen")  # a job of an earlier release has none
+        seen = request.get("seen")  # missing in a job of an earlier release
         shown = {key: str(word) for key, word in seen.items()} if isinstance(seen, dict) else {}
         left = request.get("left")
         return cls(
@@ -71,7 +71,7 @@ class RepairRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
-    """The request of a REBUILD job; without a time: since the open outage began."""
+    """The request of a REBUILD job. Without a time, the scan begins at the start of the open outage."""
 
     since_ms: int | None = None
     reason: str = ""
@@ -97,11 +97,11 @@ def place_repair(
     seen: Mapping[str, str] | None = None,
     left: Sequence[str] = (),
 ) -> Job:
-    """Asks for the repair of keys, or without keys, of every loss that is open when the job begins.
+    """Asks for the repair of keys. Without keys, the job repairs every loss that is open when the job begins.
 
-    `job_id`: from `job_id_of`; None: a new job. `seen`: the word for what was shown of keys; a key that has changed
-    when the job begins is left out. `left`: keys that match and were not shown; the job names them. Raises
-    InvalidValue, DependencyAway.
+    `job_id`: an id of job_id_of(). None: a new job. `seen`: key -> the word for what the person saw of the key. A key
+    that has changed when the job begins is left out. `left`: keys that match and were not shown. The job names them.
+    Raises InvalidValue, DependencyAway.
     """
     require_subscription(connections.settings, topic, group)
     wanted = tuple(dict.fromkeys(unique_keys))
@@ -128,8 +128,11 @@ def place_repair(
 def place_rebuild(
     connections: Connections, *, since_ms: int | None, reason: str, by: str, job_id: str | None = None
 ) -> Job:
-    """Asks for a scan of the inboxes into Redis. Raises UsageError if there is neither a time nor an outage,
-    InvalidValue for a time in the future, DependencyAway."""
+    """Asks for a scan of the inboxes into Redis.
+
+    Raises UsageError if there is neither a time nor an outage. Raises InvalidValue for a time in the future, and
+    DependencyAway.
+    """
     request = RebuildRequest(since_ms=since_ms, reason=_checked(reason))
     require_past(connections, since_ms, field="since_ms")
     require(ask_ledger(connections))
@@ -139,7 +142,7 @@ def place_rebuild(
 
 
 def job_id_of(environment: str, by: str, idempotency_key: str) -> str:
-    """Returns the id of the job for a request with an idempotency key: the same request gives the same job."""
+    """Returns the id of the job for a request with an idempotency key. A repeated request gets the same id."""
     parts = "\n".join(f"{len(part)}:{part}" for part in (environment, by, idempotency_key))
     return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -147,19 +150,24 @@ def job_id_of(environment: str, by: str, idempotency_key: str) -> str:
 def list_jobs(
     connections: Connections, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
 ) -> Page[Job]:
-    """Returns jobs, the newest first, filtered by state, user and times. Raises DependencyAway, InvalidValue."""
+    """Returns one page of jobs, filtered by state, user and times. The newest job comes first.
+
+    Raises DependencyAway, InvalidValue.
+    """
     return connections.ledger.jobs.page(connections.settings.environment, only=only, limit=limit, after=after)
 
 
 def find_job(connections: Connections, job_id: str) -> Job:
-    """Returns the job; raises InvalidValue for an unknown id, DependencyAway."""
+    """Returns the job. Raises InvalidValue for an unknown id, and DependencyAway."""
     found = connections.ledger.jobs.find(connections.settings.environment, job_id) if is_storable(job_id) else None
     return _found(found, job_id)
 
 
 def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:
-    """Ends a job before its next key, and records the act; a job that has ended stays as it is. Raises what find_job()
-    raises."""
+    """Ends a job before its next key, and records the act. A job that has ended stays as it is.
+
+    Raises what find_job() raises.
+    """
     jobs, environment = connections.ledger.jobs, connections.settings.environment
     find_job(connections, job_id)
     with recorded(connections, "cancel", by=by, detail=f"job {job_id}") as outcome:
@@ -169,7 +177,7 @@ def cancel_job(connections: Connections, job_id: str, *, by: str) -> Job:
 
 
 def job_document(job: Job) -> dict[str, Any]:
-    """Returns plain data for JSON: everything except the claim, and the number of the request's keys."""
+    """Returns a job as plain data for JSON. The claim is left out. The number of the request's keys is added."""
     document = asdict(job)
     del document["token"], document["lease_until_ms"], document["attempts"]
     keys = document["request"].pop("unique_keys", None)

@@ -1,4 +1,4 @@
-"""The body of one message, which a person opens for a reason: it is customers' data, so it is recorded who saw it."""
+"""The body of one message, which a person opens for a reason. A body is customers' data, so the opening is recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
 
-#: A copy that was found needs no proof that others are absent.
+#: The horizon for look-ups of copies. A copy that is found needs no proof that other copies are absent.
 _NOTHING_PROVED = Horizon(at_ms={})
 #: The places of a body, in the order in which they are searched.
 FOUND_IN = ("outbox", "committed copy", "half message", "parked copy")
@@ -35,9 +35,9 @@ class OpenedBody:
 
 
 def open_body(connections: Connections, unique_key: str, *, reason: str, by: str) -> OpenedBody | None:
-    """Returns the body as the outbox stored it, or else from a copy at the brokers; None: no place that answers has it.
+    """Returns the body from the outbox, or else from a copy at the brokers. None: no place that answers has the body.
 
-    Looking is recorded as an act, and the record is written first. Raises InvalidValue for a text that is no key,
+    The opening is recorded as an act before the body is read. Raises InvalidValue for a text that is no unique key, and
     DatabaseAway.
     """
     key = key_shaped(unique_key)
@@ -52,7 +52,7 @@ def open_body(connections: Connections, unique_key: str, *, reason: str, by: str
 
 
 def _copies(connections: Connections, unique_key: str) -> Iterator[tuple[str, StoredMessage]]:
-    """Yields copies, the closest to what the producer wrote first; each is asked for only when it is needed."""
+    """Yields copies in the order of FOUND_IN. Brokers are asked for a copy only when the caller needs it."""
     witnesses = build_witnesses(connections)
     for plan in topic_plans(connections.settings):
         outbox = witnesses.outbox.look_up(plan.topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]

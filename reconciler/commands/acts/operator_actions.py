@@ -1,4 +1,4 @@
-"""Every act by hand is recorded before it is done, and its result afterwards."""
+"""Records every act by hand: the act before it is done, and its result afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def operator() -> str:
-    """Returns the name for the ledger: the login's, and the person's behind sudo."""
+    """Returns the operator's name for the ledger: the login. With sudo it also names the person who used sudo."""
     try:
         login = getpass.getuser()
     except (OSError, KeyError):
@@ -28,7 +28,7 @@ def operator() -> str:
 
 
 class ActionResult:
-    """The result of an act; set inside the block."""
+    """The result of an act. The block of `recorded` sets it."""
 
     def __init__(self) -> None:
         self.result = ""
@@ -47,11 +47,10 @@ def recorded(
     fact: Fact | None = None,
     undone: Fact | None = None,
 ) -> Iterator[ActionResult]:
-    """Surrounds the act, which `by` does. Raises DatabaseAway before it, because an act that cannot be recorded is not
-    done.
+    """Records the act that the block does. Raises DatabaseAway before the block: an unrecorded act must not happen.
 
-    A block that ends with an exception, ^C included, has it as its result. `fact`: what later commands need; `undone`:
-    the same for an act that ended with an exception.
+    `by`: the person who does the act. If the block ends with an exception, ^C included, this exception is the recorded
+    result. `fact`: what later commands need to know of the act. `undone`: replaces `fact` after an exception.
     """
     actions = connections.ledger.actions
     intent = Intent(by=by, command=command, topic=topic, group=group, unique_key=unique_key, detail=detail)
@@ -66,5 +65,5 @@ def recorded(
         try:
             actions.end(action_id, outcome.result, fact=end)
         except DatabaseAway as error:
-            # The act is done, so its caller gets the result; the record has no end.
+            # The act is done, so the caller gets its result. The record of the act stays without an end.
             log.warning("action_result_lost: what came of %s could not be written down: %s", command, error)

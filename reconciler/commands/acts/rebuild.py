@@ -1,4 +1,4 @@
-"""`reconciler rebuild`: puts inbox rows back into Redis after an outage, by hand."""
+"""`reconciler rebuild`: a person puts inbox rows back into Redis after an outage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from reconciler.wiring.rounds import RoundAssembly
 
 
 def require_past(connections: Connections, since_ms: int | None, *, field: str) -> None:
-    """Raises InvalidValue for a time in the future: no row is so young, and 0 rows would look as if none was
-    missing."""
+    """Raises InvalidValue for a time in the future. A scan from such a time finds 0 rows, as if no row were missing."""
     if since_ms is not None and since_ms > connections.clock.now_ms():
         raise InvalidValue(field, utc_text(since_ms), "it is of the future: give a time before the outage, UTC")
 
@@ -28,10 +27,10 @@ def put_back(
     reason: str = "",
     assembly: RoundAssembly | None = None,
 ) -> int:
-    """Scans inboxes into the commit sets; returns the number of rows. Raises UsageError, InvalidValue, RedisAway,
-    DatabaseAway.
+    """Scans inboxes into the commit sets, and returns the number of rows.
 
-    `assembly`: for a process that does this more than once; None: a new one.
+    `assembly`: the assembly of a process that rebuilds more than once. None: a new assembly. Raises UsageError,
+    InvalidValue, RedisAway, DatabaseAway.
     """
     require_past(connections, since_ms, field="--since")
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))

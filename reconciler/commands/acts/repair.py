@@ -1,4 +1,4 @@
-"""Verifies and repairs named messages, or every open loss, with the reconciler's brakes."""
+"""Verifies and repairs named messages or every open loss. The reconciler's brakes apply."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NAMED_MAX = 20
 WELL = frozenset({"sent", "done", "cancelled"})
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
-#: Most keys of a preview whose seen words its form carries: half of the fields that a form may have.
+#: Most keys whose seen words the form of a preview carries. This is half of the fields that a form may have.
 SHOWN_KEYS_MAX = 5_000
 #: Most keys of one look.
 _LOOKED_AT_MAX = 500
@@ -66,7 +66,8 @@ class RepairLine:
     group: str
     unique_key: str
     verdict: str
-    #: sent, done, failed, waits, held, taken, planned, changed, dismissed, refused, cancelled; empty: nothing to do.
+    #: One of: sent, done, failed, waits, held, taken, planned, changed, dismissed, refused, cancelled. Empty: nothing
+    #: has to be done.
     outcome: str
     rung: str
     reason: Fact | None = None
@@ -89,7 +90,7 @@ class RepairLine:
 
     @property
     def ended_well(self) -> bool:
-        """True if no person and no later try has anything left to do; False for a key that could not be judged."""
+        """True if no person and no later try has anything left to do. False for a key that could not be judged."""
         return self.outcome in WELL or (not self.outcome and self.verdict != Verdict.UNKNOWN)
 
 
@@ -99,19 +100,24 @@ class ManualRepairReport:
 
     keys: tuple[RepairLine, ...]
     dry_run: bool
-    #: How names were understood, one fact each.
+    #: Facts about how names were understood.
     notes: tuple[Fact, ...] = ()
     #: The number of lines that a dry run without a limit would have.
     lines: int = 0
-    #: For a dry run: key -> the word for what it saw, which a repair can be compared with.
+    #: Key -> the word for what a dry run saw. A later repair is compared with this word.
     seen: Mapping[str, str] = field(default_factory=dict)
 
     columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
 
     @property
     def exit_code(self) -> int:
-        """5: a key has changed since it was looked at; 4: some repairs failed, wait or are held, or a dry run found
-        something to do; 2: a key could not be judged; 0: all is sent, done or well."""
+        """The exit code.
+
+        5: a key has changed since it was looked at.
+        4: some repairs failed, wait or are held, or a dry run found something to do.
+        2: a key could not be judged.
+        0: every key is sent, done or well.
+        """
         if any(key.outcome == CHANGED for key in self.keys):
             return ChangedMeanwhile.exit_code
         if any(key.outcome not in {"", *WELL} for key in self.keys):
@@ -144,14 +150,16 @@ def repair_now(
     seen: Mapping[str, str] | None = None,
     act: RepairAct = RepairAct.LADDER,
 ) -> ManualRepairReport:
-    """Verifies and repairs messages with the reconciler's brakes. Without names: every open loss (with the verdict, if
-    given); with `is_failed`: those whose repairs have failed.
+    """Verifies and repairs named messages, or every open loss if `names` is empty. The reconciler's brakes apply.
 
-    A name is a unique key, or the business id of one message; if it has several messages, only a dry run looks at all
-    of them. `judged_max`: a dry run looks at no more lines, and notes how many there are. `seen`: the word for what was
-    shown of keys (ports.seen_of): a key that has changed since is reported and left as it is; among all open losses,
-    keys that were not shown are left, too. `act`: hand-overs and their cancelling need named messages. Raises
-    InvalidValue for a name that neither an outbox nor the ledger knows and for an ambiguous one, and DependencyAway.
+    `names`: unique keys and business ids. Only a dry run takes a business id of several messages.
+    `verdict`: limits the open losses to this verdict. `is_failed`: takes losses whose repairs have failed instead.
+    `judged_max`: most lines of a dry run, which notes how many lines there would be.
+    `seen`: key -> the word for what the person saw of the key (ports.seen_of). A key that has changed is reported and
+    left as it is. Without `names`, keys that `seen` lacks are left, too.
+    `act`: a hand-over and its cancelling need named messages.
+    Raises InvalidValue for an ambiguous name, and for a name that neither an outbox nor the ledger knows. Raises
+    DependencyAway.
     """
     settings = connections.settings
     require_subscription(settings, topic, group)
@@ -179,7 +187,7 @@ def repair_now(
             left = None if judged_max is None else max(0, judged_max - len(done))
             unshown = [key for key in keys if key not in shown]
             shown |= seen_now(connections, unshown[: None if judged_max is None else SHOWN_KEYS_MAX - len(shown)])
-            # What is shown of a key was read before it is judged.
+            # The seen word of a key was read before the key is judged.
             done += (
                 _carry_out(connections, rounds, plan, subscription, key, act=act, dry_run=True) for key in keys[:left]
             )
@@ -197,7 +205,7 @@ def repair_now(
 
 
 def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:
-    """Returns the keys of one name. A business id with several messages does not say which one is meant."""
+    """Returns the keys of one name. Unless this is a dry run, a business id of several messages is refused."""
     named = keys_named(connections, name, limit=NAMED_MAX)
     if named.business is None:
         return named
@@ -231,8 +239,11 @@ def keys_by_subscription(
     topic: str | None,
     group: str | None,
 ) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
-    """Yields keys that an outbox or the ledger knows, in the order of the settings; without keys, those that `find`
-    returns for a topic and group."""
+    """Yields each subscription with its keys, in the order of the settings.
+
+    Only keys that an outbox or the ledger knows are yielded. Without `unique_keys`, `find` returns the keys of a topic
+    and group.
+    """
     for plan in assembly.plans:
         for subscription in (p.subscription for p in plan.subscriptions):
             if topic in (None, subscription.topic) and group in (None, subscription.group):
@@ -254,10 +265,9 @@ def repair_key(
     is_changed: bool = False,
     act: RepairAct = RepairAct.LADDER,
 ) -> RepairLine:
-    """Verifies and repairs one key, and records the act. `is_changed`: the key has changed since the person saw it, and
-    is left as it is.
+    """Verifies and repairs one key, and records the act.
 
-    Raises DatabaseAway, RedisAway.
+    `is_changed`: the key has changed since the person saw it, so it is left as it is. Raises DatabaseAway, RedisAway.
     """
     topic, group = subscription.topic, subscription.group
     done = recorded(connections, "repair", by=by, topic=topic, group=group, unique_key=unique_key, detail=detail)
@@ -283,13 +293,13 @@ def repair_key(
 
 
 def keys_changed(connections: Connections, seen: Mapping[str, str]) -> set[str]:
-    """Returns keys that have changed since they were shown. Raises DatabaseAway."""
+    """Returns the keys that have changed since a person saw them. Raises DatabaseAway."""
     now = seen_now(connections, list(seen))
     return {key for key, shown in seen.items() if now[key] != shown}
 
 
 def seen_now(connections: Connections, unique_keys: Sequence[str]) -> dict[str, str]:
-    """Returns key -> the word for what is shown of it (ports.seen_of); reads many at a time. Raises DatabaseAway."""
+    """Returns key -> the word for what is shown of this key now (ports.seen_of). Raises DatabaseAway."""
     reports, environment = connections.ledger.reports, connections.settings.environment
     seen: dict[str, str] = {}
     for begin in range(0, len(unique_keys), _LOOKED_AT_MAX):
@@ -305,7 +315,7 @@ def seen_now(connections: Connections, unique_keys: Sequence[str]) -> dict[str, 
 
 
 def digest_of(seen: Mapping[str, str]) -> str:
-    """Returns a digest of a preview's keys with what was shown of each, in any order."""
+    """Returns a digest of a preview's keys and of what was shown of each key. The order of the keys does not matter."""
     text = "\n".join(sorted(f"{key}={shown}" for key, shown in seen.items()))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -320,7 +330,7 @@ def _carry_out(
     act: RepairAct,
     dry_run: bool,
 ) -> RepairLine:
-    """One act on one key, or what it would do."""
+    """Does one act on one key. A dry run only returns what the act would do."""
     if act is RepairAct.LADDER:
         return _repair(rounds, plan, subscription, unique_key, dry_run=dry_run)
     if act is RepairAct.CANCEL:
@@ -341,7 +351,7 @@ def _carry_out(
 def _repair(
     rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> RepairLine:
-    """Repairs by the rungs of `repair_order`. If nothing is sent, the reason says why, and what would change that."""
+    """Repairs by the rungs of `repair_order`. If nothing is sent, the line says why, and what would change this."""
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.entry.verdict
     word, rung, reason = "", "", what_ends(verdict, unique_key)
@@ -349,14 +359,14 @@ def _repair(
     if judged.suspect.known is not None and judged.suspect.known.is_dismissed:
         word, reason = DISMISSED, UNSENT_NOTHING(why=nothing_of_dismissed(unique_key))
     elif is_over and dry_run and verdict in LOSSES:
-        # The verdict would open its repair, but a dry run does not write it.
+        # With this verdict a repair would be opened, but a dry run writes no verdict.
         word, rung, reason = "planned", str(first_rung(plan.repair_order, verdict)), WOULD_BE_OPENED()
     elif is_over and verdict in QUARANTINING:
         word = "waits"
     elif is_over and outcome is not None and verdict in LOSSES:
         ending = what_ends(Verdict.QUARANTINED, unique_key)
         word, rung, reason = "waits", str(outcome.rung), OVER_WITHOUT_EFFECT(why=outcome.reason, ending=ending)
-    elif outcome is not None and not is_over:  # a repair for other groups ends nothing here
+    elif outcome is not None and not is_over:  # a repair for other groups completes nothing for this group
         word, rung, reason = outcome.outcome, str(outcome.rung), _reason(outcome)
     return RepairLine(
         topic=subscription.topic,
@@ -370,7 +380,7 @@ def _repair(
 
 
 def _reason(outcome: RepairOutcome) -> Fact:
-    """Returns the reason; if nothing was sent, with what would change that."""
+    """Returns the reason of the outcome. If nothing was sent, it includes what would change this."""
     if outcome.outcome in UNSENT:
         return UNSENT[outcome.outcome](why=outcome.reason)
     if outcome.outcome == "failed":
@@ -381,10 +391,10 @@ def _reason(outcome: RepairOutcome) -> Fact:
 def open_loss_keys(
     connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None = None, limit: int
 ) -> list[str]:
-    """Returns keys of open losses, all or those with a verdict now; a key that is lost for several groups is returned
-    as often.
+    """Returns the keys of open losses. With a verdict, only losses that have this verdict now are returned.
 
-    Raises InvalidValue for a topic or group that is not configured, DatabaseAway.
+    A key that is lost for several groups is returned once for each of these groups. Raises InvalidValue for a topic or
+    group that is not configured, and DatabaseAway.
     """
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.OPEN, is_loss=True)
     return _keys_of(connections, only, limit)
@@ -393,7 +403,7 @@ def open_loss_keys(
 def waiting_keys(
     connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None, limit: int
 ) -> list[str]:
-    """Returns keys that wait for a person, each once; otherwise like open_loss_keys."""
+    """Returns the keys that wait for a person, without duplicates. Arguments and errors are as in open_loss_keys()."""
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.QUARANTINED)
     return list(dict.fromkeys(_keys_of(connections, only, limit)))
 
@@ -405,11 +415,10 @@ def _keys_of(connections: Connections, only: LedgerFilter, limit: int) -> list[s
 
 
 def failed_keys(connections: Connections, *, topic: str | None, group: str | None, limit: int) -> list[str]:
-    """Returns keys whose repair has failed for a group that still lacks the effect, the newest first; a key that has
-    failed for several groups is returned as often. A failed repair for every group counts for each group that lacks the
-    effect.
+    """Returns the keys whose repair has failed for a group that still lacks the effect. The newest key comes first.
 
-    Raises what open_loss_keys raises.
+    A key that has failed for several groups is returned once for each of these groups. A failed repair for every group
+    counts for each group that lacks the effect. Raises what open_loss_keys() raises.
     """
     settings, found = connections.settings, list[str]()
     require_subscription(settings, topic, group)
@@ -426,7 +435,7 @@ def failed_keys(connections: Connections, *, topic: str | None, group: str | Non
 
 
 def _known(assembly: RoundAssembly, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
-    """Returns keys that an outbox of this topic, or the ledger, has. Keys of other topics are left out."""
+    """Returns the keys that the ledger or an outbox of this topic has. Keys of other topics are left out."""
     outbox = assembly.witnesses.outbox.look_up(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
     found = {
         key

@@ -1,4 +1,4 @@
-"""Asks outboxes, brokers, ledger and Redis how far each has come; account.py makes one time of the answers."""
+"""Asks outboxes, brokers, ledger and Redis how far each has come. account.py turns the answers into one time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SHARD_STOPPED = Code("status.shard-stopped", shard=Field.NAME, why=Field.TEXT)
 
 
 class Accounting:
-    """One `status`: every outbox is asked once a topic. Confined to one thread."""
+    """Makes the accounts for one run of `status`. Each outbox is asked once for each topic. Used by one thread only."""
 
     def __init__(
         self,
@@ -73,11 +73,12 @@ class Accounting:
         within_seconds: float | None,
         away: Mapping[str, Fact] | None = None,
     ) -> None:
-        """`asked_ms`: the ledger's time before the first question; what comes later does not count.
+        """`asked_ms`: the ledger's time before the first question. Commits after it do not count.
 
-        `readings`: of the shards, as far as they could be read together, after their rounds in the ledger.
-        `undecided_in`: subscriptions that may have UNKNOWN keys; None: any.
-        `within_seconds`: the time that a monitor names; None: the default. `away`: what is known not to answer.
+        `readings`: the shards that could be read together. They were read after their rounds were read from the ledger.
+        `undecided_in`: subscriptions that may have UNKNOWN keys. None: any subscription may have such keys.
+        `within_seconds`: the time that a monitor names. None: the default.
+        `away`: name -> the fact for a dependency that is known not to answer.
         """
         self._settings = connections.settings
         self._connections = connections
@@ -89,10 +90,10 @@ class Accounting:
         margin_seconds = self._settings.rounds.skew_margin_seconds
         self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
         self._asked_ms = asked_ms
-        #: What does not answer, by name; brokers are added that only the rounds know.
+        #: Name -> the fact for a dependency that does not answer. Brokers that only the rounds know are added later.
         self.away = dict(away or {})
         self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
-        #: Subscriptions share their unique-key topic, and as a rule what was read of it.
+        #: All subscriptions of a topic share one unique-key topic, so one reading of its queues usually serves all.
         self._ends_of = cache(lambda name, known: self._ends.of_topic(name, dict(known)))
         halves = HalfQueues(
             connections.rocketmq.client,
@@ -108,9 +109,9 @@ class Accounting:
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
     ) -> Account:
-        """The account of one subscription. `rounds`: the newest round of every shard, retired shards included.
+        """Returns the account of one subscription. `rounds`: the newest round of every shard, retired shards included.
 
-        Raises DatabaseAway if the ledger is away. Another witness that does not answer proves no time at all.
+        Raises DatabaseAway if the ledger is away. If another witness does not answer, the account has no time.
         """
         links = [link for _, _, link in self._outboxes(topic.topic)]
         links += self._half_links(topic, rounds) if plan.reads_halves else self._queue_links(topic, rounds)
@@ -132,7 +133,7 @@ class Accounting:
         )
 
     def _hidden_ms(self) -> int:
-        """How much longer nothing is late because this login may not see that shards rest."""
+        """Returns the time by which rounds may be older because this login may not read which shards are at rest."""
         is_hidden = not self._is_given and self._connections.ledger.reports.rests_are_hidden()
         return round(LONG_REST_SECONDS_MAX * 1000) if is_hidden else 0
 
@@ -146,14 +147,14 @@ class Accounting:
         return undecided_link(found, asked_ms=self._asked_ms, witnesses=self._witnesses(topic, subscription))
 
     def _witnesses(self, topic: TopicPlan, subscription: Subscription) -> tuple[str, ...]:
-        """By the names under which they are away: any broker may be the one that has the message."""
+        """Returns the names of all witnesses of a subscription. Any broker may have the message, so all count."""
         brokers = [name for name, gone in self.away.items() if gone.code is BROKER_AWAY]
         outboxes = [database.name for database in self._outboxes_of(topic.topic)]
         inboxes = [one.name for one in inbox_databases(self._settings) if one.owner == str(subscription)]
         return ("rocketmq", *brokers, *outboxes, *inboxes)
 
     def weaker(self, topic: TopicPlan) -> Iterator[Fact]:
-        """What the outboxes of a topic cannot prove."""
+        """Yields what the outboxes of a topic cannot prove."""
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
             yield no_sweep()
 
@@ -177,7 +178,7 @@ class Accounting:
         return [one for one in outbox_databases(self._settings) if (one.owner, one.url) in of_topic]
 
     def _half_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
-        """Of the half queue of each broker that may have halves of the topic: each shard takes its own out of it."""
+        """Yields one link for each shard and each broker's half queue. A shard takes only its own halves."""
         retired = self._settings.rocketmq.retired_brokers
         taken = {
             (broker_of(name), shard): offset
@@ -219,7 +220,7 @@ class Accounting:
         taken = _taken(rounds, retired=self._settings.rocketmq.retired_brokers)
         known: dict[str, list[int]] = {}
         for broker, number in taken:
-            if is_half_queue(broker):  # the subscription read halves before
+            if is_half_queue(broker):  # the offset is from an earlier time, when the subscription read halves
                 continue
             known.setdefault(broker, []).append(number)
         try:
@@ -231,16 +232,16 @@ class Accounting:
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
             is_extra = end.queue.queue_id >= topic.shards
-            if is_extra and end.is_taken_away:  # its shard went with it
+            if is_extra and end.is_taken_away:  # the shard of this queue was taken away, too
                 continue
-            if end.queue.queue_id in having or (having and is_extra):  # a shard without a round has a line of its own
+            if end.queue.queue_id in having or (having and is_extra):  # rounds_link() reports missing shards
                 offset = taken.get((end.queue.broker_name, end.queue.queue_id))
                 yield self._queue_link(end, offset, tag=topic.topic, is_extra=is_extra)
 
     def _queue_link(self, end: QueueEnd, taken: int | None, *, tag: str, is_extra: bool) -> Link:
         broker, number, topic = end.queue.broker_name, end.queue.queue_id, end.queue.topic
         waiting_since_ms = None
-        first = end.begin if taken is None else taken  # a broker may be new, and its first announcements young
+        first = end.begin if taken is None else taken  # the first announcements of a new broker may be young
         if end.begin <= first < end.end:
             try:
                 tag = "*" if taken is None else tag
@@ -259,7 +260,7 @@ class Accounting:
         return queue_link(seen, asked_ms=self._asked_ms)
 
     def _memory_links(self, rounds: Sequence[StoredRound]) -> Iterator[Link]:
-        with suppress(RedisAway):  # `away` has it
+        with suppress(RedisAway):  # `away` has a fact about Redis
             for stored in rounds:
                 try:
                     reading = self._readings.get(stored.done.shard)
@@ -281,7 +282,7 @@ class Accounting:
         if until_ms is None:
             return
         candidates = self._connections.ledger.candidates
-        with suppress(RedisAway):  # `away` has it
+        with suppress(RedisAway):  # `away` has a fact about Redis
             unlisted = [
                 oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
                 if self._may_have(shard, seen_until_ms=until_ms)
@@ -289,19 +290,19 @@ class Accounting:
                 for shard in topic.shards_of(plan.subscription)
             ]
             yield from (verdicts_link(one, asked_ms=self._asked_ms) for one in unlisted)
-            # What rounds have heard of and not judged is in the outboxes, too.
+            # Outboxes have the unlisted keys, too, and would report each of these keys a second time.
             if not any(unlisted):
                 yield from self._unheard_links(topic, plan, candidates, until_ms)
 
     def _may_have(self, shard: Shard, *, seen_until_ms: int) -> bool:
-        """Whether keys that old may be pending there."""
+        """Returns True if the shard may have pending keys that were first seen by this time."""
         reading = self._readings.get(shard)
         return reading is None or (reading.oldest_pending_ms is not None and reading.oldest_pending_ms <= seen_until_ms)
 
     def _unheard_links(
         self, topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, until_ms: int
     ) -> Iterator[Link]:
-        """One of each outbox; none where no inbox can prove that an effect is missing."""
+        """Yields one link for each outbox. Yields none if no inbox is configured that can prove a missing effect."""
         if not self._inbox.is_configured(plan.subscription):
             return
         for database, seen, _ in self._outboxes(topic.topic):
@@ -334,7 +335,7 @@ def _silent(database: EvidenceDatabase, error: ReconcilerError) -> Link:
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:
-    """(Broker, queue) -> next offset in the last round of its shard; brokers that never come back are left out."""
+    """Returns (broker, queue) -> next offset in the last round of its shard. Retired brokers are left out."""
     found: dict[tuple[str, int], int] = {}
     for stored in rounds:
         for queue, offset in stored.done.offsets.items():

@@ -30,14 +30,14 @@ REFUSED_ANNOUNCEMENTS = Code(
     "status.refused-announcements", number=Field.NUMBER, topic=Field.NAME, reason=Field.NAME, why=Field.TEXT
 )
 
-#: So many of the newest announcements of each queue are looked at; a refusal is shown up to that age. A producer with
-#: another environment or another secret is refused as long as it announces.
+#: Number of the newest announcements of each queue in which refusals are looked for. Refusals that are older than
+#: REFUSED_SECONDS are left out. A producer with a wrong environment or secret is refused at each announcement.
 ANNOUNCEMENTS_LOOKED_AT = 100
 REFUSED_SECONDS = 3600.0
 
 
 def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[Fact]:
-    """Returns ledger rows with an unreadable state."""
+    """Returns facts about ledger rows whose state is unreadable."""
     found = [
         DAMAGED_VERDICTS(subscription=str(v.subscription), number=v.count, damage=v.damage)
         for v in verdicts
@@ -49,7 +49,7 @@ def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount
 def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[Fact]:
     """Returns one line for each subscription whose recorder writes members that no announced key equals.
 
-    `sample`: a few members of its commit sets.
+    `sample`: returns a few members of a subscription's commit sets.
     """
     lines = []
     for plan in topic.subscriptions:
@@ -78,9 +78,9 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
 def refused_announcements(
     reports: LedgerReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
 ) -> Iterator[Fact]:
-    """Yields one line if announcements were refused lately, because their commits go unnoticed.
+    """Yields one line if announcements were refused lately: nobody notices the commits of refused announcements.
 
-    `rounds`: the newest of every shard of a topic's subscriptions. Raises DatabaseAway.
+    `rounds`: the newest round of every shard of a topic's subscriptions. Raises DatabaseAway.
     """
     ends: dict[AnnouncementQueue, int] = {}
     for stored in rounds:

@@ -19,12 +19,12 @@ EFFECT_AFTER_DISMISSAL = Code(
     "status.effect-after-dismissal", subscription=Field.NAME, number=Field.NUMBER, unique_key=Field.NAME
 )
 
-#: Most collisions that are looked at; they are rare, and each of them waits for a person.
+#: Most collisions that are looked at. Collisions are rare, and each collision waits for a person.
 COLLISIONS_ASKED = 1_000
 
 
 def double_effects(reports: LedgerReports, verdicts: Iterable[VerdictCount], environment: str) -> list[Fact]:
-    """Returns one line for each subscription and kind."""
+    """Returns one line for each subscription and kind of double effect."""
     if not any(v.state is CandidateState.QUARANTINED and v.verdict is Verdict.COLLISION for v in verdicts):
         return []
     only = LedgerFilter(candidate_state=CandidateState.QUARANTINED, verdict=Verdict.COLLISION)

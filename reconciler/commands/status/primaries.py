@@ -1,4 +1,4 @@
-"""What `status` says about databases that may lack or hide existing rows: their absences prove nothing."""
+"""What `status` says about databases that may lack or hide rows. A missing row proves nothing there."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def unproved(connections: Connections) -> Sequence[WitnessRole]:
 
 
 def doubted_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
-    """Returns a line for each."""
+    """Returns one line for each doubted database."""
     return [UNPROVED(database=one.database, why=one.found, remedy=one.what_proves(within_seconds)) for one in doubted]
 
 
 def blind_witnesses(doubted: Sequence[WitnessRole], *, within_seconds: float) -> list[Fact]:
-    """Returns a line for each that proves nothing now."""
+    """Returns one line for each doubted database that proves nothing now."""
     return [
         BLIND_WITNESS(database=one.database, why=one.found, remedy=one.what_proves(within_seconds))
         for one in doubted

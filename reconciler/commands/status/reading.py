@@ -1,4 +1,4 @@
-"""What status asks, and of whom: the ledger may not be away, everything else may."""
+"""The questions of `status` to every dependency. Only the ledger has to answer; any other dependency may be away."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ BY_HALVES = Code("status.by-halves")
 def read_status(
     connections: Connections, *, rounds_within_seconds: float | None = None, sees_check_services: bool = True
 ) -> StatusReport:
-    """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
+    """Asks ledger, Redis, brokers and the services' databases. Raises DatabaseAway if the ledger does not answer.
 
-    Late is what is not accounted for until `rounds_within_seconds` ago; None: five minutes, and sixty intervals.
-    `sees_check_services`: False leaves `standing` empty, which costs each broker several questions.
+    `rounds_within_seconds`: a commit older than this that is not accounted for is late. None means the default of
+    limit_seconds(). `sees_check_services`: with False `standing` is empty, which saves each broker several questions.
     """
     settings = connections.settings
     late: list[Fact] = []
@@ -155,7 +155,7 @@ def _standing_check_services(connections: Connections) -> tuple[Fact, ...]:
 
 
 def _other_shards(assembly: RoundAssembly) -> Iterable[Fact]:
-    """One line a subscription that gets no rounds, since its number of shards is another one."""
+    """Yields one line for each subscription that gets no rounds because its number of shards has changed."""
     return assembly.shard_numbers.problems(assembly.subscriptions).values()
 
 
@@ -195,7 +195,7 @@ def _status_of(
 
 
 def weaker_evidence(topic: TopicPlan, plan: SubscriptionPlan, *, has_inbox: bool) -> list[Fact]:
-    """What the set-up of a subscription lacks, and what stands in its place."""
+    """Returns what the set-up of a subscription lacks, and which weaker evidence stands in its place."""
     found = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
     found += [BY_QUERY()] if topic.evidence.asks_business else []
     found += [BY_HALVES()] if plan.reads_halves else []
@@ -214,7 +214,7 @@ def _lag(
     *,
     asked_ms: int,
 ) -> Lag | None:
-    """Who is connected is asked only where messages have waited for long."""
+    """Returns the lag of a group, if any. Brokers are asked for connected members only if messages have waited long."""
     found = lag_of(
         plan.subscription,
         watermark,
@@ -228,7 +228,7 @@ def _lag(
         return None
     is_deserted = assembly.witnesses.brokers.is_deserted(plan.subscription)
     if watermark.lacks_offset and not is_deserted:
-        return None  # it may keep its offsets elsewhere
+        return None  # the group may keep its offsets elsewhere
     return replace(found, is_deserted=is_deserted)
 
 
@@ -240,7 +240,7 @@ def _on_its_way(
     *,
     now_ms: int,
 ) -> Iterator[Fact]:
-    """Damage of announcements and of commit sets."""
+    """Yields damage of announcements and of commit sets."""
     yield from _refused(connections, newest, now_ms=now_ms)
     yield from _misshapen(assembly, readings)
 
@@ -248,7 +248,7 @@ def _on_its_way(
 def _refused(
     connections: Connections, newest: Mapping[Subscription, Sequence[StoredRound]], *, now_ms: int
 ) -> Iterator[Fact]:
-    """One line a unique-key topic."""
+    """Yields one line for each unique-key topic with refused announcements."""
     settings = connections.settings
     of_topic: dict[str, list[StoredRound]] = {}
     for subscription, rounds in newest.items():

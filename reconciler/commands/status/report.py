@@ -44,7 +44,8 @@ class SubscriptionStatus:
     weaker: tuple[Fact, ...]
     #: None: no message waits for the group, or not for long.
     lag: Lag | None = None
-    #: The subscription answers for messages since this time; 0: for every message; None: it has had no round yet.
+    #: Messages that the group was given before this time never count as lost. 0: every message can count as lost. None:
+    #: the subscription has had no round yet.
     since_ms: int | None = None
 
 
@@ -57,32 +58,31 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    #: Dependencies that did not answer, one fact each: the rest may be incomplete.
+    #: One fact for each dependency that did not answer. Without its answer the report may be incomplete.
     away: tuple[Fact, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
-    #: An open outage, losses without a repair, a history that ends too early, another cluster: one fact each.
+    #: One fact for each reason why "0 lost" means nothing, such as an open outage or losses without a repair.
     late: tuple[Fact, ...] = ()
-    #: Keys without a verdict for half of the brokers' retention, one fact each: their evidence will soon be deleted.
+    #: Facts about keys that had no verdict for half of the brokers' retention. Brokers will soon delete their messages.
     undecided: tuple[Fact, ...] = ()
-    #: UNKNOWN keys that the configuration cannot decide, one fact per subscription; no alarm.
+    #: One fact for each subscription with UNKNOWN keys that this configuration cannot decide. Such keys are no alarm.
     undecidable: tuple[Fact, ...] = ()
-    #: Commits of producer groups in no section, which no sweeper announces, one fact each; no alarm.
+    #: One fact for each producer group that no section names, so that no sweeper announces its commits. No alarm.
     unswept: tuple[Fact, ...] = ()
-    #: Brokers whose check service does not move, one fact each; no alarm.
+    #: One fact for each broker whose check service does not move. This is no alarm.
     standing: tuple[Fact, ...] = ()
-    #: Keys that were settled because no configured outbox has them, one fact each; a person should look, but it is no
-    #: alarm.
+    #: Facts about keys that were settled because no configured outbox has them. A person should look. This is no alarm.
     rejected: tuple[Fact, ...] = ()
-    #: Keys that took effect in two inboxes of one group, one fact per subscription.
+    #: One fact for each subscription with keys that took effect in two inboxes of the group.
     doubled: tuple[Fact, ...] = ()
-    #: Databases of evidence that may lack or hide rows, one fact each; those that prove nothing are in `late`, too.
+    #: One fact for each outbox or inbox that may lack or hide rows. A database that proves nothing is in `late`, too.
     unproved: tuple[Fact, ...] = ()
-    #: Damaged values, refused announcements, and recorders that write no valid keys, one fact each.
+    #: Facts about damaged values, about refused announcements, and about recorders that write no valid keys.
     damaged: tuple[Fact, ...] = ()
-    #: Who works on the open losses, one fact; it silences nothing.
+    #: At most one fact: the person who works on the open losses. This fact silences no alarm.
     acknowledged: tuple[Fact, ...] = ()
-    #: Facts of `late` that follow from a dependency that is away, each with that one.
+    #: Pairs of a dependency that is away and a fact of `late` that follows from its absence.
     late_by_away: tuple[tuple[Fact, Fact], ...] = ()
     #: The ledger's time before the first question; 0: not asked.
     asked_ms: int = 0
@@ -101,24 +101,26 @@ class StatusReport:
 
     @property
     def late_lines(self) -> tuple[Fact, ...]:
-        """Why "0 lost" means nothing, one fact each, including those that follow from a dependency that is away."""
+        """Every reason why "0 lost" means nothing. Reasons that follow from a dependency that is away are included."""
         of_accounts = (_late(one, cause) for one in self._accounts for cause in one.late)
         return (*of_accounts, *self._stopped, *(line for _, line in self.late_by_away))
 
     @property
     def brokers_away(self) -> tuple[Fact, ...]:
-        """Facts of `away`: one for each broker, or one if name servers know none."""
+        """Facts of `away` about brokers. If name servers know no broker, this is one fact."""
         return tuple(fact for fact in self.away if fact.code in (BROKER_AWAY, AWAY["rocketmq"]))
 
     @property
     def databases_away(self) -> tuple[Fact, ...]:
-        """Facts of `away`: one for each database of the services."""
+        """Facts of `away` about databases of the services."""
         return tuple(fact for fact in self.away if fact.code is DATABASE_AWAY)
 
     @property
     def following(self) -> Mapping[Fact, tuple[Fact, ...]]:
-        """A dependency that is away -> facts that are, or seem, true because of it: people need not read them until it
-        is back."""
+        """A dependency that is away -> facts that follow from its absence.
+
+        People need not read these facts until the dependency is back.
+        """
         found: dict[Fact, list[Fact]] = {}
         for account in self._accounts:
             for gone, causes in account.following.items():
@@ -129,19 +131,19 @@ class StatusReport:
 
     @property
     def lagging(self) -> tuple[Fact, ...]:
-        """Groups for which messages have waited for long, one fact each; `late` has those without members."""
+        """One fact for each group whose messages have waited for long. A group without members is in `late` instead."""
         return tuple(s.lag.fact for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
 
     @property
     def before_since(self) -> tuple[Fact, ...]:
-        """Messages from before subscriptions answer for any, one fact each; no alarm."""
+        """Facts about messages that a group was given before the `since` of its subscription. They are no alarm."""
         return tuple(before_since(self.verdicts, {s.subscription: s.since_ms for s in self.subscriptions}))
 
     @property
     def remarks(self) -> Mapping[str, tuple[Fact, ...]]:
-        """Lines below the sentence by their name, including empty ones.
+        """Name of a part of the report -> its lines. Parts without lines are included.
 
-        Facts that follow from a dependency that is away are left out, because its own line reports it.
+        The line of a dependency that is away stands for the facts that follow from its absence.
         """
         of_accounts = (_late(one, cause) for one in self._accounts for cause in one.late if cause not in one.following)
         return {
@@ -187,8 +189,10 @@ class StatusReport:
 
     @property
     def lost(self) -> int:
-        """The number of proved losses that neither arrived nor were given up; counted up to COUNTED_MAX + 1 for each
-        subscription."""
+        """Number of proved losses that neither arrived nor were given up.
+
+        Each subscription adds COUNTED_MAX + 1 at most.
+        """
         return sum(v.count for v in self.verdicts if v.is_open_loss)
 
     @property
@@ -232,7 +236,7 @@ class StatusReport:
         }
 
     def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
-        """Yields tables for people; empty ones are left out, except the first."""
+        """Yields tables for people. Except for the first table, empty tables are left out."""
         accounts = [
             (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
         ]

@@ -30,7 +30,7 @@ QUARANTINED = Code("status.quarantined", number=Field.COUNT)
 FAILED = Code("status.failed", number=Field.COUNT)
 BREAKER = Code("status.breaker", topic=Field.NAME)
 
-#: If rounds are older than both this and ROUNDS_LATE_INTERVALS intervals, losses are no longer looked for.
+#: A standstill shorter than this is not late. The limit is longer if ROUNDS_LATE_INTERVALS intervals are longer.
 ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
 #: Most losses of a subscription that are looked at: one loss without a repair is enough for the line.
@@ -38,8 +38,10 @@ LOSSES_ASKED = 100
 
 
 def open_outage(outage: Outage | None) -> list[Fact]:
-    """Returns an open outage, during which rounds wait; for one node of a Redis Cluster, only those of its own
-    shards."""
+    """Returns a fact about an open outage, or nothing.
+
+    Rounds wait during an outage. An outage of one node of a Redis Cluster stops only the rounds of that node's shards.
+    """
     if outage is None or outage.closed_at_ms is not None:
         return []
     step = ROUNDS_FOLLOW() if outage.is_scanned else ROUNDS_WAIT()
@@ -55,7 +57,8 @@ def unrepaired(
     now_ms: int,
     within_seconds: float | None,
 ) -> list[Fact]:
-    """Returns proved losses without a repair; within a turn, a repair is opened just after its verdict."""
+    """Returns a fact about proved losses that have had no repair for too long. A round opens a repair just after its
+    verdict."""
     limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
     losses = [
         row.unique_key
@@ -76,11 +79,11 @@ def undecided(
     *,
     unknown: Mapping[Subscription, UndecidedKeys],
 ) -> list[Fact]:
-    """Returns keys that have been open for half of the brokers' retention: their witnesses must answer before it is
-    over.
+    """Returns facts about keys that have been open for half of the brokers' retention.
 
-    A group that lags is left out, because its own monitoring shows it. Keys that the configuration cannot decide are
-    left out, too; `unknown` has those that are UNKNOWN without a proved loss.
+    Their witnesses must answer before the retention is over. A group that lags is left out, because its own monitoring
+    shows the lag. Keys that the configuration cannot decide are left out, too. `unknown`: the keys that are UNKNOWN
+    without a proved loss.
     """
     lines = []
     for v in verdicts:
@@ -104,9 +107,10 @@ def history_behind(
     *,
     within_seconds: float | None,
 ) -> list[Fact]:
-    """Returns rounds that ran but are not in the history, although it had time to seal them: perhaps its disk is full.
+    """Returns a fact about rounds that the history lacks although the recorder had time to seal them.
 
-    `rounds`: the newest of every shard; `captured_ms`: shard -> the newest one in the history, if any.
+    A full disk can be the reason. `rounds`: the newest round of every shard. `captured_ms`: shard -> the time of its
+    newest round in the history.
     """
     behind_seconds = max(
         (
@@ -122,11 +126,11 @@ def history_behind(
 
 
 def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscription] = ()) -> list[Fact]:
-    """Returns announced keys that no configured outbox has as committed: the announcements are foreign, or an outbox is
-    not configured.
+    """Returns facts about announced keys that no configured outbox shows as committed.
 
-    In the second case lost messages are settled without a repair, and the verdict is the same. `reads_halves`: for
-    these subscriptions, each half that was rolled back has this verdict.
+    Such an announcement is foreign, or the settings lack an outbox. If they lack an outbox, lost messages are settled
+    without a repair, and the verdict is the same. `reads_halves`: subscriptions that are left out, because there each
+    half that was rolled back has this verdict.
     """
     return [
         REJECTED(subscription=str(v.subscription), number=v.count)
@@ -136,8 +140,11 @@ def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscr
 
 
 def before_since(verdicts: Iterable[VerdictCount], since_ms: Mapping[Subscription, int | None]) -> list[Fact]:
-    """Returns messages that subscriptions do not, or did not, answer for, one fact each. `since_ms` 0 or None: it
-    answers for every message now. Subscriptions that are not configured are not judged."""
+    """Returns facts about messages that a group was given before its subscription's present or earlier `since`.
+
+    `since_ms`: subscription -> the present `since`. With 0 or None the subscription leaves no message out. A
+    subscription that is not configured gets no fact.
+    """
     lines = []
     for v in verdicts:
         if v.verdict is Verdict.BEFORE_SINCE and v.subscription in since_ms:
@@ -164,7 +171,7 @@ class Need:
     kind: NeedKind
     #: Keys or repairs.
     count: int = 0
-    #: For BREAKER: the topic.
+    #: The topic of an open breaker. Empty for every other kind.
     topic: str = ""
 
     @property
@@ -191,7 +198,7 @@ def persons_needed(
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
-    """Returns the longest standstill that is not late, in seconds: the monitor's --rounds-within, or the default."""
+    """Returns the longest standstill that is not late: the monitor's --rounds-within, or the default."""
     if within_seconds is not None:
         return within_seconds
     return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)

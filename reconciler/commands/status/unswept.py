@@ -1,7 +1,7 @@
-"""Finds commits that no sweeper announces: outbox rows of a producer group in no section, for example a renamed one.
+"""Finds commits that no sweeper announces: outbox rows of a producer group that no section of the settings names.
 
-Another deployment may sweep these rows if two share a table, and it has its own alarm: so they are reported without an
-alarm.
+A renamed producer group is an example. If two deployments share a table, the other deployment may sweep these rows and
+has an alarm of its own. Therefore this report raises no alarm.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ WAITED_SECONDS_MIN = 300.0
 
 
 def unswept(connections: Connections) -> Iterator[Fact]:
-    """Yields one fact for each such group and topic, only of topics that have subscriptions here, because `status` says
-    for these that commits are accounted for."""
+    """Yields one fact for each producer group and topic whose commits no sweeper announces.
+
+    Only topics with subscriptions in the settings count, because only their commits are accounted for by `status`.
+    """
     topics = {one.topic for one in connections.settings.subscriptions}
     for groups, other in groups_of_nobody(connections):
         if other.topic in topics:
@@ -40,8 +42,10 @@ def unswept(connections: Connections) -> Iterator[Fact]:
 
 
 def groups_of_nobody(connections: Connections) -> Iterator[tuple[Sequence[str], OtherGroup]]:
-    """Yields the groups that the settings have for an outbox, and one that they lack. An outbox that is away is left
-    out."""
+    """Yields each producer group that the settings lack, with the groups that they name for the same outbox.
+
+    An outbox that is away is left out.
+    """
     of_outbox: dict[Secret, list[str]] = {}
     for source, url in commit_evidence(connections.settings).outboxes:
         of_outbox.setdefault(url, []).append(source.producer_group)
