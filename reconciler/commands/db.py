@@ -1,4 +1,4 @@
-"""Tables of outbox, inbox and ledger: `reconciler db upgrade`, `reconciler db sql`; and the packages that they need."""
+"""Tables of outbox, inbox and ledger (`reconciler db upgrade`, `reconciler db sql`), and the packages they need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.wiring.databases import configured_databases, named_database
 
 
 def upgrade_database(url: Secret, tree: str) -> str:
-    """Creates or upgrades the tables of a tree (outbox, inbox, ledger); returns the revision."""
+    """Creates or upgrades the tables of a tree (outbox, inbox, ledger), and returns their revision."""
     return named_database(url, tree).upgrade()
 
 
@@ -30,8 +30,7 @@ class UpgradedDatabase:
 
 
 def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
-    """Upgrades every database that the settings name for a tree, each once; after an error, later ones are not
-    upgraded."""
+    """Upgrades each database that the settings name for a tree once. The first error ends the upgrade."""
     named = [database for database in configured_databases(settings) if database.tree == tree]
     if not named:
         raise ConfigurationError(f"the settings name no {tree}_url: name the database with --url or RECONCILER_DB_URL")
@@ -39,7 +38,7 @@ def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
 
 
 def missing_drivers(settings: Settings) -> list[str]:
-    """Returns one line for each setting whose database needs a package that is not installed, with what to install."""
+    """Returns one line for each setting whose database needs a missing package. The line says what to install."""
     first = {database.url: database for database in reversed(configured_databases(settings))}
     return [
         f"{database.setting}: {missing}"

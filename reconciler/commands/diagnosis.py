@@ -27,7 +27,7 @@ class DiagnosisRow(NamedTuple):
     check: str
     level: Level
     found: str
-    #: Empty if ok.
+    #: What to do. Empty if the level is ok.
     remedy: str
 
 
@@ -38,13 +38,13 @@ class Diagnosis:
     check: Fact
     level: Level
     found: Fact
-    #: None if ok.
+    #: What to do. None if the level is ok.
     remedy: Fact | None = None
-    #: Findings of other checks that follow from this one.
+    #: Findings of other checks that follow from this finding.
     following: tuple[Diagnosis, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Returns plain data for JSON: in English, and as codes with fields."""
+        """Returns plain data for JSON. Each fact is there twice: in English, and as a code with fields."""
         facts = {"check": self.check, "found": self.found, "remedy": self.remedy}
         coded = {name: None if fact is None else fact.as_dict() for name, fact in facts.items()}
         return {**self.as_row()._asdict(), "facts": coded, "following": [one.as_dict() for one in self.following]}
@@ -61,20 +61,19 @@ Check = Callable[[], Iterable[Diagnosis]]
 class NamedCheck(NamedTuple):
     """A check, and the dependencies that it asks."""
 
-    #: The name of the check if it cannot be asked.
+    #: The name that is shown if the check ends with an error.
     name: Fact
-    #: The remedy in that case, if the error has none.
+    #: The remedy for an error that names no remedy.
     otherwise: Fact | None
     run: Check
-    #: Dependencies whose failure is the cause of whatever the check finds.
+    #: Dependencies of the check. If one of these is away, its absence is the cause of what the check finds.
     needs: tuple[Hashable, ...] = ()
-    #: The dependency that this check looks at, or asks first.
+    #: The dependency whose failure this check reports.
     tells: Hashable = None
 
 
 def failed(check: Fact, error: ReconcilerError, otherwise: Fact | None = None) -> Diagnosis:
-    """Returns the finding for a check that ended with an error. The remedy is given once: by the error itself, or else
-    by `otherwise`."""
+    """Returns the finding for a check that ended with an error. `otherwise`: the remedy if the error names none."""
     remedy, why = known_remedy(error), str(error)
     match error:
         case InvalidValue():
@@ -87,20 +86,20 @@ def failed(check: Fact, error: ReconcilerError, otherwise: Fact | None = None) -
 
 
 def as_told(text: str) -> Fact:
-    """Returns a fact for the text of an error, or any other text without a code."""
+    """Returns a fact for a text without a code, such as the text of an error."""
     return AS_TOLD(text=text)
 
 
 def listed(facts: Iterable[Fact]) -> Fact:
-    """Returns at least one fact as a part of a sentence."""
+    """Returns one fact that lists all facts as a part of a sentence. There must be at least one fact."""
     return reduce(lambda one, other: ALSO(one=one, other=other), facts)
 
 
 def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = ()) -> list[Diagnosis]:
-    """Runs checks in parallel, and returns their findings in order; findings that follow from a silent dependency are
-    listed under the failure that reports it.
+    """Runs checks in parallel, and returns their findings in the order of the checks.
 
-    A dependency that is away is one failed check, after what the check had found before.
+    A finding that follows from a silent dependency is listed under the failure that reports this dependency. A check
+    that meets a dependency that is away fails. What it had found before comes before this failure.
     """
     diagnoses: list[Diagnosis] = []
     #: Silent dependency -> index of the failure that reports it.
@@ -118,7 +117,7 @@ def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = (
 
 
 def _found_by(check: NamedCheck) -> list[tuple[Diagnosis, tuple[Hashable, ...]]]:
-    """Returns the findings, each with the dependencies whose failure would be its cause."""
+    """Returns each finding with the dependencies whose failure would be the cause of the finding."""
     found: list[tuple[Diagnosis, tuple[Hashable, ...]]] = []
     try:
         found.extend((diagnosis, check.needs) for diagnosis in check.run())

@@ -1,7 +1,6 @@
-"""The pages of docs, which are installed with the product: returns a page or one of its sections by the name that
-messages use.
+"""Finds the pages of docs, which are installed with the product, by the names that messages use.
 
-Standard library only, because a message about a missing package names a page, too.
+This module needs the standard library only, because a message about a missing package names a page, too.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ from reconciler.errors import UsageError
 
 #: The page that lists the others.
 INDEX = "index.md"
-#: Chinese pages have the names of the English ones in this folder.
+#: The folder of the Chinese pages. A Chinese page has the same name as the English page.
 CHINESE = "zh/"
-#: The ending of drawings' names.
+#: File names of drawings end with this.
 DRAWING = ".svg"
 #: How messages name a page: docs/how-to/install.md#extras.
 MENTION = re.compile(r"\bdocs/((?:[\w-]+/)*[\w-]+\.md)(#[\w-]+)?")
 _HEADING = re.compile(r"(#+) +(.*)")
 _FENCE = re.compile(r" *(```|~~~)")
-#: Remarks on lines of their own, for the tests of pages, for translators, and for the console.
+#: HTML comments for the tests of pages, for translators, and for the console.
 _REMARK = re.compile(r"<!--.*?-->")
 
 
 def folder() -> Traversable:
-    """Returns the folder of the pages: in the wheel beside the code, in a checkout beside its folder."""
+    """Returns the folder of the pages. In the wheel it lies beside the code, in a checkout beside the code's folder."""
     packed = files("reconciler").joinpath("docs")
     return packed if packed.is_dir() else Path(__file__).parents[2] / "docs"
 
 
 @cache
 def page_names() -> frozenset[str]:
-    """Returns names relative to docs, such as `how-to/install.md`."""
+    """Returns the names of all pages relative to docs, such as `how-to/install.md`."""
     return frozenset(name for name in _found(folder(), "") if name.endswith(".md"))
 
 
 @cache
 def drawing_names() -> frozenset[str]:
-    """Returns names relative to docs, as pages contain them."""
+    """Returns the names of all drawings relative to docs."""
     return frozenset(name for name in _found(folder(), "") if name.endswith(DRAWING))
 
 
@@ -56,7 +55,7 @@ def _found(place: Traversable, above: str) -> Iterator[str]:
 
 
 def in_language(name: str, language: str) -> str:
-    """Returns the page in that language, or in the only existing one."""
+    """Returns the name of the page in this language. A page without a translation has only its English name."""
     translated = f"{CHINESE}{name}"
     return translated if translated in page_names() and (language == "zh" or name not in page_names()) else name
 
@@ -92,10 +91,9 @@ def anchor_of(heading: str) -> str:
 
 
 def find(name: str) -> str:
-    """Returns the text of a page or section by a person's name for it, such as docs/how-to/install.md#extras or
-    BreakerOpen.
+    """Returns the text of a page or section. `name`: what a person types, such as docs/how-to/install.md#extras.
 
-    Raises UsageError if there is no such page or section.
+    The last part of the page's name is enough, such as BreakerOpen. Raises UsageError if there is no such page or section.
     """
     wanted, _, anchor = name.strip().removeprefix("./").removeprefix("docs/").partition("#")
     wanted = wanted.removesuffix("/") or INDEX
@@ -129,6 +127,6 @@ def _section(text: str, anchor: str, *, page: str) -> str:
 
 
 def ways_to(texts: Sequence[str]) -> Sequence[str]:
-    """Returns a line for each page that messages name: the command that shows it. Empty: they name no page."""
+    """Returns one line for each page that the texts name. The line contains the command that shows the page."""
     named = [f"docs/{found[1]}{found[2] or ''}" for text in texts for found in MENTION.finditer(text)]
     return [f"`reconciler docs {page}` shows that page" for page in dict.fromkeys(named)]

@@ -183,7 +183,7 @@ def _end(
 
 
 def _is_ended(row: IncompleteRow, wanted: WantedEnding) -> bool:
-    """Returns True if the act may change the row. A handler that still worked on a deleted row would cause two effects."""
+    """Returns True if the act may change the row. Deleting a row on which a handler still works causes two effects."""
     return wanted.also_young or not row.is_young
 
 

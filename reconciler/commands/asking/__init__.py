@@ -1,2 +1,2 @@
-"""Questions of commands to every service: whether it answers, accepts our login, and is the one that the settings
+"""Questions of commands to every service: whether the service answers, accepts our login, and is what the settings
 mean."""

@@ -29,7 +29,7 @@ from reconciler.wiring.databases import EvidenceDatabase, inbox_databases, outbo
 T = TypeVar("T")
 
 DATABASE_AWAY = Code("wiring.database-away", database=Field.FACT, why=Field.TEXT)
-#: One database of several groups.
+#: Two facts about one database that several groups share.
 SHARED = Code("wiring.shared", first=Field.FACT, second=Field.FACT)
 BROKER_AWAY = Code("wiring.broker-away", broker=Field.NAME, why=Field.TEXT)
 #: Name -> the fact for a dependency that is away.
@@ -44,18 +44,21 @@ REDIS_REMEDY = "start Redis, or correct redis.url (rediss:// or ssl=true where i
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> dict[str, TransientError]:
-    """Returns the error of each dependency that does not answer; all are asked in parallel, so together they cost the
-    time of the slowest.
+    """Returns name -> error for each dependency that does not answer.
 
-    Raises errors that no waiting can cure: missing tables, a wrong driver.
+    All dependencies are asked in parallel, so the slowest answer decides how long this takes. Raises errors that no
+    waiting can cure, such as missing tables or a wrong driver.
     """
     found = _by_name(asked, _why_away)
     return {name: why for name, why in found.items() if why is not None}
 
 
 def facts_of_away(settings: Settings, asked: Mapping[str, Callable[[], object]]) -> dict[str, Fact]:
-    """Returns the same for people: one fact per cause, also if several names have it. A broker has its own name besides
-    `rocketmq`, which is away if no broker answers. Raises what who_is_away raises."""
+    """Returns name -> fact for each dependency that does not answer. Names with one cause share one fact.
+
+    Each broker has a name of its own. The name `rocketmq` is away if no broker answers. Raises what who_is_away()
+    raises.
+    """
     names: dict[TransientError, list[str]] = {}
     for name, error in who_is_away(asked).items():
         names.setdefault(error, []).append(name)
@@ -73,7 +76,7 @@ def facts_of_away(settings: Settings, asked: Mapping[str, Callable[[], object]])
 
 
 def broker_name(broker: str) -> str:
-    """Returns the name under which a broker is away."""
+    """Returns the name that reports use for a broker that is away."""
     return f"broker {broker}"
 
 
@@ -88,12 +91,12 @@ def broker_away(broker: str, why: str) -> Fact:
 
 
 def database_away(databases: Sequence[Fact], why: str) -> Fact:
-    """Returns the fact that a database does not answer, with all its names."""
+    """Returns the fact that a database does not answer. `databases`: one fact for each name of the database."""
     return DATABASE_AWAY(database=reduce(lambda first, second: SHARED(first=first, second=second), databases), why=why)
 
 
 def _by_name(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:
-    """Returns what is found for each; a thing with several names is asked once."""
+    """Returns name -> what `find` returns for the question. A question under several names is asked once."""
     found = found_by_each(find, list(dict.fromkeys(asked.values())))
     return {name: found[ask] for name, ask in asked.items()}
 
@@ -107,8 +110,10 @@ def _why_away(ask: Callable[[], object]) -> TransientError | None:
 
 
 def results_of(asked: Mapping[str, Callable[[], object]]) -> dict[str, str | None]:
-    """Returns what is wrong with each, missing tables and drivers included; None: it answered. All are asked in
-    parallel. For a database with several names, the remedy is given once. Raises nothing."""
+    """Returns name -> what is wrong with the dependency, such as missing tables. None: the dependency answered.
+
+    All dependencies are asked in parallel. A database with several names gets its remedy once. Raises nothing.
+    """
     found: dict[str, str | None] = {}
     named: set[ReconcilerError] = set()
     for name, error in _by_name(asked, _error_of).items():
@@ -128,12 +133,13 @@ def _error_of(ask: Callable[[], object]) -> ReconcilerError | None:
 
 
 def require_all_dependencies(connections: Connections) -> None:
-    """Raises DependencyAway, naming all that are away; ConfigurationError for a ledger without tables."""
+    """Raises DependencyAway with the names of all dependencies that are away. Raises ConfigurationError for a ledger
+    without tables."""
     require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections) | ask_brokers(connections))
 
 
 def require(asked: Mapping[str, Callable[[], object]]) -> None:
-    """Raises DependencyAway, naming all of them that are away."""
+    """Raises DependencyAway with the names of all dependencies in `asked` that are away."""
     found = who_is_away(asked)
     if found:
         raise DependencyAway(_joined(found))
@@ -171,7 +177,7 @@ def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
 
 
 def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Returns the questions whether a name server answers, and every master that it knows."""
+    """Returns the question whether a name server and every master answer."""
 
     def ping(address: str) -> None:
         try:

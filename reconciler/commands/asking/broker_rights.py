@@ -1,4 +1,4 @@
-"""Checks whether brokers allow us to read what rounds read: each right is tried by a harmless request to every master.
+"""Checks whether brokers allow us to read what rounds read. A harmless request to every master tries each right.
 
 Rights to write (announcements, probes, republishing) are not tried, because that would write a message.
 """
@@ -33,15 +33,17 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import pop_groups
 from reconciler.wiring.subscriptions import subscription_of, unique_key_topics
 
-#: Refusals that one line shows.
+#: Most refusals that one line shows.
 RIGHTS_SHOWN_MAX = 5
 #: No message has this key.
 _KEY = "RECONCILER_RIGHTS"
 
 
 def refusals(connections: Connections) -> list[AccessRefused]:
-    """Returns one error for each missing right, from the first master that refuses it; empty if masters are not
-    known."""
+    """Returns one error for each missing right, from the first master that refuses this right.
+
+    Returns nothing if no masters are known.
+    """
     found: dict[str, AccessRefused] = {}
     try:
         addresses = masters(connections)
@@ -53,7 +55,7 @@ def refusals(connections: Connections) -> list[AccessRefused]:
         refused = [_refusal(next(questions))]
         if not _is_of_login(refused[0]):
             subscriptions = (subscription_of(connections.settings, s) for s in connections.settings.subscriptions)
-            side_by_side(signs.signs, subscriptions)  # they are remembered for the questions that follow
+            side_by_side(signs.signs, subscriptions)  # the signs are remembered for the questions that follow
             refused += side_by_side(_refusal, questions)
         for error in refused:
             if error is not None and _is_of_login(error):
@@ -64,8 +66,11 @@ def refusals(connections: Connections) -> list[AccessRefused]:
 
 
 def _refusal(ask: Callable[[], object]) -> AccessRefused | None:
-    """Returns the refusal. None: the right exists; or a topic is unknown, or a broker away, which other checks
-    report."""
+    """Returns the refusal, if the broker refuses the right.
+
+    Returns None if the right exists. Returns None, too, for an unknown topic or a broker that is away. Other checks
+    report these.
+    """
     try:
         ask()
     except AccessRefused as error:
@@ -76,7 +81,7 @@ def _refusal(ask: Callable[[], object]) -> AccessRefused | None:
 
 
 def _is_of_login(error: AccessRefused | None) -> bool:
-    """Returns True if every right is refused for the same cause, so that the others need not be asked."""
+    """Returns True if the cause of the refusal is the login. All other rights would be refused for the same cause."""
     return error is not None and error.lacking is not Lacking.RIGHT
 
 
@@ -141,6 +146,6 @@ def _questions(connections: Connections, signs: PopGroups, broker: str, address:
 
 
 def _announced_in(settings: Settings) -> list[tuple[str, str]]:
-    """Returns the topics that announcements are read from, and the consumer group that reads them."""
+    """Returns (topic, consumer group) for each topic that contains announcements. The group reads the topic."""
     halves = [(HALF_TOPIC, TOOLS_GROUP)] if any(s.reads_halves for s in settings.subscriptions) else []
     return [*((topic, PULL_GROUP) for topic in unique_key_topics(settings)), *halves]

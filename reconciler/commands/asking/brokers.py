@@ -1,4 +1,4 @@
-"""Questions of commands to name servers and brokers besides evidence: what they are, have, and refuse."""
+"""Questions of commands to name servers and brokers that ask for no evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROKER = Code("wiring.broker", name=Field.NAME)
 BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 #: Consumer groups under which the reconciler reads; brokers with autoCreateSubscriptionGroup=false lack them.
 READER_GROUPS = (PULL_GROUP, SCAN_GROUP)
-#: Our groups, and those of the brokers' tools, that only read; their offsets mean nothing.
+#: Our groups, and groups of the brokers' tools. These groups only read, and their offsets mean nothing.
 OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
 
 
@@ -24,8 +24,10 @@ def broker_fact(name: str) -> Fact:
 
 
 def groups_reading(connections: Connections, topic: str) -> list[str] | None:
-    """Returns groups with an offset in the topic, or with a connected member that takes it, on any master; None: a
-    master did not answer. A group that broadcasts stores no offset: without members it is unknown."""
+    """Returns the groups that any master knows to read the topic: by an offset, or by a connected member.
+
+    None: a master did not answer. A broadcasting group stores no offset, so it is found only while it has members.
+    """
     found: set[str] = set()
     try:
         for address in masters(connections).values():
@@ -36,9 +38,10 @@ def groups_reading(connections: Connections, topic: str) -> list[str] | None:
 
 
 def masters(connections: Connections) -> dict[str, str]:
-    """Returns broker -> address of its master.
+    """Returns broker -> address of the broker's master.
 
-    Raises BrokerUnavailable with a remedy if no name server answers or knows a broker, or if a broker has no master.
+    Raises BrokerUnavailable with a remedy if no name server answers, if none knows a broker, or if a broker has no
+    master.
     """
     try:
         brokers = connections.rocketmq.routes.brokers()
@@ -60,5 +63,5 @@ def masters(connections: Connections) -> dict[str, str]:
 
 
 def brokers_known_to(connections: Connections, name_server: str) -> list[str]:
-    """Returns the brokers that are registered at one name server, by name. Raises what the request raises."""
+    """Returns the names of the brokers that are registered at one name server. Raises what the request raises."""
     return sorted(NameServers(name_server, connections.rocketmq.client).brokers())

@@ -39,7 +39,7 @@ HALVES_NOT_KEPT = Code("business.halves-not-kept", topic=Field.NAME)
 HALVES_LOOKED_UP = Code("business.halves-looked-up", topic=Field.NAME)
 #: Most halves of one query key that a line names.
 _NAMED_MAX = 10
-#: For at most so many unknown keys of one command, keys that differ in case alone are looked for.
+#: Most unknown keys of one command for which known keys that differ in case alone are looked for.
 HINTS_MAX = 5
 
 
@@ -52,7 +52,7 @@ class MessageOfBusiness:
     producer_group: str
     #: None for a half that is in no outbox.
     state: OutboxState | None
-    #: For a half, when it was first stored.
+    #: When the outbox row was created, or when the half was first stored.
     created_at_ms: int
 
 
@@ -61,7 +61,7 @@ class BusinessMessages:
     """What the outboxes have under one business id, and the ledger under one query key."""
 
     business_id: str
-    #: The newest first, each once.
+    #: Each message once. The newest message comes first.
     messages: tuple[MessageOfBusiness, ...] = ()
     #: Number of older messages that were not read, counted up to ROWS_COUNTED_MAX for each outbox.
     older: int = 0
@@ -69,19 +69,19 @@ class BusinessMessages:
     away: tuple[Fact, ...] = ()
     #: Damaged rows.
     damaged: tuple[Fact, ...] = ()
-    #: Why there may be further messages.
+    #: Reasons why there may be further messages.
     silent: tuple[Fact, ...] = ()
-    #: Halves that the ledger has noted with this text as their query key, one line per topic.
+    #: One line for each topic with halves that the ledger has noted with this text as their query key.
     halves: tuple[Fact, ...] = ()
 
     @property
     def unique_keys(self) -> tuple[str, ...]:
-        """The newest first."""
+        """Keys of the messages. The key of the newest message comes first."""
         return tuple(message.unique_key for message in self.messages)
 
     @property
     def left_out(self) -> tuple[Fact, ...]:
-        """How many are not named here. Empty: all are named."""
+        """A fact about the number of messages that are not named here. Empty: all messages are named."""
         if not self.older:
             return ()
         code = MANY_OLDER if self.older > ROWS_COUNTED_MAX else OLDER
@@ -89,21 +89,25 @@ class BusinessMessages:
 
 
 def key_shaped(text: str) -> str | None:
-    """Returns the unique key that a person may mean, without surrounding spaces; None: the text has another form. Case
-    counts."""
+    """Returns the unique key that a person may mean, without surrounding spaces. None: the text has another form.
+
+    Upper and lower case stay as typed.
+    """
     key = text.strip()
     return key if is_unique_key(key) else None
 
 
 def other_case_note(connections: Connections, unique_key: str) -> Fact | None:
-    """Returns the line for an unknown key: known keys that differ from it in case alone. None: no place that answers
-    has such a key."""
+    """Returns a line with the known keys that differ from an unknown key in case alone.
+
+    None: no place that answers has such a key.
+    """
     wanted, known = in_other_case(unique_key), set[str]()
     if not wanted:
         return None
     witnesses = build_witnesses(connections)
     for database in _outboxes(connections):
-        with suppress(ReconcilerError):  # whoever asks for the key itself reports that it is away
+        with suppress(ReconcilerError):  # the question for the key itself reports what is away
             known |= inspect_outbox(connections, database.url).known(wanted)
     for configured in connections.settings.subscriptions:
         subscription = subscription_of(connections.settings, configured)
@@ -116,7 +120,7 @@ def other_case_note(connections: Connections, unique_key: str) -> Fact | None:
 
 
 def require_name(text: str) -> str:
-    """Returns the text that a person typed, if any row can have it; raises InvalidValue."""
+    """Returns the text that a person typed. Raises InvalidValue for a text that no row can have."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -131,11 +135,10 @@ def require_name(text: str) -> str:
 
 
 def messages_of(connections: Connections, business_id: str, *, limit: int) -> BusinessMessages:
-    """Returns the newest messages of all configured outboxes with exactly this business id, case and accents included,
-    and the halves with this query key.
+    """Returns the newest messages of a business id from all configured outboxes, and the halves of a query key.
 
-    `limit`: the most that are returned. An outbox that is away is named in the result. Raises DatabaseAway if the
-    ledger is away.
+    `business_id` is compared with both. Case and accents of the business id count. `limit`: most messages that are returned. The result names each outbox
+    that is away. Raises DatabaseAway if the ledger is away.
     """
     found: dict[str, MessageOfBusiness] = {}
     older = 0
@@ -177,8 +180,10 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
 def _noted_halves(
     connections: Connections, query_key: str, silent: list[Fact]
 ) -> Iterator[tuple[str, Sequence[NotedHalf]]]:
-    """Yields the halves of a query key by topic, the newest first, each once. `silent` collects why there may be
-    more."""
+    """Yields each topic with its halves of a query key. The newest half comes first, and no half comes twice.
+
+    `silent` collects the reasons why there may be further halves.
+    """
     settings = connections.settings
     announcing = {one.topic for one in settings.subscriptions if one.reads_halves}
     for topic, one in configured_queries(settings).items():
@@ -204,10 +209,10 @@ def _message(topic: str, half: NotedHalf) -> MessageOfBusiness:
 
 
 def business_ids_of(connections: Connections, unique_keys: Sequence[str]) -> dict[str, str]:
-    """Returns unique key -> business id, as far as the outboxes that answer have them. Raises nothing."""
+    """Returns unique key -> business id for keys that the answering outboxes have. Raises nothing."""
     found: dict[str, str] = {}
     for database in _outboxes(connections) if unique_keys else ():
-        with suppress(ReconcilerError):  # only the name is missing then
+        with suppress(ReconcilerError):  # without an answer only the business id is missing
             asked = inspect_outbox(connections, database.url)
             for begin in range(0, len(unique_keys), PAGE_KEYS):
                 found = asked.business_ids(unique_keys[begin : begin + PAGE_KEYS]) | found
@@ -218,7 +223,7 @@ def business_ids_of(connections: Connections, unique_keys: Sequence[str]) -> dic
 class NamedMessages:
     """What a person's name for messages means."""
 
-    #: The newest first.
+    #: Keys of the messages. The key of the newest message comes first.
     unique_keys: tuple[str, ...]
     #: None: the name was a unique key.
     business: BusinessMessages | None = None
@@ -227,11 +232,11 @@ class NamedMessages:
 
 
 def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessages:
-    """Returns the unique keys that a name means: the name itself, if ledger or outboxes have it, otherwise those of a
-    business id.
+    """Returns the unique keys that a name means.
 
-    Raises InvalidValue for a name that is neither. Raises DependencyAway while an outbox does not answer, because an
-    act on a business id needs all of its messages.
+    If the ledger or an outbox has the name as a unique key, that key is meant. Otherwise the name is a business id, and
+    the keys of its messages are meant. Raises InvalidValue for a name that is neither. Raises DependencyAway while an
+    outbox does not answer, because an act on a business id needs all of its messages.
     """
     require_name(name)
     key = key_shaped(name)
@@ -254,7 +259,7 @@ def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessa
 
 
 def _is_known(connections: Connections, unique_key: str) -> bool:
-    """Returns True if ledger or an outbox has the key; raises DatabaseAway."""
+    """Returns True if the ledger or an outbox has the key. Raises DatabaseAway."""
     life = connections.ledger.reports.life(connections.settings.environment, unique_key)
     if life.candidates or life.repairs or life.actions:
         return True

@@ -1,9 +1,9 @@
-"""Finds check services of brokers that do not move: no producer is asked about the halves behind the one at which a
-service has stopped.
+"""Finds brokers whose check service does not move.
 
-A round that ends with an exception saves no offset, so each round ends at the same half (RocketMQ #9500, open in 5.5).
-One look shows it: the half at the saved offset is older than it can be before a round has passed it, and the broker has
-run for as long. A service that is far behind looks the same.
+Such a service has stopped at one half. No producer is asked about the halves behind it. A round of the check service
+that ends with an exception saves no offset, so each round ends at the same half (RocketMQ #9500, open in 5.5). One look
+shows this. The half at the saved offset is too old: a working service would have passed it, and the broker has run for
+longer than that. A service that is far behind looks the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reconciler.wiring.connections import Connections
 
 CHECK_SERVICE_STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
 
-#: Most times that a pull is repeated because the queue begins later.
+#: Most repetitions of a pull whose offset lies before the beginning of the queue.
 _STEPS_MAX = 3
 
 
@@ -33,15 +33,18 @@ class CheckServiceFinding:
     """The finding about one broker's check service."""
 
     broker: str
-    #: A fact that says that it does not move, and for how long. None: that cannot be read.
+    #: The fact that the check service does not move, and for how long. None: the broker refuses to show this.
     stands: Fact | None
-    #: Why it cannot be read.
+    #: The broker's refusal, if it refuses.
     refusal: AccessRefused | None = None
 
 
 def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
-    """Yields one finding for each master whose check service does not move, or cannot be read; none where it moves, or
-    no half waits. Other checks report a broker that does not answer."""
+    """Yields one finding for each master whose check service does not move, or cannot be read.
+
+    A check service that moves, or for which no half waits, has no finding. Other checks report a broker that does not
+    answer.
+    """
     try:
         addresses = masters(connections)
     except ReconcilerError:
@@ -59,14 +62,14 @@ def check_services(connections: Connections) -> Iterator[CheckServiceFinding]:
 
 
 def _overdue_seconds(connections: Connections, broker: str, address: str) -> float | None:
-    """Returns how long the half at the saved offset has waited if that is too long; otherwise None."""
+    """Returns how long the half at the saved offset has waited. Returns None if this is not too long."""
     facts = connections.rocketmq.families.facts(address)
     if not facts.has_check_back:
         return None
     admin = connections.admin
     config = admin.broker_config(address)
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
-        return None  # doctor reports it
+        return None  # another check of doctor reports this
     timeout, interval = (int(config[name]) / 1000 for name in ("transactionTimeOut", "transactionCheckInterval"))
     queue = MessageQueue(topic=HALF_TOPIC, broker_name=broker, queue_id=0)
     offset = connections.rocketmq.offsets.of_group(address, queue, CHECK_GROUP) or 0

@@ -1,4 +1,4 @@
-"""Findings about the environment: whether another cluster uses it, and whether anything ever ran with it."""
+"""Findings about the environment: whether another cluster uses it, and whether a process ever ran with it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ OTHER_CLUSTER = Code("status.other-cluster", why=Field.TEXT)
 
 
 def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
-    """Returns place -> a question that raises InvalidValue if a process of another cluster, or with another Redis,
-    keeps its use there now.
+    """Returns place -> a question whether another installation uses the environment there now.
 
-    Raises TransientError.
+    The question raises InvalidValue if a process of another cluster, or a process with another Redis, uses it. Raises
+    TransientError.
     """
     environment, brokers = connections.settings.environment, known_brokers(connections)
     redis = RedisEnvironmentUses(connections.redis)
 
     def ask(uses: EnvironmentUses) -> None:
         use, told = uses.current(environment), None
-        with suppress(RedisAway):  # it has its own line
+        with suppress(RedisAway):  # a Redis that is away has its own line
             told = told_redis(redis.identity(environment), shown_url(connections.settings.redis.url))
         error = conflict(uses.place, environment, use, brokers, told)
         if error is not None:
@@ -42,8 +42,10 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
 
 
 def other_clusters(connections: Connections) -> Iterator[Fact]:
-    """Yields for `status` one fact for each place with another cluster, to which the data there may belong. Raises
-    DatabaseAway."""
+    """Yields one fact for each place where another cluster uses the environment. The data there may belong to it.
+
+    Raises DatabaseAway.
+    """
     for ask in ask_environment(connections).values():
         with suppress(RedisAway):  # `away` reports it
             try:
@@ -53,9 +55,10 @@ def other_clusters(connections: Connections) -> Iterator[Fact]:
 
 
 def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
-    """Returns what processes of the environment have left, in the ledger and in Redis since it last lost its memory.
+    """Returns the traces that processes of the environment have left in the ledger and in Redis.
 
-    A Redis that is away has its own line, and does not mean that the environment is unknown. Raises DatabaseAway.
+    A Redis that has lost its memory has lost these traces, too. A Redis that is away has its own line, and the
+    environment may still be known. Raises DatabaseAway.
     """
     environment = connections.settings.environment
     traces = connections.ledger.reports.traces(environment, before_ms=before_ms)
@@ -67,10 +70,9 @@ def traces_of(connections: Connections, *, before_ms: int) -> EnvironmentTraces:
 
 
 def never_run(connections: Connections) -> Fact | None:
-    """Returns a fact if nothing ever ran with the environment of the settings while others are known: then nothing
-    found proves nothing.
+    """Returns a fact if no process ever ran with the environment of the settings although other environments are known.
 
-    Raises DatabaseAway.
+    An empty answer about such an environment proves nothing. Raises DatabaseAway.
     """
     before_ms = connections.ledger_now_ms()
     return unknown_environment(connections.settings.environment, traces_of(connections, before_ms=before_ms))

@@ -15,7 +15,7 @@ SHARED_IDENTITY = Code("wiring.shared-identity", one=Field.NAME, other=Field.NAM
 
 
 def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
-    """Yields the role of each database of evidence; one that is away, or has no tables, is left out."""
+    """Yields the role of each outbox and inbox. A database that is away, or has no tables, is left out."""
     for database in configured_databases(connections.settings):
         if database.tree == "ledger":
             continue
@@ -27,10 +27,10 @@ def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
 
 
 def shared_identity(connections: Connections) -> Fact | None:
-    """Returns what is wrong if two outbox_urls lead to databases with one identity; None: no such databases were seen.
+    """Returns a fact about two outbox_urls whose databases have one identity. None: there are no such databases.
 
-    A copy has the identity of its original, so the two cannot be told apart. A database that does not answer, or whose
-    identity the login may not read, is not compared.
+    A copy of a database has the identity of its original, so nobody can tell copy and original apart. A database is not
+    compared if it does not answer, or if the login may not read its identity.
     """
     first: dict[str, str] = {}
     for database in configured_databases(connections.settings):
