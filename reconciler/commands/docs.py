@@ -93,7 +93,7 @@ def anchor_of(heading: str) -> str:
 def find(name: str) -> str:
     """Returns the text of a page or section. `name`: what a person types, such as docs/how-to/install.md#extras.
 
-    The last part of the page's name is enough, such as BreakerOpen. Raises UsageError if there is no such page or section.
+    The last part of a page's name, such as BreakerOpen, is enough. Raises UsageError for an unknown page or section.
     """
     wanted, _, anchor = name.strip().removeprefix("./").removeprefix("docs/").partition("#")
     wanted = wanted.removesuffix("/") or INDEX

@@ -1,4 +1,4 @@
-"""What people do with jobs: ask for a job, look at a job, cancel it. reconciler/commands/acts/job_worker.py runs jobs."""
+"""What people do with jobs: ask for them, look at them, cancel them. reconciler/commands/acts/job_worker.py runs jobs."""
 
 from __future__ import annotations
 

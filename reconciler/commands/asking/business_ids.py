@@ -137,8 +137,8 @@ def require_name(text: str) -> str:
 def messages_of(connections: Connections, business_id: str, *, limit: int) -> BusinessMessages:
     """Returns the newest messages of a business id from all configured outboxes, and the halves of a query key.
 
-    `business_id` is compared with both. Case and accents of the business id count. `limit`: most messages that are returned. The result names each outbox
-    that is away. Raises DatabaseAway if the ledger is away.
+    `business_id`: the business id or the query key. Upper case, lower case and accents count. `limit`: most messages
+    that are returned. The result names each outbox that is away. Raises DatabaseAway if the ledger is away.
     """
     found: dict[str, MessageOfBusiness] = {}
     older = 0

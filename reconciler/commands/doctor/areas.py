@@ -1,4 +1,4 @@
-"""What is checked as a whole: the name of a check that could not be asked, or that says one thing of all."""
+"""The names of areas that `reconciler doctor` checks. A finding about a whole area has the name of the area."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ _AREAS = {
 
 
 def area(name: str) -> Fact:
-    """Returns the name of the check for that area."""
+    """Returns the name of the check for an area."""
     return _AREAS[name]()

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says of name servers, brokers and topics: who answers, and how each is set up."""
+"""What `reconciler doctor` says about name servers, brokers and topics: which of them answer, and how they are set up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DEMANDS = {
     PeerDemand.WANTS_AUTHENTICATION: Code("doctor.wants-authentication", why=Field.TEXT),
     PeerDemand.REFUSES_ACCESS: Code("doctor.refuses-access", why=Field.TEXT),
 }
-#: Property -> the value with which the broker does not work for us.
+#: Broker property -> the value with which the reconciler cannot use the broker.
 _WRONG = {"messageIndexEnable": "false", "rejectTransactionMessage": "true", "rejectPullConsumerEnable": "true"}
 _SETTINGS = {
     "messageIndexEnable": Code("doctor.set-message-index"),
@@ -59,7 +59,7 @@ _SETTINGS = {
 
 
 def check_name_servers(connections: Connections) -> Iterator[Diagnosis]:
-    """Checks each name server by itself, because one that knows no broker gives none to its clients."""
+    """Checks each name server by itself. A name server that knows no broker leaves its clients without brokers."""
     for address in connections.settings.rocketmq.name_servers.split(";"):
         check = NAME_SERVER(address=address)
         try:
@@ -112,7 +112,7 @@ def _broker(connections: Connections, check: Fact, address: str) -> Iterator[Dia
 
 
 def check_broker_rights(connections: Connections) -> Iterator[Diagnosis]:
-    """Yields one line for each right that a broker refuses to our user; none if it refuses none."""
+    """Yields one line for each right that a broker refuses to our user."""
     return (failed(area("rights"), error) for error in refusals(connections))
 
 
@@ -128,8 +128,10 @@ def check_check_services(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def check_topics(connections: Connections) -> Iterator[Diagnosis]:
-    """Checks our own topics on every master, with the queues of the settings; and whether those of the services
-    exist."""
+    """Checks the topics on every master.
+
+    The reconciler's own topics must exist with the queues of the settings. Topics of the services must exist.
+    """
     settings = connections.settings
     topics = dict.fromkeys(s.topic for s in settings.subscriptions)
     for name in unique_key_topics(settings):
@@ -172,7 +174,7 @@ def _create_topics() -> Fact:
 
 
 def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> Diagnosis:
-    """Returns the finding for a peer that does not answer, or refuses: what the peer demands, if that is the reason."""
+    """Returns the finding for a peer that does not answer or refuses. It names what the peer demands, if anything."""
     if isinstance(error, ConfigurationError):
         return failed(check, error)
     wanted = _demand_and_remedy(error, address)
@@ -188,6 +190,6 @@ def _wanting(check: Fact, error: ReconcilerError, wanted: tuple[PeerDemand, str]
 
 
 def _demand_and_remedy(error: ReconcilerError, address: str) -> tuple[PeerDemand, str] | None:
-    """Returns what a peer demands that this client does not do, and the remedy; None: the reason is another one."""
+    """Returns a demand of the peer that this client does not fulfil, and the remedy. None: there is no such demand."""
     demand = demand_behind(error, address)
     return None if demand is None else (demand, remedy_of(demand, error))

@@ -1,4 +1,4 @@
-"""The checks of `reconciler doctor`: Redis, ledger, brokers, topics, groups, tables; each with what to do."""
+"""All checks of `reconciler doctor`, such as Redis, ledger, brokers, topics, groups and tables."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _LEVELS: dict[Severity, Level] = {Severity.OK: "ok", Severity.ADVICE: "note", Se
 
 
 def examine(connections: Connections) -> list[Diagnosis]:
-    """Runs every check; never raises for a dependency that is away."""
+    """Runs every check. A dependency that is away becomes a finding, and no exception."""
     silent = _who_is_silent(connections)
     probe, probing = cache(lambda: probe_brokers(connections)), Lock()
     topics_seen = Event()
@@ -83,8 +83,10 @@ def examine(connections: Connections) -> list[Diagnosis]:
             topics_seen.set()
 
     def probed() -> BrokerProbes:
-        """Clocks and indexes are read from the same probes, whichever comes first. A probe creates its topic on brokers
-        that create topics automatically, so topics are checked before."""
+        """Returns the probes that the checks of clocks and indexes share. The first of these checks sends the probes.
+
+        A probe creates its topic on brokers that create topics automatically, so topics are checked first.
+        """
         topics_seen.wait()
         with probing:
             return probe()
@@ -118,8 +120,10 @@ def examine(connections: Connections) -> list[Diagnosis]:
 
 
 def _who_is_silent(connections: Connections) -> set[Hashable]:
-    """Asks everything in parallel: what does not answer in time is not asked again, and its checks report that at
-    once."""
+    """Returns the dependencies that do not answer. All dependencies are asked in parallel.
+
+    A dependency that does not answer in time is not asked again, so its checks report the silence at once.
+    """
     settings = connections.settings
     databases = [*outbox_databases(settings), *inbox_databases(settings)]
     known_as: dict[str, Hashable] = {"ledger": settings.ledger.url, **{one.name: one.url for one in databases}}
@@ -152,8 +156,10 @@ def check_identities(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def check_packages(settings: Settings) -> list[Diagnosis]:
-    """Returns a failure for each package that `run` needs and that is missing; a note if one package hides another, and
-    for each compression of bodies that cannot be read here."""
+    """Returns a failure for each missing package that `run` needs.
+
+    Returns a note if one package hides another, and a note for each compression of bodies that cannot be read here.
+    """
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
     noted = [("rocketmq", INSTALLED_TWICE(packages=tuple(owners)), KEEP_ONE_PACKAGE())] if len(owners) > 1 else []
     noted += [

@@ -1,6 +1,7 @@
-"""What `reconciler doctor` says of the clocks, which are assumed to hardly differ, and of the brokers' indexes.
+"""What `reconciler doctor` says about the servers' clocks and the brokers' indexes.
 
-Probes show both: a broker's clock by a probe's time, its index by whether it contains the probe.
+The reconciler relies on clocks that differ by no more than the skew margin. A probe shows a broker's clock by its store
+time, and shows the broker's index by being found in the index.
 """
 
 from __future__ import annotations
@@ -25,12 +26,9 @@ SEE_TO_INDEX = Code("doctor.see-to-index")
 
 
 def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -> Sequence[Diagnosis]:
-    """Compares every server's clock with Redis', which dates the keys; a broker whose clock cannot be measured is
-    named.
+    """Compares every server's clock with Redis' clock, which dates the keys.
 
-    A database that is away has its own check.
-
-    Raises RedisAway.
+    A broker whose clock cannot be measured gets a note. A database that is away has its own check. Raises RedisAway.
     """
     margin_seconds = connections.settings.rounds.skew_margin_seconds
     redis = redis_clock(connections)
@@ -55,7 +53,7 @@ def check_clocks(connections: Connections, probed: Callable[[], BrokerProbes]) -
 
 
 def check_indexes(probed: BrokerProbes) -> Sequence[Diagnosis]:
-    """Returns one line for each broker whose index does not reach a probe; none if all do."""
+    """Returns one line for each broker whose index does not show a probe."""
     return [
         Diagnosis(check=INDEX_OF(broker=broker), level="fail", found=why, remedy=SEE_TO_INDEX())
         for broker, why in missing_probes(probed)

@@ -72,7 +72,7 @@ _LEVELS: dict[Fitness, Level] = {
 def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *, progress: Progress) -> list[Diagnosis]:
     """Tries each query on halves whose end is known.
 
-    Raises MissingDependency for a driver that is not installed, BrokerUnavailable if no name server answers.
+    Raises MissingDependency for a driver that is not installed. Raises BrokerUnavailable if no name server answers.
     """
     require_drivers(queries)
     keys = {one.query.topic: one.query.key for one in queries}
@@ -91,7 +91,7 @@ def query_checks(connections: Connections) -> Iterator[NamedCheck]:
 
 
 def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> Iterator[Diagnosis]:
-    """Yields what its database shows, and whether a person has accepted it. Raises DatabaseAway."""
+    """Yields what the query's database shows, and whether a person has accepted the query. Raises DatabaseAway."""
     for told in examine_query(one, clock=connections.clock):
         yield _diagnosis(topic, told)
     check, act = QUERY_ACCEPTANCE(topic=topic), accepted_query(connections, one)
@@ -102,13 +102,15 @@ def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> I
 
 
 def trust_of(findings: Sequence[Diagnosis]) -> Diagnosis:
-    """Returns the conclusion from all findings about one query."""
+    """Returns the conclusion from all findings about one query: whether the query can be trusted."""
     return next(one for one in findings if one.check.code is _ASPECTS[QueryAspect.TRUST])
 
 
 def as_accepted(findings: Sequence[Diagnosis], *, told: Fact) -> list[Diagnosis]:
-    """Returns the findings after a person's acceptance: what is not proved no longer fails, but is named without a
-    remedy. `told`: the present conclusion."""
+    """Returns the findings after a person's acceptance. A finding without proof becomes a note without a remedy.
+
+    `told`: the present conclusion.
+    """
     trust = trust_of(findings)
     return [replace(_as_accepted(one), found=told) if one is trust else _as_accepted(one) for one in findings]
 
@@ -120,7 +122,7 @@ def _as_accepted(one: Diagnosis) -> Diagnosis:
 
 
 def _brokers(sample: ClusterSample) -> Iterator[Diagnosis]:
-    """Yields what could not be read about halves."""
+    """Yields findings about halves that could not be read."""
     for broker in sample.brokers:
         told = [*broker.notes] if broker.unread is None else [broker.unread, *broker.notes]
         for note in told:

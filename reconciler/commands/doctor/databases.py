@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says of each database: its tables, rights, collations and time-outs."""
+"""What `reconciler doctor` says about each database: tables, rights, collations and time-outs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OLDER_REVISION = Code("doctor.older-revision", found=Field.NAME, newest=Field.NA
 
 
 def database_checks(connections: Connections) -> Iterator[NamedCheck]:
-    """One a database, and one for each that the settings do not have."""
+    """Yields one check for each database, and one note for each outbox or inbox that the settings lack."""
     settings = connections.settings
     for needed in needed_rights(settings):
         url = needed.database.url
@@ -79,7 +79,7 @@ def _tables(connections: Connections, needed: NeededRights) -> Iterator[Diagnosi
 
 
 def _collations(connections: Connections, database: ConfiguredDatabase) -> Iterator[Diagnosis]:
-    """Nothing where names and keys compare byte for byte: that is what is expected of every table."""
+    """Yields a failure if the database does not compare names and keys byte for byte."""
     folded = database.folded_names(connections)
     if folded:
         check, found = COLLATIONS_IN(database=database.fact), NAMES_FOLDED(columns=", ".join(folded))
@@ -87,7 +87,7 @@ def _collations(connections: Connections, database: ConfiguredDatabase) -> Itera
 
 
 def _time_out(connections: Connections, database: ConfiguredDatabase) -> Iterator[Diagnosis]:
-    """Nothing where the server ends statements by itself: that is what is expected of it."""
+    """Yields a note if the server does not end long statements by itself."""
     name = connections.missing_time_out(database.url)
     if name is not None:
         found, remedy = NO_TIME_OUT(name=name), LET_SET(name=name)
@@ -95,7 +95,7 @@ def _time_out(connections: Connections, database: ConfiguredDatabase) -> Iterato
 
 
 def check_revision(connections: Connections, database: ConfiguredDatabase) -> Diagnosis:
-    """Whether this release goes on with the tables. Raises DatabaseAway."""
+    """Returns whether this release can work with the tables. Raises DatabaseAway."""
     check, tree = database.fact, database.tree
     try:
         found, newest = database.revision(connections), database.newest_revision()
@@ -107,7 +107,7 @@ def check_revision(connections: Connections, database: ConfiguredDatabase) -> Di
         )
     if found is None:
         return Diagnosis(check=check, level="ok", found=OWN_REVISION())
-    if found > newest:  # revisions are numbered
+    if found > newest:  # revisions are numbers, so they can be compared
         newer = NEWER_REVISION(found=found, newest=newest)
         return Diagnosis(check=check, level="note", found=newer, remedy=INSTALL_NEWER())
     if found < (oldest := database.oldest_revision()):

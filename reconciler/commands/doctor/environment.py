@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says about the environment: another cluster uses it, or nothing ever ran with it."""
+"""What `reconciler doctor` says about the environment: another cluster uses it, or no process ever ran with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENVIRONMENT_UNREADABLE = Code("doctor.environment-unreadable", table=Field.NAME)
 
 
 def check_environment(connections: Connections) -> Iterator[Diagnosis]:
-    """Yields one failure for each place with another cluster, and a note if nothing ever ran with the environment."""
+    """Yields one failure for each place that another cluster uses, and a note if the environment is unknown."""
     for place, ask in ask_environment(connections).items():
         check = ENVIRONMENT_IN(place=place)
         try:
@@ -30,7 +30,7 @@ def check_environment(connections: Connections) -> Iterator[Diagnosis]:
         except InvalidValue as error:
             yield failed(check, error)
         except ReconcilerError as error:
-            if lacks_right(error):  # a dependency that is away, or lacks its tables, has its own check
+            if lacks_right(error):  # other checks report what is away, and missing tables
                 found = ENVIRONMENT_UNREADABLE(table=ENVIRONMENT.name)
                 yield Diagnosis(check=check, level="note", found=found, remedy=grants({ENVIRONMENT.name: "SELECT"}))
     with suppress(DatabaseAway):
@@ -38,7 +38,7 @@ def check_environment(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def _unknown(connections: Connections) -> Iterator[Diagnosis]:
-    """Yields a note: the name may be mistyped if others are known, or may be new."""
+    """Yields a note about an unknown environment. Its name may be mistyped if other names are known, or may be new."""
     traces = traces_of(connections, before_ms=connections.ledger_now_ms())
     if traces.others and not (traces.is_known or traces.has_earlier_round):
         found = ENVIRONMENT_NEVER_RUN(environment=connections.settings.environment, known=tuple(traces.others))

@@ -1,5 +1,7 @@
-"""Checks of `reconciler doctor`: whether the setting `tags` equals the group's subscription at the brokers, and whether
-the outboxes' rows were settled by it.
+"""Checks of `reconciler doctor` about the setting `tags`.
+
+The setting must equal the tag filter that the group has at the brokers. Rows of the outboxes must have been settled by
+the present setting.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ RESTART_SWEEPS = Code("doctor.restart-sweeps")
 
 
 def check_filters(connections: Connections) -> Sequence[Diagnosis]:
-    """Returns one finding for each subscription whose group is connected to a broker that answers, or that has tags."""
+    """Returns one finding for each subscription with tags, or whose group is connected to a broker that answers."""
     settings, rocketmq = connections.settings, connections.rocketmq
     addresses = sorted(rocketmq.cluster_addresses())
     findings: list[Diagnosis] = []
@@ -57,7 +59,7 @@ def check_filters(connections: Connections) -> Sequence[Diagnosis]:
 def compared(
     check: Fact, configured: SubscriptionSettings, found: Collection[tuple[FilterKind, str]]
 ) -> Iterator[Diagnosis]:
-    """`found`: kind and expression of each of the group's filters that brokers know."""
+    """Compares the setting with the group's filters. `found`: kind and expression of each filter that brokers know."""
     if any(kind is FilterKind.SQL92 for kind, _ in found):
         yield Diagnosis(check=check, level="fail", found=FILTERS_BY_SQL92(), remedy=USE_TAGS())
         return
@@ -74,10 +76,9 @@ def compared(
 
 
 def check_kept_tags(connections: Connections) -> list[Diagnosis]:
-    """Returns one finding for each outbox and group whose rows may still be settled by other tags than the present
-    ones.
+    """Returns one finding for each outbox and group whose rows may still be settled by former tags.
 
-    An outbox that is away, or lacks the table, has its own check.
+    Other checks report an outbox that is away or lacks the table.
     """
     settings = connections.settings
     findings: list[Diagnosis] = []
@@ -98,14 +99,14 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
 
 
 def never_swept(check: Fact, configured: SubscriptionSettings) -> Iterator[Diagnosis]:
-    """Yields a note that no sweep has stored the group's tags; none for a group that takes all tags."""
+    """Yields a note that no sweep has stored the group's tags. A group that takes all tags gets no note."""
     if configured.tag_set is not None:
         found = TAGS_NEVER_SWEPT(tags=repr(configured.tags))
         yield Diagnosis(check=check, level="note", found=found, remedy=SWEEP_FIRST())
 
 
 def compared_with_settled(check: Fact, configured: SubscriptionSettings, settled: frozenset[str] | None) -> Diagnosis:
-    """`settled`: the group's tags by which the outbox's rows were settled; None: all tags."""
+    """Compares the setting with `settled`, the tags by which the outbox's rows were settled. None: all tags."""
     shown = NO_TAGS() if settled == frozenset() else TAGS(tags="*" if settled is None else " || ".join(sorted(settled)))
     if settled == configured.tag_set:
         return Diagnosis(check=check, level="ok", found=TAGS_AS_SETTLED(tags=shown))

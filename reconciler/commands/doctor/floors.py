@@ -1,4 +1,4 @@
-"""A check of `reconciler doctor`: whether the floors of announcements could be used if Redis lost everything."""
+"""A check of `reconciler doctor`: whether the floors of announcements would be usable after Redis lost everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEEP_PROOFS = Code("doctor.keep-proofs")
 
 
 def check_floors(connections: Connections) -> Sequence[Diagnosis]:
-    """Returns a note for each subscription with floors that are not proved. Raises DatabaseAway."""
+    """Returns a note for each subscription that has unproved floors. Raises DatabaseAway."""
     found: list[Diagnosis] = []
     for configured in connections.settings.subscriptions:
         subscription = subscription_of(connections.settings, configured)

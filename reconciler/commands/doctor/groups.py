@@ -37,8 +37,8 @@ class GroupChecks:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._settings = connections.settings
-        # Each is asked once, because every subscription of a topic, and groups that are not configured, need the same
-        # answers.
+        # Each question is asked once, because all subscriptions of a topic, and groups that are not configured, need
+        # the answer.
         self._groups = cache(lambda address: connections.admin.groups(address))
         self._readers = cache(lambda address, topic: connections.admin.groups_of_topic(address, topic))
 
@@ -54,9 +54,9 @@ class GroupChecks:
     def _of_group(self, brokers: BrokerEvidence, subscription: Subscription) -> Diagnosis:
         check = group_check(str(subscription))
         if self._is_nobody(subscription):
-            # A group may be younger than its section, because brokers know it from its first member on.
+            # A section may be older than its group, because brokers know a group only from its first member on.
             rounds: Sequence[StoredRound] = ()
-            with suppress(DatabaseAway):  # it has its own line
+            with suppress(DatabaseAway):  # a ledger that is away has its own line
                 rounds = self._connections.ledger.reports.last_rounds(subscription)
             has_worked = any(stored.done.generation > 1 for stored in rounds)
             level: Level = "fail" if has_worked else "note"
@@ -67,8 +67,10 @@ class GroupChecks:
         return Diagnosis(check=check, level="ok", found=watermark.detail)
 
     def _is_nobody(self, subscription: Subscription) -> bool:
-        """Returns True if every broker says that it has no configuration, offset or member of the group; a broker that
-        does not answer, or refuses, may know it."""
+        """Returns True if every broker says that it has no configuration, offset or member of the group.
+
+        A broker that does not answer, or refuses, may know the group.
+        """
         addresses = self._connections.rocketmq.cluster_addresses()
         try:
             return bool(addresses) and not any(
@@ -79,7 +81,7 @@ class GroupChecks:
             return False
 
     def _strangers(self) -> Iterator[Diagnosis]:
-        """Yields groups that read a configured topic and have no [[subscriptions]] section."""
+        """Yields findings about groups that read a configured topic but have no [[subscriptions]] section."""
         addresses = sorted(self._connections.rocketmq.cluster_addresses())
         retired: frozenset[str] = frozenset()
         with suppress(DatabaseAway):

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says about half topics that announce: whether each broker allows reading its halves."""
+"""What `reconciler doctor` says about halves that are read as announcements: whether each broker allows the reading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITE_HALVES_TO_TOPIC = Code("doctor.write-halves-to-topic")
 
 
 def check_half_topics(connections: Connections) -> Iterator[Diagnosis]:
-    """Yields one line for each broker with a topic whose halves are announcements. Raises BrokerUnavailable."""
+    """Yields one line for each broker that has a topic whose halves are announcements. Raises BrokerUnavailable."""
     topics = {one.topic for one in connections.settings.subscriptions if one.reads_halves}
     for broker, address in sorted(half_masters(connections.rocketmq.routes, topics).items()):
         yield _broker(connections, broker, address)
@@ -48,7 +48,7 @@ def _broker(connections: Connections, broker: str, address: str) -> Diagnosis:
     except ReconcilerError as error:
         return failed(check, error)
     config: dict[str, str] = {}
-    with suppress(ReconcilerError):  # it needs its own right, which `rights` reports
+    with suppress(ReconcilerError):  # this needs a right of its own, which the check `rights` reports
         config = connections.admin.broker_config(address)
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
         return _failed(check, HALVES_NOT_IN_TOPIC(), WRITE_HALVES_TO_TOPIC())

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says of the history's folders."""
+"""What `reconciler doctor` says about the folders of the history."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MAKE_ROOM = Code("doctor.make-room")
 HISTORY_ENTRIES = Code("doctor.history-entries", entries=Field.NUMBER, files=Field.NUMBER, rows=Field.NUMBER)
 KEEP_HISTORY_FOLDER = Code("doctor.keep-history-folder")
 
-#: So much is written to test whether there is room: a few rounds.
+#: Size of the temporary file that tests whether the disk has room. A few rounds need as much.
 ROOM_BYTES = 1024**2
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
-    """Checks whether the history can be written to its folder, and what its manifest says about it."""
+    """Checks whether the history can be written to its folder, and what the manifest says about the history."""
     check = area("history")
     if settings.history.path is None:
         return [Diagnosis(check=check, level="note", found=HISTORY_NOT_WRITTEN(), remedy=SET_HISTORY_PATH())]
@@ -51,8 +51,10 @@ def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
 
 
 def _folder(check: Fact, folder: Path) -> Diagnosis:
-    """Checks whether the folder can be written and has room, by a temporary file with two names in the nearest existing
-    folder."""
+    """Checks whether the folder can be written and has room.
+
+    The check writes a temporary file with two names into the nearest existing folder.
+    """
     existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:

@@ -1,5 +1,7 @@
-"""What `reconciler doctor` finds in inboxes: whether a message has its effect in only one of several, and whether a
-group that is not configured was renamed.
+"""What `reconciler doctor` finds in inboxes.
+
+It checks whether each message has its effect in only one of several inboxes, and whether an unconfigured group was
+renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ ADD_SECTION = Code("doctor.add-section")
 READER_WITH_ROWS_OF = Code("doctor.reader-with-rows-of", group=Field.NAME)
 IF_RENAMED = Code("doctor.if-renamed")
 
-#: Most keys of each inbox that are looked up in all of them.
+#: Most keys of each inbox that are looked up in all inboxes.
 NEWEST_KEYS = 500
 
 
@@ -60,10 +62,13 @@ def _check(connections: Connections, subscription: Subscription, count: int) -> 
 
 
 def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosis:
-    """Checks a group that reads a topic and is not configured. A ledger that was restored from a backup may not know
-    that it was renamed, but the rows of its inbox show it."""
+    """Checks a group that reads a topic and is not configured.
+
+    A ledger that was restored from a backup may not know that the group was renamed. The rows of the inbox still show
+    the rename.
+    """
     new = None
-    with suppress(ReconcilerError):  # it has its own line, or no inbox is configured
+    with suppress(ReconcilerError):  # an inbox that is away has its own line, or no inbox is configured
         new = _has_rows_of(connections, topic, group)
     check = group_check(f"{topic}/{group}")
     if new is None:
@@ -72,8 +77,11 @@ def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosi
 
 
 def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None:
-    """Returns the group to whose name this one's newest rows were copied: the keys that both have were written at the
-    same times. Reads NEWEST_KEYS of each inbox. Raises DatabaseAway."""
+    """Returns the group to whose name the newest rows of `group` were copied. None: there is none.
+
+    Rows were copied if both groups have the same keys, written at the same times. Reads NEWEST_KEYS of each inbox.
+    Raises DatabaseAway.
+    """
     theirs = inbox_evidence(connections, group=group)
     stranger = Subscription(environment=connections.settings.environment, topic=topic, group=group)
     found = theirs.look_up(stranger, theirs.newest_keys(stranger, limit=NEWEST_KEYS))

@@ -1,4 +1,4 @@
-"""The rights that `run` and `sweep` need in the databases of the settings, and those that a login lacks."""
+"""The rights that `run` and `sweep` need in the databases of the settings, and the rights that a login lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.sql.tables import half, inbox_metadata, ledger_metadata, outbox_
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, configured_databases
 
-#: What a database refuses, with its words.
+#: Refused right -> the database's error text.
 RefusedRights = Mapping[Right, str]
 
 _TABLES = {
@@ -23,17 +23,17 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeededRights:
-    """What one database is used for, by table and verb."""
+    """The rights that one database has to give. A right is a table and a verb."""
 
     database: ConfiguredDatabase
-    #: Without these `run` cannot do its work.
+    #: Rights that `run` needs.
     run: tuple[Right, ...]
-    #: Without these `sweep` cannot; a login that may write none of them is one for `run`, or for `run` and `doctor`.
+    #: Rights that only `sweep` needs. A login that lacks every write among these is a login for `run` and `doctor`.
     sweep: tuple[Right, ...] = ()
 
 
 def needed_rights(settings: Settings) -> list[NeededRights]:
-    """One entry a database, however many sections of the settings name it."""
+    """Returns one entry for each database. Several sections of the settings may name one database."""
     answering = {url for source, url in commit_evidence(settings).outboxes if source.answers_checks}
     asks_queries = any(producer.commit_queries for producer in settings.producers)
     return [
@@ -44,7 +44,7 @@ def needed_rights(settings: Settings) -> list[NeededRights]:
 
 def _needed(database: ConfiguredDatabase, *, answers_checks: bool, asks_queries: bool) -> NeededRights:
     run = _rights(RUN, database)
-    if asks_queries:  # without noted halves nothing is proved by a query, and no half is read
+    if asks_queries:  # a commit query proves nothing without noted halves, so these rights are never optional
         run = tuple(replace(right, without_it=None) if right.table is half else right for right in run)
     if database.tree != "outbox":
         return NeededRights(database=database, run=run)
@@ -62,14 +62,14 @@ def _rights(role: Role, database: ConfiguredDatabase, *, answers_checks: bool = 
 
 
 def rights_refused(connections: Connections, needed: NeededRights) -> RefusedRights:
-    """Rights that the login lacks, in a database that has its tables. Raises DatabaseAway."""
+    """Returns the rights that the login lacks. The database must have its tables. Raises DatabaseAway."""
     rights = (*needed.run, *needed.sweep)
     reads_only = all(right.verb == "SELECT" for right in rights)
     return refused_rights(connections.engine(needed.database.url, read_only=reads_only), rights)
 
 
 def verbs_by_table(rights: Iterable[Right]) -> dict[str, str]:
-    """Table -> verbs, in the order of the rights."""
+    """Returns table -> verbs, in the order of the rights."""
     found: dict[str, list[str]] = {}
     for right in rights:
         found.setdefault(right.table.name, []).append(right.verb)

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says about producer groups that an outbox has and the settings lack: renamed ones."""
+"""What `reconciler doctor` says about producer groups that an outbox has and the settings lack, such as renamed groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ ADD_OLD_NAME = Code("doctor.add-old-name")
 
 
 def check_producer_groups(connections: Connections) -> Sequence[Diagnosis]:
-    """Returns one finding for each such group and topic; an outbox that is away has its own check."""
+    """Returns one finding for each producer group and topic that the settings lack.
+
+    An outbox that is away has its own check.
+    """
     return [
         Diagnosis(
             check=PRODUCER_GROUPS_OF(outbox=tuple(groups)),

@@ -1,8 +1,7 @@
-"""`reconciler query accept` and `query withdraw`: a person accepts a commit query, or withdraws the acceptance; the
-ledger records both.
+"""`reconciler query accept` and `query withdraw`: a person accepts a commit query, or withdraws the acceptance.
 
-The query is tried first, as `doctor --commit-query` tries it. A person can accept with a reason what is not proved, but
-not what is disproved.
+The ledger records both acts. Before an acceptance the query is tried, as `doctor --commit-query` tries it. If a person
+gives a reason, unproved findings do not prevent the acceptance. Nobody can accept a query that is disproved.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ STILL_ACCEPTED = Code("query.still-accepted", topic=Field.NAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAcceptance:
-    """The findings about the query, and whether it is accepted now."""
+    """The findings about a query, and whether the query is accepted now."""
 
     is_accepted: bool
     told: Fact
-    #: Empty: it was accepted before, and was not tried again. A finding that a person accepted does not fail.
+    #: Findings of the try. Empty: the query was accepted before, so it was not tried again. A finding that a person has
+    #: accepted does not fail.
     findings: Sequence[Diagnosis] = ()
 
 
@@ -55,10 +55,10 @@ def accept_query(
     records_per_second: float,
     progress: Progress,
 ) -> QueryAcceptance:
-    """Tries the topic's query, and records that it is accepted: that is valid for this query at this database.
+    """Tries the topic's query, and records that it is accepted. The acceptance holds for this query at this database.
 
-    Raises InvalidValue for a topic without one, MissingDependency for a driver that is not installed, BrokerUnavailable
-    if no name server answers, and DatabaseAway, because an acceptance that cannot be recorded is not valid.
+    Raises InvalidValue for a topic without a query, MissingDependency for a driver that is not installed, and
+    BrokerUnavailable if no name server answers. Raises DatabaseAway, because an unrecorded acceptance is not valid.
     """
     settings = connections.settings
     require_topic(settings, topic)
@@ -93,17 +93,17 @@ def accept_query(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryWithdrawal:
-    """Whether no query of the topic is accepted now, and the result of the act."""
+    """The result of a withdrawal, and whether it left the topic without an accepted query."""
 
     is_withdrawn: bool
     told: Fact
 
 
 def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str) -> QueryWithdrawal:
-    """Records that no query of the topic is accepted any more, whichever it was; it asks no broker and runs no query.
+    """Records that no query of the topic is accepted any more. It asks no broker and runs no query.
 
-    Raises InvalidValue for a topic that the settings lack, and DatabaseAway, because a withdrawal that cannot be
-    recorded is not valid.
+    Raises InvalidValue for a topic that the settings lack. Raises DatabaseAway, because an unrecorded withdrawal is not
+    valid.
     """
     require_topic(connections.settings, topic)
     before = standing_acceptance(connections, topic)
@@ -112,7 +112,7 @@ def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str
     fact = ACT_QUERY_WITHDRAWN(topic=topic, digest=accepted_digest(before))
     with recorded(connections, QUERY_WITHDRAWAL, by=by, topic=topic, detail=reason, fact=fact) as outcome:
         outcome.result = "withdrawn"
-    # it was accepted meanwhile, or the ledger's clock was set back
+    # Meanwhile another person accepted the query, or the ledger's clock was set back.
     if standing_acceptance(connections, topic) is not None:
         return QueryWithdrawal(is_withdrawn=False, told=STILL_ACCEPTED(topic=topic))
     told = WITHDRAWN_NOW(topic=topic, by=before.intent.by, at_ms=before.started_at_ms)
@@ -120,5 +120,5 @@ def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str
 
 
 def told_of(act: OperatorAction) -> Fact:
-    """Returns who has accepted it, and when."""
+    """Returns a fact that says who accepted the query, and when."""
     return ACCEPTED(topic=act.intent.topic or "", by=act.intent.by, at_ms=act.started_at_ms)

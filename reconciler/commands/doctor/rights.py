@@ -1,4 +1,4 @@
-"""Checks whether the configured logins may do what `run` and `sweep` do, by table and verb: one line per database."""
+"""Checks whether the configured logins may do what `run` and `sweep` do. Each database gets one line."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ BOTH_MAY_NOT = Code("doctor.both-may-not", rights=Field.NAMES, why=Field.TEXT)
 GRANTS = Code("doctor.grants", statements=Field.FACTS)
 GRANT = Code("doctor.grant", verbs=Field.NAME, table=Field.NAME)
 
-#: A result is one line: so many tables with the same rights are named, further ones are counted.
+#: Most tables with the same rights that a line names. Further tables are counted.
 TABLES_NAMED = 3
 
 
 def grants(verbs_of: Mapping[str, str]) -> Fact:
-    """Returns what to grant to a login. `verbs_of`: table -> verbs, as SQL has them."""
+    """Returns what to grant to a login. `verbs_of`: table -> SQL verbs."""
     return GRANTS(statements=tuple(GRANT(verbs=verbs, table=table) for table, verbs in verbs_of.items()))
 
 
 def check_rights(connections: Connections, needed: NeededRights) -> Diagnosis:
-    """Checks the rights in a database that has its tables. Raises DatabaseAway."""
+    """Checks the rights of the login in one database, which must have its tables. Raises DatabaseAway."""
     return diagnosis_of(needed, rights_refused(connections, needed))
 
 

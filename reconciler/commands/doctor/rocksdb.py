@@ -1,4 +1,4 @@
-"""Doctor: what RocketMQ keeps in RocksDB from 5.4 on, and what follows for look-ups (MessageStoreConfig 5.5.0)."""
+"""What `reconciler doctor` says about the RocksDB that brokers can use from 5.4 on (MessageStoreConfig 5.5.0)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOURS_A_DAY = 24
 
 
 def check_rocksdb(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Yields notes and failures about a broker's RocksDB settings; none if they are missing or have their defaults."""
+    """Yields findings about a broker's RocksDB settings. Missing settings and defaults yield no finding."""
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
         yield Diagnosis(
             check=check,
@@ -31,7 +31,10 @@ def check_rocksdb(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]
 
 
 def _index(check: Fact, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Without index files IndexRocksDBStore.queryOffset answers, but only for the last maxRocksDBIndexQueryDays."""
+    """Yields a failure if a broker that reads no index files cannot look up every message.
+
+    IndexRocksDBStore.queryOffset finds only messages of the last maxRocksDBIndexQueryDays.
+    """
     if config.get("indexRocksDBEnable") != "true":
         yield Diagnosis(check=check, level="fail", found=NO_OTHER_INDEX(), remedy=READ_INDEX_FILES())
         return

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says about databases that may lack or hide existing rows: their absences prove nothing."""
+"""What `reconciler doctor` says about databases that may lack or hide rows. A missing row proves nothing there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEE_SET_UPS = Code("doctor.see-set-ups")
 
 
 def check_primaries(connections: Connections) -> Sequence[Diagnosis]:
-    """Returns one finding for each database."""
+    """Returns one finding for each outbox or inbox."""
     within_seconds = limit_seconds(connections.settings, None)
     return [_diagnosis(witness, within_seconds) for witness in witness_roles(connections)]
 

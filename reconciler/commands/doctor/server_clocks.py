@@ -1,4 +1,4 @@
-"""The clocks of the configured servers, each read together with the time that the question took."""
+"""Reads the clocks of the configured servers. A reading includes the time that the question took."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BROKERS_OF = Code("wiring.brokers-of", topic=Field.NAME)
 
 T = TypeVar("T")
 
-#: A broker (or the brokers of a topic with an unknown route), and the result of its probe.
+#: Pairs of a broker and the result of its probe. For a topic with an unknown route, the fact names the topic's brokers.
 BrokerProbes: TypeAlias = Sequence[tuple[Fact, ProbeAnswer]]
 
 
@@ -38,9 +38,9 @@ def redis_clock(connections: Connections) -> ClockReading:
 def other_clocks(
     connections: Connections, probed: Callable[[], BrokerProbes]
 ) -> Iterator[tuple[Fact, ClockReading | Fact]]:
-    """Yields databases and brokers, each with its clock; for a broker that could not be read, the reason.
+    """Yields each database and each broker with its clock. A broker without a reading comes with the reason.
 
-    Databases that do not answer are left out. `probed`: probes of the brokers, whose copies contain their times.
+    Databases that do not answer are left out. `probed`: returns the probes. The copy of a probe has the broker's time.
     """
     databases: dict[Secret, Fact] = {}
     for database in configured_databases(connections.settings):
@@ -66,7 +66,7 @@ def _redis_ms(connections: Connections) -> int:
 
 
 def missing_probes(probed: BrokerProbes) -> Iterator[tuple[Fact, Fact]]:
-    """Yields brokers whose index does not show a stored probe, or that accept no probe, each with the reason."""
+    """Yields each broker without a probe in its index, and the reason. Such a broker may have accepted no probe."""
     return _by_name({broker: answer.why for broker, answer in probed if answer.why is not None})
 
 
@@ -84,7 +84,7 @@ def _by_name(found: Mapping[Fact, T]) -> Iterator[tuple[Fact, T]]:
 
 
 def probe_brokers(connections: Connections) -> BrokerProbes:
-    """Sends a probe to each broker of each topic, one topic after the other; probes show clocks and indexes."""
+    """Sends a probe to each broker of each topic, one topic after the other. Probes show clocks and indexes."""
     instance = connections.rocketmq
     probes = Probes(
         instance.client,
