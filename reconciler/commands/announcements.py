@@ -1,4 +1,4 @@
-"""`reconciler announcements`: runs only announcement consumers."""
+"""`reconciler announcements`: runs announcement consumers, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.wiring.scheduler import notify_systemd, serve_when_possible
 
 
 def run_announcements(settings: Settings, stop: threading.Event) -> None:
-    """Runs announcement consumers until the stop; waits for dependencies that are away. Raises ConfigurationError."""
+    """Runs announcement consumers until the stop. Waits for dependencies that are away. Raises ConfigurationError."""
     clock = SystemClock()
     serve_when_possible(lambda: _announce(settings, stop, clock), stop=stop, clock=clock)
 
@@ -34,7 +34,7 @@ def _announce(settings: Settings, stop: threading.Event, clock: Clock) -> None:
         notify_systemd("READY=1")
         try:
             while not clock.wait(stop, RENEW_SECONDS):
-                with suppress(TransientError):  # the consumers log it, and wait
+                with suppress(TransientError):  # the consumers log this error, and wait
                     guard.look()
         finally:
             notify_systemd("STOPPING=1")

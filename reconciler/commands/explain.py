@@ -1,4 +1,4 @@
-"""What explain shows: the life of one message, or of each message of a business id."""
+"""What `reconciler explain` shows: the life of one message, or the lives of all messages of a business id."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TAKEN_AS_KEY = Code("explain.taken-as-key", unique_keys=Field.NAMES)
 TAKEN_AS_KEY_AND_OLDER = Code("explain.taken-as-key-and-older", unique_keys=Field.NAMES, older=Field.NUMBER)
 TAKEN_AS_BUSINESS_ID = Code("explain.taken-as-business-id", unique_key=Field.NAME)
 OF_OTHER_TOPIC = Code("explain.of-other-topic", unique_key=Field.NAME, topic=Field.NAME)
-#: Messages of one business id that are shown; each costs questions to every broker of its topic.
+#: Most messages of one business id that are shown. Each message costs questions to every broker of its topic.
 STORIES_MAX = 10
 
 
@@ -47,33 +47,33 @@ STORIES_MAX = 10
 class Explanation:
     """What `reconciler explain` found under a name."""
 
-    #: The newest message first; of a unique key one, known or not.
+    #: The stories of the messages, beginning with the newest message. A unique key has one story, known or not.
     stories: tuple[LifeStory, ...]
-    #: How the name was understood, and which of its messages are not shown, one line each.
+    #: Lines that say how the name was understood, and which of the messages are not shown.
     notes: tuple[Fact, ...] = ()
     #: None: the name was taken as a unique key.
     business: BusinessMessages | None = None
 
     @property
     def is_known(self) -> bool:
-        """A witness or the ledger knows it."""
+        """True if a witness or the ledger knows a message of this name."""
         return any(story.is_known for story in self.stories) or bool(self.business and self.business.messages)
 
     @property
     def silent(self) -> tuple[Fact, ...]:
-        """Witnesses that gave no answer, one line each."""
+        """One line for each witness that gave no answer."""
         of_business = (*self.business.damaged, *self.business.silent) if self.business is not None else ()
         return tuple(dict.fromkeys((*of_business, *self._of_all("silent"))))
 
     @property
     def away(self) -> tuple[Fact, ...]:
-        """Dependencies that are away, one line each."""
+        """One line for each dependency that is away."""
         of_business = self.business.away if self.business is not None else ()
         return tuple(dict.fromkeys((*of_business, *self._of_all("away"))))
 
     @property
     def unheard(self) -> Fact:
-        """The line for a name that is unknown: to every witness, or to those that answered."""
+        """The line for a name that is unknown to every witness, or to every witness that answered."""
         is_partial = bool(self.away or self.silent)
         if self.business is None:
             return (UNHEARD_BY_ANSWERING if is_partial else UNHEARD)(unique_key=self.stories[0].unique_key)
@@ -82,14 +82,18 @@ class Explanation:
 
     @property
     def exit_code(self) -> int:
-        """0: it is known; 3: a dependency is away that might know more, or nothing ever ran with the environment of the
-        settings; 2: it is unknown."""
+        """The exit code.
+
+        3: a dependency is away, or no process ever ran with the environment of the settings.
+        0: the name is known.
+        2: the name is unknown.
+        """
         if self.away or any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes):
             return 3
         return 0 if self.is_known else 2
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON: a story, or `messages` with the stories of a business id."""
+        """Returns plain data for JSON: one story, or `messages` with the stories of a business id."""
         if self.business is None:
             return _story(self.stories[0], notes=self.notes)
         return {
@@ -105,13 +109,13 @@ class Explanation:
 
 
 def _lines(**named: Sequence[Fact]) -> dict[str, object]:
-    """Each list as its sentences, and below `facts` as codes and fields."""
+    """Returns each list twice: as sentences, and below `facts` as codes with fields."""
     sentences, facts = said_and_coded(named)
     return {**sentences, "facts": facts}
 
 
 def _story(story: LifeStory, **other: Sequence[Fact]) -> dict[str, object]:
-    """A story as plain data for JSON."""
+    """Returns a story as plain data for JSON."""
     return {
         "unique_key": story.unique_key,
         "seen": story.seen,
@@ -132,9 +136,9 @@ def _story(story: LifeStory, **other: Sequence[Fact]) -> dict[str, object]:
 
 
 def life_stories(connections: Connections, name: str) -> Explanation:
-    """Asks every witness about a unique key, else about each message of a business id.
+    """Asks every witness about a unique key, or about each message of a business id.
 
-    A text that is both is taken as the unique key. Raises InvalidValue for a name that nothing can have.
+    A name that is both counts as the unique key. Raises InvalidValue for a name that no message can have.
     """
     found = _life_stories(connections, name)
     wrong = never_run(connections)
@@ -172,7 +176,7 @@ def _also(business: BusinessMessages) -> tuple[Fact, ...]:
 
 
 class _Witnesses:
-    """The witnesses of one command, each asked once about its state."""
+    """The witnesses of one command. Each witness is asked once whether it answers."""
 
     def __init__(self, connections: Connections) -> None:
         self.plans = topic_plans(connections.settings)
@@ -180,13 +184,13 @@ class _Witnesses:
         self._connections = connections
         gone = facts_of_away(connections.settings, {**ask_databases(connections), **ask_brokers(connections)})
         self._away = tuple(dict.fromkeys(gone.values()))
-        #: A Redis that has not answered is not waited for again.
+        #: The result for a Redis that has not answered. The command does not wait for this Redis again.
         self._redis_away: Lookup[KeyPlaces] | None = None
-        #: One probe a topic proves absences for all its messages, which were named before.
+        #: One probe for each topic. Every message was named before the probe, so one probe proves absences for all.
         self._horizon = cache(self._asked.brokers.horizon)
 
     def story(self, unique_key: str) -> LifeStory:
-        """One message's life."""
+        """Returns the life of one message."""
         settings, asked = self._connections.settings, self._asked
         ledger = self._connections.ledger.reports.life(settings.environment, unique_key)
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)

@@ -13,7 +13,7 @@ from posixpath import dirname, relpath
 from reconciler.commands import docs
 
 GLOSSARY = "glossary.md"
-#: Words that a stranger cannot know; the others of the glossary are everyday words, or RocketMQ's own.
+#: Words that a stranger cannot know. All other words of the glossary are everyday words, or words of RocketMQ.
 # fmt: off
 HOUSE_WORDS = frozenset({
     "half message", "half", "check-back", "unique key", "announcement", "unique-key topic", "outbox", "inbox",
@@ -22,12 +22,12 @@ HOUSE_WORDS = frozenset({
     "dismiss", "sweep", "sweeper", "recorder", "sign of life", "shard",
 })
 # fmt: on
-#: Of the Chinese ones, everyday words that mean more than the glossary says.
+#: Chinese words that get no link, because they are everyday words with further meanings.
 _EVERYDAY = frozenset({"方式", "隔离"})
-#: "half an hour", "half of the keys": not the message.
+#: Matches "half" as the name of a message, but not in "half an hour" or "half of the keys".
 _HALF = r"half(?! (?:an?|of|the|past|as)\b|-)"
 _ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?)? ?\|", re.MULTILINE)
-#: Parts that are left as they are: code, remarks and live parts, headings, links and pictures.
+#: Parts of a page that get no link: code, remarks and live parts, headings, links and pictures.
 _LEFT = (
     r"^ *```.*?^ *```$|^#+ .*?$|<!-- live.*?<!-- /live -->|<!--.*?-->|`[^`\n]*`"
     r"|!?\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])|<\S+>"
@@ -36,7 +36,7 @@ _LEFT = (
 
 @cache
 def _meanings(language: str) -> Mapping[str, str]:
-    """Returns house word in that language -> its meaning, without code."""
+    """Returns house word -> meaning in one language. The meanings contain no code marks."""
     found: dict[str, str] = {}
     for first, second, third in _ROW.findall(docs.source(docs.in_language(GLOSSARY, language))):
         english, meaning = (first, second) if language == "en" else (second, third)

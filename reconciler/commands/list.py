@@ -1,4 +1,4 @@
-"""What `reconciler list` shows: rows of the ledger, for people and programs alike."""
+"""What `reconciler list` shows to people and to programs: rows of the ledger."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _page_of(
 
 
 def _floors(connections: Connections, only: LedgerFilter) -> list[Floor]:
-    """Returns the floors, one for each queue."""
+    """Returns one floor for each queue."""
     subscriptions = [plan.subscription for topic in topic_plans(connections.settings) for plan in topic.subscriptions]
     wanted = [s for s in subscriptions if only.topic in (None, s.topic)]
     return [f for s in wanted if only.group in (None, s.group) for f in connections.ledger.reports.floors(s)]
@@ -53,34 +53,38 @@ def _floors(connections: Connections, only: LedgerFilter) -> list[Floor]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerListing:
-    """Rows of a listing of the ledger, the newest first; floors by queue."""
+    """Rows of a listing of the ledger. The newest row comes first. Floors are ordered by queue."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
-    #: Where the next page continues; None: there are no more rows. A page may be shorter than asked for.
+    #: The position at which the next page begins. None: there are no more rows. A page may have fewer rows than asked
+    #: for.
     end: Position | None = None
-    #: Lines beside the table: the unique keys that --key stands for, and names that are not configured.
+    #: Lines beside the table. They name the unique keys that --key stands for, and names that are not configured.
     notes: Sequence[Fact] = ()
 
     @property
     def exit_code(self) -> int:
-        """3: nothing ever ran with the environment of the settings, so that an empty list means nothing; otherwise
-        0."""
+        """The exit code.
+
+        3: no process ever ran with the environment of the settings, so an empty list means nothing.
+        0: every other case.
+        """
         return 3 if any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes) else 0
 
     def named(self) -> list[dict[str, object]]:
-        """Returns the rows with the names of their columns; facts as plain data."""
+        """Returns each row as column -> value. Facts are plain data."""
         plain = ([one.as_dict() if isinstance(one, Fact) else one for one in row] for row in self.rows)
         return [dict(zip(self.columns, row, strict=True)) for row in plain]
 
     @property
     def texts(self) -> tuple[Sequence[str], Sequence[Row]]:
-        """Columns and rows for people, who read a fact's text beside it."""
+        """Returns columns and rows for people. A fact is shown by its text."""
         kept = [place for place, name in enumerate(self.columns) if name != "fact"]
         return [self.columns[place] for place in kept], [tuple(row[place] for place in kept) for row in self.rows]
 
     def told(self) -> dict[str, object]:
-        """Returns the notes for JSON, as sentences, and below `facts` as codes and fields."""
+        """Returns the notes for JSON twice: as sentences, and below `facts` as codes with fields."""
         sentences, facts = said_and_coded({"notes": self.notes})
         return {**sentences, "facts": facts}
 
@@ -94,9 +98,10 @@ def list_page(
     name: str | None = None,
     after: Position | None = None,
 ) -> LedgerListing:
-    """Returns one page; `name`: only rows of a unique key, or of the newest messages of a business id.
+    """Returns one page of a listing.
 
-    Raises InvalidValue for an unknown listing, name or position, DependencyAway.
+    `name`: a unique key or a business id. With a business id, the page has rows of its newest messages. Raises
+    InvalidValue for an unknown listing, name or position, and DependencyAway.
     """
     listing, only, notes = _asked(connections, what, only, name)
     found = _page_of(connections, listing, only, limit, after)
@@ -106,9 +111,10 @@ def list_page(
 def list_rows(
     connections: Connections, what: str, *, only: LedgerFilter, limit: int, name: str | None = None
 ) -> LedgerListing:
-    """Does the same as list_page(), over as many pages as `limit` rows need.
+    """Returns up to `limit` rows of a listing, from as many pages as necessary.
 
-    Failed and unfinished repairs come first, because a hundred newer ones would otherwise hide them.
+    Failed and unfinished repairs come first, because a hundred newer repairs would otherwise hide them. Raises what
+    list_page() raises.
     """
     listing, only, notes = _asked(connections, what, only, name)
     is_open = what == "repairs" and only.repair_state is None
@@ -142,8 +148,10 @@ def _asked(
 
 
 def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[Fact]:
-    """Yields a fact for a name that is not configured: a retired topic or group may still have rows, but a misspelt one
-    has none, which must not look like calm."""
+    """Yields a fact for each name that is not configured.
+
+    A retired topic or group may still have rows. A misspelt name has none, and an empty list must not look like calm.
+    """
     if only.topic is not None and only.topic not in {one.topic for one in settings.subscriptions}:
         yield OTHER_TOPIC(topic=only.topic)
     if only.group is not None and only.group not in {one.group for one in settings.subscriptions}:

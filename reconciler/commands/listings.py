@@ -1,5 +1,6 @@
-"""Listings of the ledger, each described once: the command line, the API, the pages of the console and the reference
-pages read from here what a row contains, and what it can be searched by.
+"""The description of each listing of the ledger: the columns of its rows, and the filters.
+
+The command line, the API, the console and the reference pages read this description.
 """
 
 from __future__ import annotations
@@ -22,26 +23,29 @@ Row = tuple[object, ...]
 class ListingFilter:
     """A filter for rows with one value."""
 
-    #: The name of the API's parameter.
+    #: The name of the parameter in the API.
     name: str
     doc: str
-    #: The field of LedgerFilter, if its name differs. KEY sets none, because a name stands for unique keys.
+    #: The field of LedgerFilter. Empty: the field has the name of this filter. KEY sets no field, because a name stands
+    #: for unique keys.
     sets: str = ""
-    #: The kind of its values: texts, closed words, or yes and no.
+    #: The kind of the values: texts, words of a closed list, or yes and no.
     kind: type[str] | type[bool] = str
-    #: The option of the command line; empty: it has none.
+    #: The option of the command line. Empty: there is no option.
     option: str = ""
-    #: The field of the search on the console's page; empty: it has none.
+    #: The search field on the console's page. Empty: there is no search field.
     field: str = ""
 
     @property
     def words(self) -> Sequence[str]:
-        """The closed words; empty: it is a text, or yes and no."""
+        """The words of the closed list. Empty: the value is a text, or yes and no."""
         return tuple(map(str, self.kind)) if issubclass(self.kind, StrEnum) else ()
 
     def meaning(self, value: Any) -> Mapping[str, Any]:
-        """Returns field of LedgerFilter and value; nothing for KEY. Raises ValueError for a word outside of the
-        list."""
+        """Returns field of LedgerFilter -> value. Returns nothing for KEY.
+
+        Raises ValueError for a word that the closed list lacks.
+        """
         return {} if self is KEY else {self.sets or self.name: self.kind(value)}
 
 
@@ -52,36 +56,36 @@ class ListingColumn:
     name: str
     #: The attribute of the ledger's value, or a function that makes the cell of that value.
     value: str | Callable[[Any], object]
-    #: The column's name in the ledger's table, if it differs.
+    #: The name of the column in the ledger's table. Empty: the same name.
     in_table: str = ""
-    #: What the value is, if no column of the table holds it.
+    #: The description of a value that no column of the table holds.
     doc: str = ""
-    #: The kind of such a value: "text", "flag", or "fact".
+    #: The kind of a value that no column of the table holds: "text", "flag", or "fact".
     kind: str = "text"
-    #: False: the console's page leaves it out.
+    #: False: the console's page leaves this column out.
     is_on_page: bool = True
 
     def cell(self, row: Any) -> object:
-        """Returns the value for one row; a word of a closed list as text."""
+        """Returns the value for one row. A word of a closed list becomes a text."""
         found = self.value(row) if callable(self.value) else attrgetter(self.value)(row)
         return text_of(found) if isinstance(found, StrEnum) else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Rows of one kind, the newest first."""
+    """A listing of rows of one kind. The newest row comes first."""
 
     name: str
-    #: One line for the API's description.
+    #: One line for the description of the API.
     summary: str
     table: Table
     columns: Sequence[ListingColumn]
     filters: Sequence[ListingFilter] = ()
-    #: The column with the time by which rows are ordered and searched; empty: all rows are one page.
+    #: The column with the time by which rows are ordered and searched. Empty: one page has all rows.
     time: str = ""
-    #: Columns that a person searches for: the first ones of a table.
+    #: Columns that a person searches for. They are the first columns of a table.
     looked_for: Sequence[str]
-    #: The first columns of the console's page; the others follow in their order.
+    #: The first columns of the console's page. All other columns follow in the order of `columns`.
     leading: Sequence[str] = ()
 
     @property
@@ -138,7 +142,7 @@ JOB_FILTERS = (_state(JobState, "job_state", of="jobs"), BY)
 
 
 def _columns(names: str, of: str = "") -> Sequence[ListingColumn]:
-    """Returns columns with these names, whose values are the attributes of the same names, of `of` if given."""
+    """Returns columns with these names. A value is the attribute of the same name. `of`: the object that has it."""
     return [ListingColumn(name, f"{of}.{name}".lstrip(".")) for name in names.split()]
 
 

@@ -1,4 +1,4 @@
-"""The metrics of run, sweep and replay: the content of `status` as numbers, and which dependencies answer."""
+"""The metrics of `run`, `sweep` and `replay`: the report of `status` as numbers, and which dependencies answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering, open_metering
 
-#: The dependencies that each command needs. This process may be unable to reach the replay worker's inbox.
+#: Command -> questions to the dependencies that the command needs.
 _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object]]], ...]] = {
     "run": (ask_ledger, ask_redis, ask_databases, ask_brokers),
     "sweep": (ask_databases, ask_brokers),
@@ -28,13 +28,15 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
-#: How often `status` is read without scrapes, because people are told of an accounted-until time that does not advance.
+#: How often `status` is read without scrapes. Notices need it to report an accounted-until time that does not advance.
 _UNSCRAPED_SECONDS = 30.0
 
 
 def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusReport | None]:
-    """Makes the reading of `reconciler status`, read once for all of this process, without check services, which
-    neither metrics nor notices report. None: the ledger is away."""
+    """Makes the reading of `reconciler status` that this whole process shares. Its value is None if the ledger is away.
+
+    Check services are left out, because neither metrics nor notices report them.
+    """
 
     def read() -> StatusReport | None:
         try:
@@ -52,10 +54,11 @@ def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusR
 def measuring(
     settings: Settings, command: str, *, clock: Clock, status: LatestReading[StatusReport | None] | None = None
 ) -> Iterator[Metering | None]:
-    """Serves the command's metrics within the block; None: metrics.listen is not set. `status`: shown, too.
+    """Serves the command's metrics within the block. Yields None if metrics.listen is not set.
 
-    It serves before anything else is reached, so that a process that waits for its dependencies shows that. Raises
-    MissingDependency, ConfigurationError for an address in use.
+    `status`: a reading whose numbers are served, too. The command serves metrics before it reaches any dependency, so a
+    process that waits for dependencies can be seen. Raises MissingDependency. Raises ConfigurationError for an address
+    in use.
     """
     metering = open_metering(settings, command, clock=clock)
     if metering is None or settings.metrics.listen is None:
@@ -76,7 +79,7 @@ def _own_dependencies(settings: Settings, command: str) -> dict[str, str | None]
 
 
 def dependencies_of(connections: Connections, command: str) -> dict[str, str | None]:
-    """Returns what is wrong with each dependency that the command needs; None: it answered. Raises nothing."""
+    """Returns dependency of the command -> what is wrong. None: the dependency answered. Raises nothing."""
     asked: dict[str, Callable[[], object]] = {}
     for ask in _ASKED[command]:
         asked |= ask(connections)
@@ -84,7 +87,7 @@ def dependencies_of(connections: Connections, command: str) -> dict[str, str | N
 
 
 def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sample]:
-    """Yields dependencies; if it could not be found out, every value is absent."""
+    """Yields one sample for each dependency. `results` None: nothing is known, so every value is absent."""
     for name, problem in (results or {}).items():
         yield Sample(c.DEPENDENCY_UP, (name,), int(problem is None))
 
@@ -92,7 +95,7 @@ def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sam
 def report_samples(
     reading: LatestReading[StatusReport] | LatestReading[StatusReport | None], settings: Settings
 ) -> Iterator[Sample]:
-    """Yields what was read, or that nothing could be read: absent values are never shown as 0."""
+    """Yields samples of the newest reading. If nothing could be read, values are absent and never 0."""
     report = reading.get()
     yield Sample(c.STATE_UP, (), int(report is not None))
     if reading.took_seconds is not None:
@@ -138,7 +141,7 @@ def _of_subscription(one: SubscriptionStatus, report: StatusReport) -> Iterator[
 
 
 def _verdicts(report: StatusReport) -> Iterator[Sample]:
-    """Yields values for every subscription: the ledger answered, so a missing count is a known 0."""
+    """Yields values for every subscription. The ledger has answered, so a missing count is a known 0."""
     sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
     for v in report.verdicts:
         place = (v.subscription.topic, v.subscription.group)

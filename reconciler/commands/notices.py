@@ -1,4 +1,4 @@
-"""Notices about more than rows of the ledger: missing rounds, accounted-until times; and the dead man's ping."""
+"""Notices about missing rounds, accounted-until times and findings of audits. It also sends the dead man's ping."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
-#: A round, or a row of rest, within so many intervals proves that rounds run. A subscription at rest has a row in
-#: twelve intervals.
+#: Rounds run if a round or a row of rest is at most this number of intervals old. A subscription at rest gets a row of
+#: rest every twelve intervals.
 RECENT_INTERVALS = 16
 
 
@@ -45,10 +45,10 @@ def telling(
     metering: Metering | None = None,
     watches: Sequence[Watch] = (),
 ) -> Iterator[None]:
-    """Sends notices within the block; does nothing without a [[notifiers]] section.
+    """Sends notices within the block. Without a [[notifiers]] section it does nothing.
 
-    `status`: the newest report. Without it, in a process that does not reach Redis and brokers, accounted-until times
-    are unknown, and no ping is sent.
+    `status`: returns the newest report. A process that does not reach Redis and brokers gives none. Then
+    accounted-until times are unknown, and no ping is sent.
     """
     if not settings.notifiers:
         yield
@@ -59,7 +59,7 @@ def telling(
             all_watches.append(_accounts_watch(status))
             pings = [one for one in settings.notifiers if one.kind is NotifierKind.PING]
             stack.enter_context(pinging(pings, lambda: proves_calm(status()), clock=clock))
-        # Its own connections, opened for the first notice with a key.
+        # Connections for notices alone, which the first notice with a key opens.
         connections = stack.enter_context(Connections.for_people(settings, clock=clock))
         name_of = partial(_business_id, connections)
         service = stack.enter_context(telling_people(settings, clock=clock, watches=all_watches, name_of=name_of))
@@ -74,7 +74,7 @@ def _business_id(connections: Connections, unique_key: str) -> str:
 def telling_audits(
     settings: Settings, watches: Sequence[Watch], *, clock: Clock
 ) -> AbstractContextManager[NoticeService | None]:
-    """Reports findings of audits within the block, beside `telling` in the same process, which sends."""
+    """Reports findings of audits within the block. The block of telling() in the same process sends the notices."""
     if not watches:
         return nullcontext()
     kinds = frozenset({NoticeKind.AUDIT_VIOLATION})
@@ -82,10 +82,10 @@ def telling_audits(
 
 
 def rounds_watch(settings: Settings) -> Watch:
-    """Finds subscriptions whose newest stored round is too old. One that never had a round is left out, because it may
-    be new.
+    """Returns the watch that finds subscriptions whose newest stored round is too old.
 
-    If rounds run, one look at the newest rows of all shows it; only subscriptions without such a row are asked about.
+    A subscription that never had a round may be new, so it is left out. Usually one question for the newest rows of all
+    subscriptions shows that rounds run. A further question follows only for a subscription without such a row.
     """
     limit_ms = round((limit_seconds(settings, None) + settings.rounds.skew_margin_seconds) * 1000)
     recent_ms = min(limit_ms, round(RECENT_INTERVALS * settings.rounds.interval_seconds * 1000))
@@ -109,7 +109,7 @@ def rounds_watch(settings: Settings) -> Watch:
 
 
 def _accounts_watch(status: Callable[[], StatusReport | None]) -> Watch:
-    #: Kind -> since when, as this process has seen it.
+    #: Kind of trouble -> the time since when this process has seen it.
     away_since_ms: dict[NoticeKind, int] = {}
 
     def watch(_: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
@@ -135,7 +135,7 @@ def _away(kind: NoticeKind, gone: Sequence[Fact], *, since_ms: int) -> Sequence[
 
 
 def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrouble]:
-    """Returns subscriptions whose accounted-until time does not advance."""
+    """Returns one trouble for each subscription whose accounted-until time does not advance."""
     return [
         StandingTrouble(
             kind=NoticeKind.ACCOUNTED_UNTIL_STALE,
@@ -152,7 +152,7 @@ def late_accounts(report: StatusReport, *, now_ms: int) -> Sequence[StandingTrou
 
 
 def proves_calm(report: StatusReport | None) -> bool:
-    """Returns True if rounds run, and all commits until just now are accounted for. An unknown state proves nothing."""
+    """Returns True if rounds run and all commits until just now are accounted for. Returns False without a report."""
     if report is None or report.late_lines or not report.subscriptions:
         return False
     return all(one.accounted.until_ms is not None for one in report.subscriptions)
@@ -160,7 +160,7 @@ def proves_calm(report: StatusReport | None) -> bool:
 
 @contextmanager
 def pinging(notifiers: Sequence[NotifierSettings], is_calm: Callable[[], bool], *, clock: Clock) -> Iterator[None]:
-    """Sends a ping at each interval within the block while everything is proved to be well; otherwise it is silent."""
+    """Sends a ping at each interval within the block, as long as `is_calm` returns True."""
     with ExitStack() as stack:
         for one in notifiers:
             turns = {f"ping of {one.name}": _ping_turn(one, is_calm)}
@@ -180,7 +180,7 @@ def _ping_turn(notifier: NotifierSettings, is_calm: Callable[[], bool]) -> Calla
                 logger.info("ping_withheld", extra=about)
         except ReconcilerError as error:
             logger.warning("ping_unsent", extra=about | {"error": str(error)})
-        except Exception:  # the switch's receiver will alarm, and the next turn may cure it
+        except Exception:  # without a ping the receiver raises its alarm; the next turn may succeed
             logger.exception("ping_failed", extra=about)
 
     return turn
@@ -193,7 +193,7 @@ def _measured(service: NoticeService | None, metering: Metering | None) -> Abstr
 
 
 def notice_samples(service: NoticeService) -> Iterator[Sample]:
-    """Yields what was sent, and for how long a message has been due."""
+    """Yields the numbers of sent messages, and for how long a message has been due."""
     for (name, outcome), count in tuple(service.outcomes.items()):
         yield Sample(c.NOTICES, (name, outcome), count)
     looked_at_ms = service.looked_at_ms or 0

@@ -1,4 +1,4 @@
-"""Sends a test message to each notifier; and says for doctor what is known without sending one."""
+"""Sends a test message to each notifier. For `doctor` it says what is known about notifiers without a test message."""
 
 from __future__ import annotations
 
@@ -37,23 +37,27 @@ class NoticeTest:
 
     name: str
     kind: str
-    #: sent, away or refused.
+    #: One of: sent, away, refused.
     outcome: str
-    #: Why it was not sent, or not to all recipients; empty: it was sent to all.
+    #: Why the message did not reach every recipient. Empty: the message was sent to all.
     why: str = ""
 
     @property
     def exit_code(self) -> int:
-        """0: sent; 3: the receiver is away; 1: a person has to correct something."""
+        """The exit code.
+
+        0: the message was sent.
+        3: the receiver is away.
+        1: a person has to correct something.
+        """
         return {"sent": 0, "away": 3}.get(self.outcome, 1)
 
 
 def send_tests(settings: Settings, *, clock: Clock, name: str | None = None) -> list[NoticeTest]:
-    """Sends a test message to the notifier of that name, or to each that carries messages; the message says that it is
-    a test.
+    """Sends a test message to the notifier of that name, or to each notifier that carries messages.
 
-    A ping claims that all is well, so it is sent only if its name is given. Raises InvalidValue if there is no such
-    notifier.
+    The message says that it is a test. A ping claims that all is well, so a ping is sent only if `name` names its
+    notifier. Raises InvalidValue if there is no such notifier.
     """
     wanted = [one for one in settings.notifiers if one.name == name or (name is None and _carries_messages(one))]
     if not wanted:
@@ -83,7 +87,10 @@ def _test(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Notic
 
 
 def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Sequence[str]:
-    """Sends; returns recipients that were refused while others were accepted. Raises ChannelAway and ChannelRefused."""
+    """Sends one test message. Returns recipients that were refused while other recipients were accepted.
+
+    Raises ChannelAway and ChannelRefused.
+    """
     if not _carries_messages(notifier):
         make_ping(notifier)()
         return ()

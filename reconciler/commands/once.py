@@ -1,4 +1,4 @@
-"""The single pass: reconciler once."""
+"""`reconciler once`: a single pass of rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reconciler.wiring.subscriptions import require_past_since
 from reconciler.wiring.tracing import traced_by, tracing
 from reconciler.words import said_and_coded
 
-#: For how long `once` continues until everything that was found is repaired and verified.
+#: Longest time that `once` waits until every repair is verified.
 WAIT_SECONDS_DEFAULT = 60.0
 _PAUSE_SECONDS = 1.0
 _UNFINISHED = frozenset({RepairState.OPEN, RepairState.SENDING, RepairState.SENT})
@@ -36,7 +36,7 @@ _UNFINISHED = frozenset({RepairState.OPEN, RepairState.SENDING, RepairState.SENT
 class OnceReport:
     """What `reconciler once` did in all its rounds together."""
 
-    #: Rounds of each subscription, oldest first.
+    #: Subscription -> its rounds. The oldest round comes first.
     rounds: dict[str, list[RoundReport]] = field(default_factory=dict)
     repairs_unfinished: int = 0
     repairs_failed: int = 0
@@ -45,7 +45,11 @@ class OnceReport:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing is pending or open; 4: something failed, is held, waits, or did not run."""
+        """The exit code.
+
+        0: nothing is pending or open.
+        4: something failed, is held, waits, or did not run.
+        """
         last = [reports[-1] for reports in self.rounds.values()]
         is_partial = (
             not last
@@ -102,9 +106,9 @@ class OnceReport:
 
 
 def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float = WAIT_SECONDS_DEFAULT) -> OnceReport:
-    """Reads all announcements, then runs rounds until nothing is pending or open, or the time is over.
+    """Reads all announcements. Then runs rounds until nothing is pending or open, or the time is over.
 
-    Raises TransientError for a dependency that is away, without waiting. Raises ConfigurationError like `run`.
+    Raises TransientError at once for a dependency that is away. Raises ConfigurationError as `run` does.
     """
     clock = SystemClock()
     require_past_since(settings, now_ms=clock.now_ms())
@@ -149,7 +153,7 @@ def _await_announcements(
     clock: Clock,
     deadline: float,
 ) -> None:
-    """Waits until every shard of every subscription was read to its end, or is suspended, or the time is over."""
+    """Waits until the announcements of every shard are read or suspended, or the time is over."""
     expected = sum(topic.shards * len(topic.subscriptions) for topic in assembly.plans)
     while not stop.is_set() and clock.monotonic_seconds() < deadline:
         if consumer.settled_queues() >= expected:

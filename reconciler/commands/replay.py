@@ -17,9 +17,10 @@ from reconciler.wiring.subscriptions import find_subscription
 
 
 def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic: str, group: str) -> None:
-    """Runs a replay worker of one group until the stop. `handler` is package.module:function, plain or decorated.
+    """Runs a replay worker of one group until the stop. Waits for dependencies that are away.
 
-    Waits for dependencies that are away. Raises ConfigurationError, InvalidValue for a handler of another group.
+    `handler`: package.module:function. The function may be decorated. Raises ConfigurationError. Raises InvalidValue
+    for a handler of another group.
     """
     configured = find_subscription(settings, topic, group)
     function = load_handler(handler, topic=topic, group=group)

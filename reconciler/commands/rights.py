@@ -1,4 +1,4 @@
-"""The statements that give a login the rights of its roles, for what the settings name: reconciler rights."""
+"""`reconciler rights`: statements that give a login the rights of its roles at the servers of the settings."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from reconciler.errors import InvalidValue
 from reconciler.settings.schema import Settings
 from reconciler.wiring.databases import configured_databases
 
-#: Stand for what the settings do not have.
+#: Placeholders for values that the settings lack.
 PASSWORD, CLUSTER = "PASSWORD", "CLUSTER"
-#: Roles for which the topics of `[[producers]]` count; the others know those of `[[subscriptions]]`.
+#: Roles that need only the topics of `[[producers]]`. All other roles need the topics of `[[subscriptions]]`.
 _PRODUCERS_ALONE = (ANNOUNCING_SERVICE, SWEEP)
 _WITH_PRODUCERS = (*_PRODUCERS_ALONE, TOPICS_CREATE)
-#: Names that no statement has to escape, and those that PostgreSQL takes without quotes.
+#: `_LOGIN` matches names that no statement has to escape. `_PLAIN` matches names that PostgreSQL takes without quotes.
 _LOGIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
-#: What has logins.
+#: The kinds of servers that have logins.
 Server = Literal["brokers", "redis", "postgresql", "mysql"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """What an administrator runs in one place."""
+    """The statements that an administrator runs in one place."""
 
     #: Host and database, or the servers of RocketMQ.
     place: str
@@ -50,9 +50,10 @@ class Statements:
 def statements_of(
     settings: Settings, server: Server, roles: Sequence[Role], *, login: str, has_plain_acl: bool = False
 ) -> list[Statements]:
-    """One entry a database; PASSWORD and CLUSTER stand for what the settings do not have. No password is in them.
+    """Returns one entry for each database, or one for Redis or the brokers. The statements contain no password.
 
-    `has_plain_acl`: brokers with ACL 1.0 (4.4 to 5.2). Raises InvalidValue where the roles do not reach such a server.
+    PASSWORD and CLUSTER are placeholders for values that the settings lack. `has_plain_acl`: the brokers have ACL 1.0
+    (4.4 to 5.2). Raises InvalidValue if the roles need no such server.
     """
     if not _LOGIN.fullmatch(login):
         raise InvalidValue("--login", login, "give letters, digits and . _ - (64 at most)")
@@ -70,7 +71,7 @@ def statements_of(
 
 
 def role_of(name: str) -> Role:
-    """The role of this name, in which a hyphen may stand for a space. Raises InvalidValue."""
+    """Returns the role of this name. A hyphen in the name may stand for a space. Raises InvalidValue."""
     for role in least_rights.ROLES:
         if name in (role.name, role.name.replace(" ", "-")):
             return role
@@ -100,7 +101,7 @@ def _at_databases(settings: Settings, roles: Sequence[Role], login: str, *, is_m
 
 
 def _is_wanted(settings: Settings, right: SqlRight) -> bool:
-    """Whether the settings have what makes the right necessary."""
+    """Returns True if the settings make this right necessary."""
     match right.only_with:
         case "notifiers":
             return bool(settings.notifiers)
@@ -115,7 +116,10 @@ def _is_wanted(settings: Settings, right: SqlRight) -> bool:
 
 
 def _merged(rights: Iterable[SqlRight]) -> Iterator[SqlRight]:
-    """One right a verb and table: columns of two roles together, or all columns where a role writes any."""
+    """Yields one right for each verb and table.
+
+    A right has the columns of all roles together. If one role needs all columns, the right has no list of columns.
+    """
     merged: dict[tuple[str, str], SqlRight] = {}
     for right in rights:
         place = (right.table, right.verb)
@@ -142,7 +146,7 @@ def _at_redis(settings: Settings, roles: Sequence[Role], login: str) -> list[Sta
 
 
 def _is_numbered(url: Url) -> bool:
-    """Whether a client has to choose a database: it begins in 0."""
+    """Returns True if the URL names another database than 0, so that a client has to choose this database."""
     places = {"redis": 0, "rediss": 0, "redis+sentinel": 1}
     parts = url.path.strip("/").split("/")
     place = places.get(url.scheme, len(parts))
@@ -170,12 +174,15 @@ def _needed_at_brokers(settings: Settings, role: Role) -> tuple[BrokerRight, ...
 
 
 def mqadmin(settings: Settings, command: str, *arguments: str) -> str:
-    """A line for the whole cluster of the settings' name servers; CLUSTER is the administrator's to fill in."""
+    """Returns an mqadmin line for the whole cluster of the settings' name servers.
+
+    The administrator replaces CLUSTER in this line.
+    """
     return shlex.join(("mqadmin", command, "-n", settings.rocketmq.name_servers, "-c", CLUSTER, *arguments))
 
 
 def _filled(settings: Settings, role: Role, right: BrokerRight) -> Iterator[str]:
-    """The names that the settings have for the name of the table, each once."""
+    """Yields the right's name once for each value that the settings have for its placeholders."""
     pairs: list[tuple[str, str]] = []
     if role not in _PRODUCERS_ALONE:
         pairs += [(section.topic, section.group) for section in settings.subscriptions]
@@ -194,7 +201,10 @@ def _filled(settings: Settings, role: Role, right: BrokerRight) -> Iterator[str]
 
 
 def _authorization(rights: dict[tuple[str, str], dict[Right, None]], login: str) -> Iterator[tuple[str, ...]]:
-    """CreateUserSubCommand and CreateAclSubCommand of 5.3; a second createAcl of the user adds its resources."""
+    """Yields arguments of mqadmin from 5.3 on (CreateUserSubCommand, CreateAclSubCommand).
+
+    A second createAcl for a user adds resources.
+    """
     yield ("createUser", "-u", login, "-p", PASSWORD, "-t", "Normal")
     resources: dict[tuple[Right, ...], list[str]] = {}
     for (kind, name), actions in rights.items():
@@ -205,7 +215,7 @@ def _authorization(rights: dict[tuple[str, str], dict[Right, None]], login: str)
 
 
 def _plain_acl(rights: dict[tuple[str, str], dict[Right, None]], login: str) -> Iterator[tuple[str, ...]]:
-    """UpdateAccessConfigSubCommand of 4.5 and later; it replaces the account."""
+    """Yields arguments of mqadmin for ACL 1.0. UpdateAccessConfigSubCommand of 4.5 replaces the whole account."""
     is_admin = any("ADMIN" in actions for actions in rights.values())
     arguments = ["-a", login, "-s", PASSWORD, "-i", "DENY", "-u", "DENY", "-m", str(is_admin).lower()]
     for kind, option in (("topic", "-t"), ("group", "-g")):

@@ -1,4 +1,4 @@
-"""`reconciler run`: rounds, verification and repairs, until it is stopped."""
+"""`reconciler run`: rounds, verification and repairs until the process is stopped."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often `run` looks for an open outage and works on it.
+#: Pause between two looks for an open outage. A look works on the outage.
 OUTAGE_SECONDS = 1.0
-#: How often Redis' settings are checked again, because the eviction policy of a running server can change.
+#: Pause between two checks of Redis' settings, because the eviction policy of a running server can change.
 SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
-#: Most passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more
-#: rounds than that in an hour.
+#: Most passes of one turn. One pass deletes 100 000 rows of a table at most. Nine subscriptions with 16 shards each
+#: store more rounds than one pass deletes in an hour.
 RETENTION_PASSES_MAX = 20
 #: Pause between two passes, so that other writers have their turn in a database that allows one writer at a time.
 RETENTION_PAUSE_SECONDS = 1.0
@@ -59,10 +59,10 @@ def run_service(
 ) -> None:
     """Runs announcement consumers, rounds, outage recovery and retention until the stop.
 
-    `beside`: further services of the process; it gets the metering, which is None without metrics.listen, and the rate
-    of repairs. A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only
-    a person can correct: a Redis that is unsafe at the start, missing tables, another number of shards, another cluster
-    that uses the same environment.
+    `beside`: makes further services of the process. Its arguments are the metering, which is None without
+    metrics.listen, and the rate of repairs. At the start and later, the service waits for dependencies that are away.
+    Raises ConfigurationError for what only a person can correct: a Redis that is unsafe at the start, missing tables,
+    another number of shards, or another cluster that uses the same environment.
     """
     clock = SystemClock()
     require_past_since(settings, now_ms=clock.now_ms())
@@ -100,7 +100,7 @@ def _serve(
         def recover() -> None:
             if assembly.ledger.outages.current(settings.environment) is None:
                 return
-            with suppress(RedisAway):  # rounds and the safety tick log it; the outage stays open
+            with suppress(RedisAway):  # rounds and the safety tick log this error, and the outage stays open
                 still_safe_redis(assembly)
                 recovery.run(settings.environment)
 
@@ -128,7 +128,7 @@ def _serve(
         require_own_identities(connections)
         require_safe_redis(assembly)
         assembly.ledger.holds.active(settings.environment)  # checks that the ledger answers and has its tables
-        for topic in assembly.plans:  # those of the newest release, too: a round would be the first to miss them
+        for topic in assembly.plans:  # without this call only a round would miss the tables of the newest release
             assembly.ledger.brokers.note(
                 settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
             )
@@ -158,10 +158,9 @@ def _serve(
 
 
 def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, clock: Clock) -> None:
-    """Runs passes until nothing old is left, the stop, or the limit; the next turn deletes the rest. Raises
-    DatabaseAway.
+    """Runs passes until nothing old is left, the stop comes, or the limit is reached. The next turn deletes the rest.
 
-    `delete_some`: runs one pass; returns True if more is left.
+    `delete_some`: runs one pass, and returns True if old rows are left. Raises DatabaseAway.
     """
     for _ in range(RETENTION_PASSES_MAX):
         if not delete_some() or clock.wait(stop, RETENTION_PAUSE_SECONDS):
@@ -200,9 +199,9 @@ def _rounds_of_topic(
 
 
 def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:
-    """Runs all, even after one has failed; the first unexpected error is raised after the last.
+    """Calls `run` for each subscription, even after a call has failed. Raises the first unexpected error at the end.
 
-    Raises TransientError and ConfigurationError at once, because a dependency that is away is away for all, and a
+    Raises TransientError and ConfigurationError at once. A dependency that is away is away for every subscription. A
     person has to correct the configuration.
     """
     failure: Exception | None = None
@@ -219,10 +218,9 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
 
 
 def still_safe_redis(assembly: RoundAssembly) -> None:
-    """Checks Redis' settings while the reconciler runs: unsafe ones pause it, as if Redis were away, until they are
-    corrected.
+    """Checks Redis' settings while the reconciler runs.
 
-    Raises RedisAway.
+    Unsafe settings pause the reconciler until they are corrected, as if Redis were away. Raises RedisAway.
     """
     try:
         require_safe_redis(assembly)
@@ -230,7 +228,7 @@ def still_safe_redis(assembly: RoundAssembly) -> None:
         environment, outages = assembly.settings.environment, assembly.ledger.outages
         outage = outages.current(environment)
         if outage is not None and outage.reason == "AWAY" and assembly.memory.is_spread:
-            outages.note_reason(outage, "UNSAFE")  # otherwise the shards of other servers would continue
+            outages.note_reason(outage, "UNSAFE")  # without this reason, shards of other servers would continue
         if outage is None:
             outages.open(environment, reason="UNSAFE", noticed_by=assembly.owner)
             assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=as_foreign(str(error))))

@@ -1,7 +1,7 @@
-"""Reasons for which `run`, `once` and `sweep` refuse to start: a Redis that may lose keys, two outboxes with one
-identity.
+"""Reasons for which `run`, `once` and `sweep` refuse to start.
 
-`doctor` also asks whether Redis can safely keep the sets, and `run` asks again and again.
+The reasons are a Redis that may lose keys, and two outboxes with one identity. `doctor` also asks whether Redis can
+safely keep the sets, and `run` repeats this question while it runs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ UNSAFE_REDIS = Code("safety.unsafe-redis", about=Field.NAME, found=Field.FACT, r
 
 
 def require_safe_redis(assembly: RoundAssembly) -> None:
-    """Raises ConfigurationError for a Redis that could lose what it acknowledged, also for one node of a cluster while
-    another is away; RedisAway."""
+    """Raises ConfigurationError for a Redis that could lose what it acknowledged.
+
+    One unsafe node of a cluster is enough, even while another node is away. Raises RedisAway.
+    """
     _judged(assembly.redis, assembly.settings, require_safe)
 
 
 def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
-    """Returns all findings; in a cluster, those of every primary. Raises RedisAway."""
+    """Returns all findings about Redis. A cluster has findings for every primary. Raises RedisAway."""
     settings = connections.settings
     redis = open_redis(settings.redis.url, timeout_seconds=_TIMEOUT_SECONDS, silences=connections.redis_silences)
     try:
@@ -43,8 +45,10 @@ def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
 def _judged(
     redis: RoundRedis, settings: Settings, judge: Callable[[Sequence[RedisFinding]], object]
 ) -> Sequence[RedisFinding]:
-    """`judge` gets the findings of each primary, even if another one of the cluster is away. Raises what `judge`
-    raises, RedisAway."""
+    """Returns all findings, after `judge` has got the findings of each primary that answers.
+
+    Raises what `judge` raises. Raises RedisAway if a primary of the cluster is away.
+    """
     return check_redis(
         redis.client,
         environment=settings.environment,
@@ -54,7 +58,7 @@ def _judged(
 
 
 def require_safe(findings: Sequence[RedisFinding]) -> None:
-    """Raises ConfigurationError with every refusal and its remedy."""
+    """Raises ConfigurationError if a finding is a refusal. The error has every refusal with its remedy."""
     refused = [
         UNSAFE_REDIS(
             about=f"{one.node} {one.about}".lstrip(),

@@ -1,4 +1,4 @@
-"""`reconciler scan`: which halves are stuck, why, until when their brokers still ask, and which were given up."""
+"""`reconciler scan` finds halves that are stuck or given up. It says why, and until when their brokers still ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.policy.commit_query import BusinessState
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 
-#: What to do about the halves of a row, one sentence each.
+#: Sentences that say what to do about the halves of a row.
 START_PRODUCER = Code("scan.start-producer", group=Field.NAME, until_ms=Field.TIME)
 LOOK_AT_ANSWERS = Code("scan.look-at-answers", group=Field.NAME, until_ms=Field.TIME)
 LET_IT_BE_ASKED = Code("scan.let-it-be-asked", until_ms=Field.TIME)
@@ -47,7 +47,7 @@ SUMMARY = Code(
     delivered=Field.NUMBER,
 )
 
-#: Once a half was asked about so often, a connected producer evidently does not decide.
+#: After this number of questions about a half, a connected producer evidently does not decide.
 _ASKED_IN_VAIN = 3
 #: Halves without an answer come first.
 _ORDER = (*sorted(UNDELIVERED, reverse=True), *sorted(set(HalfFate) - UNDELIVERED))
@@ -72,46 +72,46 @@ HALF_COLUMNS = ("topic", "unique key", "state", "business", "age", "asked", "bro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfGroup:
-    """Halves of one topic and producer group in one state, with one answer of the business."""
+    """Halves of one topic and producer group that have the same state and the same answer of the business."""
 
     topic: str
     producer_group: str
     state: HalfFate
     business: BusinessState | None
     halves: tuple[Half, ...]
-    #: Number of clients that any of their brokers could ask now. None: a broker did not say.
+    #: Number of clients that the halves' brokers could ask now. None: a broker gave no number.
     producers: int | None
     next_step: Fact
 
     @property
     def keys(self) -> int:
-        """The number of halves; a half on two brokers counts once."""
+        """Number of halves. A half on two brokers counts once."""
         return len({half.copy.identity for half in self.halves})
 
     @property
     def oldest_born_ms(self) -> int:
-        """The birth of the oldest one."""
+        """The time at which the oldest half was born."""
         return min(half.copy.born_ms for half in self.halves)
 
     @property
     def asked(self) -> tuple[int, int]:
-        """How often producers were asked: the fewest and the most times."""
+        """The fewest and the most questions that producers were asked about a half."""
         times = [half.copy.asked for half in self.halves]
         return min(times), max(times)
 
     @property
     def questions_left(self) -> int | None:
-        """Questions left for the half with the fewest."""
+        """Number of questions that are left for the half with the fewest questions left."""
         return min((half.questions_left for half in self.halves if half.questions_left is not None), default=None)
 
     @property
     def asked_until_ms(self) -> int | None:
-        """When the first of them is given up."""
+        """The time at which the first half is given up."""
         return min((half.asked_until_ms for half in self.halves if half.asked_until_ms is not None), default=None)
 
     @property
     def kept_until_ms(self) -> int | None:
-        """When the first of them may be deleted."""
+        """The time from which on the first half may be deleted."""
         return min((half.kept_until_ms for half in self.halves if half.kept_until_ms is not None), default=None)
 
 
@@ -128,7 +128,7 @@ class ScanReport:
 
     @property
     def outcomes(self) -> list[tuple[str, str, HalfOutcomes]]:
-        """Topic, producer group, and how its halves ended on all brokers; empty if that was not asked for."""
+        """(Topic, producer group, how its halves ended on all brokers). Empty: the scan did not ask for outcomes."""
         found: dict[tuple[str, str], HalfOutcomes] = {}
         for one in self.findings:
             for pair, outcome in (one.outcomes or {}).items():
@@ -137,14 +137,19 @@ class ScanReport:
 
     @property
     def halves(self) -> list[Half]:
-        """All halves, stuck and given-up ones first, then the oldest first."""
+        """All halves. Stuck and given-up halves come first. Halves of one state are ordered by age."""
         found = [half for one in self.findings for half in one.halves]
         return sorted(found, key=lambda half: (_ORDER.index(half.state), half.copy.born_ms, half.copy.identity))
 
     @property
     def exit_code(self) -> int:
-        """130: it was stopped; 3: a broker's halves could not be read; 1: a half that was not delivered is too old, and
-        the business does not say that nothing was committed."""
+        """The exit code.
+
+        130: the scan was stopped.
+        3: the halves of a broker could not be read.
+        1: a half that may be lost is too old.
+        0: every other case.
+        """
         if not self.is_finished:
             return 130
         if any(one.unread is not None for one in self.findings):
@@ -154,7 +159,7 @@ class ScanReport:
 
     @property
     def is_finished(self) -> bool:
-        """False: it was stopped before its end."""
+        """True unless the scan was stopped before its end."""
         return all(one.is_finished for one in self.findings)
 
     def summary(self) -> Fact:
@@ -172,7 +177,7 @@ class ScanReport:
         )
 
     def proved(self) -> Fact | None:
-        """Returns what the business's tables say, in one sentence. None: they were not asked."""
+        """Returns what the tables of the business say, in one sentence. None: these tables were not asked."""
         asked = {half.copy.identity: half for half in self.halves if half.business is not None}.values()
         if not asked:
             return None
@@ -190,8 +195,7 @@ class ScanReport:
         )
 
     def notes(self) -> Iterator[Fact]:
-        """Yields what the business says, which check services do not move, and what could not be read, broker by
-        broker."""
+        """Yields remarks: what the business says, which check services do not move, and what could not be read."""
         if (proved := self.proved()) is not None:
             yield proved
         yield from self.query_notes
@@ -221,7 +225,7 @@ class ScanReport:
         }
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yields the same in many small objects; `kind` says what each is."""
+        """Yields the whole report as many small objects. `kind` says what an object is."""
         whole = self.as_dict()
         parts = {kind: whole.pop(kind) for kind in ("brokers", "groups", "halves", "outcomes", "notes")}
         yield {"kind": "scan", **whole}
@@ -230,7 +234,7 @@ class ScanReport:
 
 
 def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | None, progress: Progress) -> ScanReport:
-    """Scans once. Raises BrokerUnavailable if no name server answers."""
+    """Runs one scan. Raises BrokerUnavailable if no name server answers."""
     findings = scan_halves(request, progress=progress)
     if topic is not None:
         for one in findings:
@@ -243,7 +247,7 @@ def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | No
 def report_of(
     findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float, query_notes: Sequence[Fact] = ()
 ) -> ScanReport:
-    """Returns the report of the findings."""
+    """Returns the report for the findings of all brokers."""
     standing = {one.broker for one in findings if one.stands_seconds is not None}
     halves = [half for one in findings for half in one.halves]
     return ScanReport(
@@ -276,14 +280,14 @@ def _groups(halves: Iterable[Half], standing: set[str]) -> Iterator[HalfGroup]:
 
 
 def may_be_lost(half: Half) -> bool:
-    """Returns True if the half was not delivered and the business does not say that nothing was committed."""
+    """Returns True if the business has committed the message, or if the half is undelivered and without an answer."""
     if half.business_state is BusinessState.COMMITTED:
         return True
     return half.state in UNDELIVERED and half.business_state in (None, BusinessState.UNKNOWN)
 
 
 def _next(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
-    """Returns what to do, by the business's answer about all of them."""
+    """Returns what to do about the halves of a row. The answer of the business decides first."""
     business = halves[0].business
     kept_until_ms = min((half.kept_until_ms or 0 for half in halves), default=0)
     by_itself = next_step(state, halves, producers=producers, standing=standing)
@@ -304,7 +308,7 @@ def _next(state: HalfFate, halves: Sequence[Half], *, producers: int | None, sta
 
 
 def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None, standing: set[str]) -> Fact:
-    """Returns what to do about the halves of a row."""
+    """Returns what to do about halves of a row for which the answer of the business decides nothing."""
     oldest = min(halves, key=lambda half: half.copy.born_ms)
     match state:
         case HalfFate.FRESH:
@@ -334,7 +338,7 @@ def next_step(state: HalfFate, halves: Sequence[Half], *, producers: int | None,
 
 
 def outcome_row(topic: str, group: str, outcome: HalfOutcomes) -> dict[str, Any]:
-    """Returns how the halves of a topic and producer group ended, for programs."""
+    """Returns the outcomes of halves of a topic and producer group as plain data for JSON."""
     return {
         "topic": topic,
         "producer_group": group,
@@ -346,7 +350,7 @@ def outcome_row(topic: str, group: str, outcome: HalfOutcomes) -> dict[str, Any]
 
 
 def half_row(half: Half) -> dict[str, Any]:
-    """Returns a half for programs."""
+    """Returns a half as plain data for JSON."""
     copy = half.copy
     return {
         "broker": copy.broker,

@@ -1,6 +1,6 @@
-"""The page of a scan: one file that opens anywhere, offline, in both languages, with a picture of the ages.
+"""The page of a scan: one HTML file in two languages, with a picture of the ages. A browser can open it offline.
 
-It has no script, no font and nothing from elsewhere: a radio button chooses the language.
+The page loads nothing from elsewhere, and has no script and no font. A radio button chooses the language.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FATES = {
     HalfFate.ENDED: Code("scan.fate-ended"),
     HalfFate.GIVEN_UP_DELIVERED: Code("scan.fate-given-up-delivered"),
 }
-#: What the business's own tables say.
+#: What the tables of the business say.
 BUSINESS = {
     BusinessState.COMMITTED: Code("scan.business-committed"),
     BusinessState.ROLLED_BACK: Code("scan.business-rolled-back"),
@@ -66,7 +66,7 @@ _GROUP_HEADS = (
 _HALF_HEADS = ("topic", "key", "state", "business", "age", "asked", "broker")
 #: Most halves in the page's table.
 HALVES_MAX = 1_000
-#: Upper limits of the bars in seconds, with the text below each.
+#: Upper limit of a bar in seconds, and the text below the bar.
 _AGES = (
     (60, "< 1 min"),
     (300, "1-5 min"),
@@ -144,8 +144,7 @@ def _section(report: ScanReport, language: str) -> Iterator[str]:
 
 
 def _told(text: str) -> str:
-    """Returns a text that a stranger may have written: without markup, and without characters that hide or turn the
-    text around them."""
+    """Returns a stranger's text as harmless HTML: without markup, and without characters that hide or turn text."""
     return escape(visible(text))
 
 
@@ -177,7 +176,7 @@ def _half_cells(half: Half, report: ScanReport, states: Sequence[str]) -> list[s
 
 
 def _picture(report: ScanReport, fates: Mapping[HalfFate, str], *, others: str) -> str:
-    """Draws bars of ages: open and given-up halves that were not delivered, with all others above them."""
+    """Draws one bar for each range of ages. Undelivered halves are at the bottom of a bar, all other halves above."""
     kinds = {HalfFate.OPEN: "open", HalfFate.GIVEN_UP: "given-up"}
     counts = [dict.fromkeys((*kinds.values(), "other"), 0) for _ in _AGES]
     for half in report.halves:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_sweeper(settings: Settings, stop: threading.Event) -> None:
-    """Sweeps until the stop; waits for dependencies that are away. Raises ConfigurationError."""
+    """Sweeps until the stop. Waits for dependencies that are away. Raises ConfigurationError."""
     if not commit_evidence(settings).has_outbox:
         raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
     clock = SystemClock()

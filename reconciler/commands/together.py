@@ -1,4 +1,4 @@
-"""Runs questions of one command in parallel, because they wait for servers."""
+"""Asks the questions of one command in parallel, because questions wait for servers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ASKED_AT_ONCE = 16
 
 
 def side_by_side(find: Callable[[A], T], asked: Iterable[A]) -> list[T]:
-    """Returns what is found for each, in order. Raises the error of the first question that fails."""
+    """Returns the results of `find` in the order of `asked`. Raises the error of the first call that fails."""
     with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="asking") as threads:
         return list(threads.map(find, asked))
 
 
 def found_by_each(find: Callable[[A], T], asked: Sequence[A]) -> dict[A, T]:
-    """Returns the same as a dictionary."""
+    """Returns argument -> result of `find`. Raises the error of the first call that fails."""
     return dict(zip(asked, side_by_side(find, asked), strict=True))

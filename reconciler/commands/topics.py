@@ -20,12 +20,11 @@ class CreatedTopic:
 
 
 def create_topics(settings: Settings, *, business_queues: int | None = None) -> list[CreatedTopic]:
-    """Creates the unique-key topics with exactly the configured queues, the probe topic and our groups, on every
-    master.
+    """Creates unique-key topics with exactly the configured queues, the probe topic and our groups on every master.
 
-    With business_queues, also creates configured business topics and consumer groups that a master lacks; existing ones
-    stay as they are. Raises BrokerUnavailable if a name server or a master is away, because a topic that is missing on
-    one broker would cost announcements while the others are away.
+    `business_queues`: also creates the configured business topics and consumer groups that a master lacks, with this
+    number of queues. Existing topics and groups stay as they are. Raises BrokerUnavailable if a name server or a master
+    is away. If one broker lacked a topic, announcements would be lost while all other brokers are away.
     """
     queues = settings.unique_key_topic.queues
     wanted = [*((name, queues) for name in unique_key_topics(settings)), (settings.rocketmq.probe_topic, 1)]
@@ -33,7 +32,7 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
     with Connections.for_people(settings) as connections:
         admin = connections.admin
         for broker, address in masters(connections).items():
-            # brokers with autoCreateSubscriptionGroup=false refuse reads by an unknown group
+            # Brokers with autoCreateSubscriptionGroup=false refuse reads by an unknown group.
             for group in READER_GROUPS:
                 admin.create_group(address, group)
             for topic, queues in wanted:
@@ -46,7 +45,7 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
 
 
 def _create_business(connections: Connections, address: str, *, queues: int) -> list[str]:
-    """Creates topics and groups of the settings that the master lacks; returns the topics."""
+    """Creates topics and groups of the settings that the master lacks. Returns the created topics."""
     admin, settings = connections.admin, connections.settings
     topics = dict.fromkeys(
         [s.topic for s in settings.subscriptions] + [t for p in settings.producers for t in p.topics]

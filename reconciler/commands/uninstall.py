@@ -1,5 +1,6 @@
-"""`reconciler uninstall`: prints the lines that remove the reconciler, for the servers in the settings. It runs none of
-them.
+"""`reconciler uninstall`: prints the lines that remove the reconciler from the servers of the settings.
+
+The command runs none of these lines.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Step(StrEnum):
     """The steps of the removal, in order."""
 
     PROCESSES = "processes"
-    #: Tables of the services: the proof of what was committed and of what took effect.
+    #: Outboxes and inboxes. They prove what was committed and what took effect.
     EVIDENCE = "evidence"
     LEDGER = "ledger"
     LEDGER_TABLES = "ledger-tables"
@@ -49,8 +50,10 @@ class Step(StrEnum):
 
 
 def in_the_way(connections: Connections) -> list[Fact]:
-    """Returns why outboxes and inboxes are still needed: what is not settled, which processes still write there, and
-    what is unknown."""
+    """Returns the reasons why outboxes and inboxes are still needed.
+
+    Reasons are messages that are not settled, processes that still write, and what could not be found out.
+    """
     found: dict[Fact, None] = {}
     for ask in (_of_status, _members):
         try:
@@ -65,7 +68,7 @@ def _of_status(connections: Connections) -> Iterator[Fact]:
 
 
 def needed(report: StatusReport) -> Iterator[Fact]:
-    """Yields what outboxes and inboxes still prove, as `status` shows it."""
+    """Yields facts of `status` for which outboxes and inboxes are still needed as a proof."""
     yield from (*report.away, *report.late_lines, *report.unswept)
     if unsettled := sum(one.count for one in report.verdicts if one.state is not CandidateState.SETTLED):
         yield UNSETTLED(number=unsettled)
@@ -96,8 +99,10 @@ def environments_beside(connections: Connections) -> Sequence[str]:
 def steps_of(
     settings: Settings, *, beside: Sequence[str] | None, has_plain_acl: bool = False
 ) -> list[tuple[Step, Statements]]:
-    """Returns every line, each database once. `beside`: other environments of the ledger, whose tables stay; None:
-    unknown."""
+    """Returns the lines of every step. Each database comes once.
+
+    `beside`: other environments with rows in the ledger. None: unknown. Unless it is empty, the ledger's tables stay.
+    """
     found = [(Step.PROCESSES, Statements(place="", statements=(f"systemctl disable --now {_UNITS}",)))]
     found += list(_databases(settings, owns_ledger=beside is not None and not beside))
     found.append((Step.BROKERS, _at_brokers(settings)))
@@ -153,7 +158,7 @@ def _in_redis(settings: Settings) -> Statements:
 
 
 def _logins(settings: Settings, *, has_plain_acl: bool) -> Iterator[Statements]:
-    """Yields the logins of the URLs; `has_plain_acl`: for brokers with ACL 1.0."""
+    """Yields the lines that drop the logins of the URLs. `has_plain_acl`: the brokers have ACL 1.0."""
     of_database: dict[str, dict[str, None]] = {}
     for database in configured_databases(settings):
         url = read_database_url(database.url)
@@ -170,7 +175,10 @@ def _logins(settings: Settings, *, has_plain_acl: bool) -> Iterator[Statements]:
 
 
 def _drop_login(url: Url, name: str) -> str:
-    """Returns the line; on PostgreSQL it fails while objects belong to the login, so it drops nothing of a service."""
+    """Returns the line that drops a login.
+
+    On PostgreSQL the line fails while objects belong to the login, so it drops nothing that belongs to a service.
+    """
     if url.scheme == "postgresql":
         return f'DROP ROLE "{name.replace(chr(34), chr(34) * 2)}";'
     return "DROP USER '{}'@'%';".format(name.replace("\\", "\\\\").replace("'", "''"))

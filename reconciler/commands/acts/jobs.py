@@ -1,4 +1,4 @@
-"""What people do with jobs: ask for them, look at them, cancel them. reconciler/commands/acts/job_worker.py runs jobs."""
+"""People ask for jobs, look at jobs, and cancel jobs. reconciler/commands/acts/job_worker.py works on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says about name servers, brokers and topics: which of them answer, and how they are set up."""
+"""What `reconciler doctor` says about name servers, brokers and topics: which ones answer, and how they are set up."""
 
 from __future__ import annotations
 

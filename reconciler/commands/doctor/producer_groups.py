@@ -1,4 +1,4 @@
-"""What `reconciler doctor` says about producer groups that an outbox has and the settings lack, such as renamed groups."""
+"""What `reconciler doctor` says about producer groups of an outbox that the settings lack, such as renamed groups."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A consumer group gets another name: `reconciler group rename`, and what other commands say of it."""
+"""`reconciler group rename` gives a consumer group another name. Other commands report renamed groups."""

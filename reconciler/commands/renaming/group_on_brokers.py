@@ -1,4 +1,4 @@
-"""What a group's new name needs at brokers and in inboxes: `reconciler group rename`."""
+"""What `reconciler group rename` reads and changes at brokers and in inboxes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ def sections_of(settings: Settings, group: str) -> Sequence[SubscriptionSettings
 def renamed_rows(
     connections: Connections, sections: Sequence[SubscriptionSettings], *, urls: Sequence[Secret], old: str, new: str
 ) -> tuple[Sequence[RenamedRows], Sequence[RenamedRows]]:
-    """Returns every inbox of the group; and the same ones as in the settings, if `urls` give logins that may write.
-    Raises InvalidValue if there is none."""
+    """Returns the inboxes of the group twice: by `urls`, and by the settings.
+
+    `urls`: the inboxes with logins that may write. Without `urls`, the first result has the inboxes of the settings,
+    and the second result has none. Raises InvalidValue if the group has no inbox.
+    """
     effects = effect_evidence(connections.settings)
     of_section = {s.topic: effects.inboxes_of(subscription_of(connections.settings, s)) for s in sections}
     configured = list(dict.fromkeys(url for inboxes in of_section.values() for url in inboxes))
@@ -62,12 +65,12 @@ def renamed_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupQueue:
-    """One queue of the group's topic, and where the new name continues in it."""
+    """One queue of a topic of the group, and the offset at which the new name continues."""
 
     topic: str
     broker: str
     queue_id: int
-    #: The old name's offset: the next message that it needs. None: it has stored no offset.
+    #: The old name's offset, which is that of the next message. None: the old name has stored no offset.
     offset: int | None
     #: The new name's offset before the rename.
     offset_before: int | None
@@ -76,7 +79,7 @@ class GroupQueue:
 
     @property
     def is_retry(self) -> bool:
-        """True for a queue of the old name's own retry topic, which the new name never reads."""
+        """True for a queue of the old name's retry topic. The new name never reads this topic."""
         return self.topic.startswith(RETRY_TOPIC_PREFIX)
 
     def __str__(self) -> str:
@@ -86,13 +89,16 @@ class GroupQueue:
 class GroupOnBrokers:
     """A consumer group under two names, on every broker and in rounds.
 
-    Raises BrokerUnavailable and what a request raises.
+    Methods raise BrokerUnavailable and what a request raises.
     """
 
     def __init__(
         self, connections: Connections, topics: Sequence[str], *, old: str, new: str, english: Callable[[Fact], str]
     ) -> None:
-        """`topics`: those of the settings; the group may have others. `english` writes why offsets are not known."""
+        """`topics`: the group's topics in the settings. The group may read further topics.
+
+        `english`: returns the text of a fact, for reasons why offsets are not known.
+        """
         self._connections = connections
         self._topics = topics
         self._old, self._new = old, new
@@ -101,7 +107,7 @@ class GroupOnBrokers:
         self._offsets = Offsets(connections.rocketmq.client)
 
     def members(self) -> list[str]:
-        """Returns clients that are connected under either name, to any broker: "group: client on broker"."""
+        """Returns the clients that are connected to any broker under either name, as "group: client on broker"."""
         return sorted(
             {
                 f"{group}: {one.client_id} on {broker}"
@@ -112,9 +118,11 @@ class GroupOnBrokers:
         )
 
     def rounds_at_work(self) -> list[str]:
-        """Returns subscriptions of either name with rounds in some process: "topic/group: process" by their leases in
-        Redis. While Redis is away: those with a round in the ledger that is as young as a lease, or as the last one of
-        a shard at rest may be."""
+        """Returns the subscriptions of either name whose rounds run in some process, as "topic/group: process".
+
+        Leases in Redis show the process. While Redis is away, a round in the ledger counts as a running one if it is as
+        young as a lease, or as the last round of a shard at rest may be.
+        """
         connections, settings = self._connections, self._connections.settings
         both = [self._subscription(topic, group) for topic in self._topics for group in (self._old, self._new)]
         leases, numbers = RedisRoundLeases(connections.redis), range(settings.unique_key_topic.queues)
@@ -129,15 +137,18 @@ class GroupOnBrokers:
             return sorted({str(shard.subscription) for shard in recent if shard.subscription in both})
 
     def all_topics(self) -> list[str]:
-        """Returns all topics, also those in no section, as far as brokers show them."""
+        """Returns all topics of the group that brokers show. Topics that the settings lack are included."""
         found = set(self._topics)
         for address in self._masters.values():
             found.update(self._topics_at(address))
         return sorted(topic for topic in found if not topic.startswith(RETRY_TOPIC_PREFIX))
 
     def _topics_at(self, address: str) -> Sequence[str]:
-        """Returns the topics of the group; before 5.0 a broker shows only the groups of a topic. Empty also if a right
-        is missing."""
+        """Returns the topics that one broker shows for the group.
+
+        Returns nothing before 5.0, because such a broker shows only the groups of a topic. Returns nothing, too, if a
+        right is missing.
+        """
         admin = self._connections.admin
         with suppress(ReconcilerError):
             return admin.topics_of_group(address, self._old)
@@ -146,13 +157,15 @@ class GroupOnBrokers:
         return ()
 
     def delayed(self) -> list[WaitingRetries]:
-        """Returns the old name's failed messages between two tries, broker by broker. It is asked before `queues`, so
-        that no message is missed."""
+        """Returns the old name's failed messages that wait for their next try, broker by broker.
+
+        The caller asks for `delayed` before `queues`, so that no message is missed.
+        """
         client, topic = self._connections.rocketmq.client, retry_topic(self._old)
         return [waiting_retries(client, address, broker, topic) for broker, address in sorted(self._masters.items())]
 
     def queues(self, topics: Sequence[str]) -> list[GroupQueue]:
-        """Returns every queue of the topics and of the old name's retry topics, by topic, broker and number."""
+        """Returns every queue of the topics and of the old name's retry topics, ordered by topic, broker and number."""
         found: dict[tuple[str, str, int], GroupQueue] = {}
         for topic in topics:
             for position in self._positions(topic, self._old):
@@ -169,17 +182,19 @@ class GroupOnBrokers:
         return [found[place] for place in sorted(found)]
 
     def consume_modes(self, topics: Sequence[str]) -> dict[str, ConsumeMode]:
-        """Returns how the old name takes each topic. The offset of a group that pops passes messages that were never
-        acknowledged.
+        """Returns topic -> how the old name consumes the topic.
 
-        From 5.0 on brokers show PULL only by connected members.
+        The offset of a group that pops passes messages that were never acknowledged. From 5.0 on, a broker shows PULL
+        only for a group with connected members.
         """
         brokers = self._connections.shared(broker_evidence)
         return {topic: brokers.consume_mode(self._subscription(topic)) for topic in topics}
 
     def popped_by_new(self, topics: Sequence[str]) -> list[str]:
-        """Returns topics that the new name has popped in the last minutes, because brokers do not show members behind a
-        proxy."""
+        """Returns the topics that the new name has popped in the last minutes.
+
+        Brokers do not show members behind a proxy, so only popping shows these members.
+        """
         rocketmq, admin, clock = self._connections.rocketmq, self._connections.admin, self._connections.clock
         configs = BrokerConfigs(admin, clock=clock)
         signs = PopGroups(admin, rocketmq.routes, rocketmq.families, configs, clock=clock)
@@ -192,8 +207,11 @@ class GroupOnBrokers:
         ]
 
     def make_group(self) -> list[str]:
-        """Creates the new group where a master lacks it, as brokers that may do so create it themselves; from 5.0 on
-        they store no offsets of an unknown group. Returns these masters."""
+        """Creates the new group on each master that lacks it, and returns these masters.
+
+        From 5.0 on, a broker stores no offsets of an unknown group. The group gets the values with which brokers create
+        groups by themselves.
+        """
         admin = self._connections.admin
         lacking = [name for name, address in self._masters.items() if self._new not in admin.groups(address)]
         for name in lacking:
@@ -201,10 +219,9 @@ class GroupOnBrokers:
         return lacking
 
     def move(self, queue: GroupQueue) -> None:
-        """Makes the new name continue where the old one stopped, and reads the offset back. Raises BrokerUnavailable if
-        it differs.
+        """Makes the new name continue where the old name stopped, and reads the offset back.
 
-        The old name must have an offset there.
+        The old name must have an offset in the queue. Raises BrokerUnavailable if the offset differs afterwards.
         """
         address, place = self._place(queue.topic, queue.broker, queue.queue_id)
         self._offsets.store(address, place, self._new, queue.offset or 0)
@@ -215,8 +232,7 @@ class GroupOnBrokers:
     def _positions(self, topic: str, group: str) -> Sequence[QueuePosition]:
         brokers, subscription = self._connections.shared(broker_evidence), self._subscription(topic, group)
         settings, ledger = self._connections.settings, self._connections.ledger
-        # A broker that has left the route counts, too, because it may come back with messages that the group has not
-        # passed.
+        # A broker that has left the route counts, too. It may come back with messages that the group has not passed.
         seen, keep = brokers.brokers_seen(topic), settings.rounds.retention_seconds
         known = ledger.brokers.note(settings.environment, topic, seen, keep_seconds=keep)
         brokers.expect(topic, known - frozenset(settings.rocketmq.retired_brokers))

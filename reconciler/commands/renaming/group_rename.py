@@ -1,7 +1,7 @@
 """`reconciler group rename`: a consumer group gets another name.
 
-The name is the identity of its effects. So the new name gets the old one's offsets, which show where the old name
-stopped, and its inbox rows. If a process dies in between, the same command continues with what it left.
+A group's effects are stored under the name of the group. So the new name gets the old name's offsets, which show where
+the old name stopped, and the old name's inbox rows. If a process dies in between, the same command continues its work.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ class WantedRename:
     old: str
     new: str
     by: str
-    #: The inboxes, with logins that may write; empty: those of the settings.
+    #: URLs of the inboxes with logins that may write. Empty: the URLs of the settings.
     urls: Sequence[Secret] = ()
-    #: True: messages that wait in the topics' queues are left to the new name, which continues there.
+    #: True: messages that wait in the topics' queues are left to the new name.
     leaves_waiting: bool = False
-    #: True: a person says that no member has popped, if no broker can show it any more.
+    #: True: a person says that no member has popped. This matters only if no broker can show it any more.
     pulls: bool = False
-    #: Called with what would be done; False: nothing is done.
+    #: Called with what would be done. If it returns False, nothing is done.
     confirm: Callable[[RenameReport], bool] = lambda _: True
-    #: Called with the number of inbox rows that were looked at, and of all.
+    #: Called with two numbers: the inbox rows that were looked at, and all inbox rows.
     progress: Callable[[int, int], None] = lambda _seen, _of: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenamedInbox:
-    """One database."""
+    """The rename in one inbox database."""
 
     database: str
     #: Rows under the old name.
     rows: int
-    #: Rows among them without a row under the new name before; None: not counted.
+    #: Rows under the old name that had no counterpart under the new name before. None: these were not counted.
     missing: int
-    #: Rows that were written; None: nothing was done.
+    #: Rows that were written. None: nothing was done.
     copied: int | None = None
 
 
@@ -93,12 +93,16 @@ class RenameReport:
 
     @property
     def exit_code(self) -> int:
-        """1: something prevents it; 0: nothing does, or it was done."""
+        """The exit code.
+
+        1: something prevents the rename.
+        0: nothing prevents the rename, or it was done.
+        """
         return 1 if self.refused else 0
 
     @property
     def moved(self) -> tuple[GroupQueue, ...]:
-        """Queues in which the new name is to continue where the old one stopped."""
+        """Queues in which the new name is to continue where the old name stopped."""
         return tuple(queue for queue in self.queues if not queue.is_retry and queue.offset is not None)
 
     @property
@@ -144,11 +148,11 @@ class RenameReport:
 
 
 def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: bool) -> RenameReport | None:
-    """Checks everything, and renames if nothing prevents it. None: the person declined.
+    """Checks everything, and renames the group if nothing prevents it. Returns None if the person declined.
 
     Raises InvalidValue for impossible names and for an inbox that is no database. Raises ChangedMeanwhile if a member
-    came or an offset moved while rows were copied. Raises what is away: then nothing was done, or a part with which the
-    same command continues.
+    came or an offset moved while rows were copied. Raises TransientError for a dependency that is away. After such an
+    error the same command continues.
     """
     settings = connections.settings
     sections = sections_of(settings, wanted.old)
@@ -169,8 +173,11 @@ def rename_on(
     *,
     dry_run: bool,
 ) -> RenameReport | None:
-    """Does the same for possible names. `inboxes`: with logins that may write, and as in the settings if those differ;
-    `configured`: topics of the group's sections."""
+    """Checks and renames as rename_group() does, for names that are possible.
+
+    `inboxes`: the inboxes with logins that may write, and the inboxes of the settings if these differ. `configured`:
+    the topics of the group's sections.
+    """
     if dry_run:
         return _look(connections, group, inboxes, wanted, configured)
     with only_rename(connections) as only:
@@ -242,7 +249,7 @@ def _look(
 
 
 def _writers(databases: Sequence[RenamedRows]) -> Iterator[str]:
-    """Yields open writers; called before rows are counted, so that rows committed meanwhile are counted."""
+    """Yields open writers of the inboxes. Call it before rows are counted, so that no row of a writer is missed."""
     for one in databases:
         writers = one.writers()
         if writers:
@@ -250,8 +257,10 @@ def _writers(databases: Sequence[RenamedRows]) -> Iterator[str]:
 
 
 def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows], old: str) -> Iterator[str]:
-    """Yields other inboxes: rows that are copied in the wrong database would leave the new name's members without
-    any."""
+    """Yields inboxes of the settings that are not among the named inboxes.
+
+    If rows were copied in the wrong database, members of the new name would find no rows.
+    """
     if not named:
         return
     found, expected = ([(one.extent(), one.database) for one in of] for of in (databases, named))
@@ -263,8 +272,7 @@ def _other_inboxes(databases: Sequence[RenamedRows], named: Sequence[RenamedRows
 
 
 def _rounds(group: GroupOnBrokers) -> Iterator[str]:
-    """Yields running rounds: they write verdicts under a name, and send; what they write late would be left under the
-    old name."""
+    """Yields rounds that still run. Such rounds send, and write verdicts that would stay under the old name."""
     at_work = group.rounds_at_work()
     if at_work:
         yield f"rounds are at work, stop `reconciler run` (one that was killed is over soon): {_listed(at_work)}"
@@ -277,8 +285,11 @@ def _members(group: GroupOnBrokers) -> Iterator[str]:
 
 
 def _popping(group: GroupOnBrokers, topics: Sequence[str], wanted: WantedRename) -> Iterator[str]:
-    """Yields topics that pop: an offset passes messages that were handed out but not acknowledged. Such a message comes
-    again under the old name, or its effect comes after the rows were copied."""
+    """Yields topics that the group pops.
+
+    An offset passes messages that were handed out but not acknowledged. Such a message comes again under the old name,
+    or its effect comes after the rows were copied.
+    """
     old, modes = wanted.old, group.consume_modes(topics)
     for topic in topics:
         if modes[topic] is ConsumeMode.POP:
@@ -313,8 +324,11 @@ def _waiting(queues: Sequence[GroupQueue], wanted: WantedRename) -> Iterator[str
 
 
 def _unfinished(connections: Connections, old: str, topics: Sequence[str]) -> Iterator[str]:
-    """Yields what only the old name can finish: a try that waits for its delay, a message handed over to its handler,
-    and a copy that is under way to it."""
+    """Yields work that only the old name can finish.
+
+    Such work is a retry that waits for its delay, a message that was handed over to the group's handler, or a copy that
+    is under way to the group.
+    """
     reports, environment = connections.ledger.reports, connections.settings.environment
     retrying = LedgerFilter(group=old, candidate_state=CandidateState.OPEN, verdict=Verdict.RETRYING)
     keys = [row.unique_key for row in reports.candidates(environment, limit=NAMED_MAX, only=retrying).rows]
@@ -334,8 +348,10 @@ def _unfinished(connections: Connections, old: str, topics: Sequence[str]) -> It
 
 
 def _on_their_way(connections: Connections, old: Subscription) -> Iterator[str]:
-    """Yields keys of repairs for every group that were claimed or sent, while the old name lacks their effect. Other
-    groups may keep a repair SENT for hours."""
+    """Yields keys of claimed or sent repairs for every group, if the old name still lacks the effect of the key.
+
+    A repair may stay SENT for hours because of another group.
+    """
     lost = LedgerFilter(topic=old.topic, group=old.group, candidate_state=CandidateState.OPEN, is_loss=True)
     listing = partial(connections.ledger.reports.candidates, old.environment, only=lost)
     keys = [row.unique_key for row in all_rows(listing, limit=LOSSES_MAX)]
@@ -346,7 +362,7 @@ def _on_their_way(connections: Connections, old: Subscription) -> Iterator[str]:
 
 
 def _give_back(connections: Connections, wanted: WantedRename, topics: Sequence[str]) -> None:
-    """Closes what an interrupted rename gave to the new name, for rounds of the old one."""
+    """Closes the ledger rows that an interrupted rename gave to the new name, so that rounds of the old name go on."""
     for topic in topics:
         old = Subscription(environment=connections.settings.environment, topic=topic, group=wanted.old)
         connections.ledger.candidates.rename(replace(old, group=wanted.new), old)
@@ -368,11 +384,11 @@ class _Renaming:
     _notes: list[str] = field(default_factory=list, init=False)
 
     def run(self, configured: Sequence[str]) -> RenameReport:
-        """Moves offsets, then inbox rows, then what the ledger knows about the group.
+        """Moves offsets, then inbox rows, then the ledger's rows of the group.
 
-        Offsets come first: if this process dies, and members of the new name start nevertheless, they consume nothing
-        that the old name has passed. The ledger comes last, when nothing can delay the rename any more, because rounds
-        of the old name could send what people have closed.
+        Offsets come first. If this process dies and members of the new name start nevertheless, these members consume
+        nothing that the old name has passed. The ledger comes last, when nothing can delay the rename any more. Without
+        its rows, rounds of the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
         fact, undone = ACT_GROUP_RENAME(old=old, new=new), ACT_GROUP_RENAME_UNDONE(old=old, new=new)
@@ -414,8 +430,7 @@ class _Renaming:
 
     @contextmanager
     def _told_how_far(self) -> Iterator[None]:
-        """Surrounds the acts: a dependency that goes away in the middle leaves a part, which is reported with the
-        remedy."""
+        """Surrounds the acts. If a dependency goes away in the middle, the error says what was done, and the remedy."""
         try:
             yield
         except DependencyAway as error:
@@ -441,14 +456,13 @@ class _Renaming:
         return RenamedInbox(database=counted.database, rows=counted.rows, missing=counted.missing, copied=copied)
 
     def _keep_ledger(self, topics: Sequence[str]) -> int:
-        """Moves the ledger's rows: it is the same group, so it answers for messages since the same time, and verdicts
-        and dismissals stay."""
+        """Moves the ledger's rows. It is the same group, so its `since`, its verdicts and its dismissals stay."""
         ledger, environment, moved = self.connections.ledger, self.connections.settings.environment, 0
         for topic in topics:
             self.only.keep()
             old = Subscription(environment=environment, topic=topic, group=self.wanted.old)
             new = Subscription(environment=environment, topic=topic, group=self.wanted.new)
-            # A group that never had a round answers from now on, and not for every message.
+            # A group that never had a round gets the present time as its `since`. Older messages must not count.
             ledger.rounds.begin(old, at_ms=self.connections.clock.now_ms())
             if not ledger.rounds.rename(old, new):
                 since_ms = ledger.rounds.since_ms(old)
@@ -461,8 +475,11 @@ class _Renaming:
         return moved
 
     def _require_unchanged(self) -> None:
-        """Checks again after copying the rows, which took time: a member that came meanwhile may have had effects that
-        were not copied. The same holds for a replay worker, which no broker knows."""
+        """Checks again after the rows were copied, because copying takes time.
+
+        Effects of a member that came meanwhile may not have been copied. The same holds for effects of a replay worker,
+        which no broker knows.
+        """
         old, topics = self.wanted.old, self.preview.topics
         writers = _listed(list(_writers(self.databases)))
         counted = {one.database: one.count() for one in self.databases}
@@ -496,5 +513,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(error: DatabaseAway) -> Exception:
-    """Returns the error for a missing right, with the login that has it."""
+    """Returns the error for a missing right. It asks for a login that has this right."""
     return InvalidValue("--url", "the login of an inbox", f"{_NEEDS} ({error})") if lacks_right(error) else error

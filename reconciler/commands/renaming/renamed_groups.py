@@ -1,7 +1,7 @@
-"""Groups that got another name by `reconciler group rename`, from the records of acts.
+"""Groups that got another name by `reconciler group rename`. The records of acts show these groups.
 
-Brokers keep the old name's offsets, and an old deployment may start it again: its members find inbox rows only up to
-the rename, so what they consume has its effect a second time.
+Brokers keep the old name's offsets, and an old deployment may start members under the old name again. These members
+find inbox rows only up to the rename. So a message that they consume takes effect a second time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from reconciler.wiring.connections import Connections
 RENAME_WITHOUT_END = Code("status.rename-without-end", group=Field.NAME)
 RENAMED_GROUP_HAS_MEMBERS = Code("status.renamed-group-has-members", group=Field.NAME, number=Field.NUMBER)
 
-#: Most renames of an environment that are looked at, the newest ones.
+#: Most renames of an environment that are looked at. The newest renames count.
 RENAMES_MAX = 1_000
-#: One rename of an environment runs at a time; one that did nothing for so long counts as dead.
+#: A rename that did nothing for this time counts as dead. Only one rename of an environment runs at a time.
 LEASE_SECONDS = 60.0
 _EVERY_RENAME = KeyedRequest(by=GROUP_RENAME, key=GROUP_RENAME, digest=bytes(32))
 
@@ -40,8 +40,10 @@ class OnlyRename:
     _renewed_at: float = field(default=0.0, init=False)
 
     def keep(self, *, at_least_seconds: float = 0.0) -> None:
-        """Renews the lease unless that was done a short time ago. Raises ChangedMeanwhile if another process has taken
-        it."""
+        """Renews the lease, unless the last renewal was a short time ago.
+
+        Raises ChangedMeanwhile if another process has taken the lease.
+        """
         now, ledger = self.connections.clock.monotonic_seconds(), self.connections.ledger
         if now - self._renewed_at < at_least_seconds:
             return
@@ -53,7 +55,7 @@ class OnlyRename:
 
 @contextmanager
 def only_rename(connections: Connections) -> Iterator[OnlyRename | None]:
-    """Yields the lease; None: another rename is running, or died a short time ago."""
+    """Yields the lease of the only rename. Yields None if another rename is running, or died a short time ago."""
     environment, keys = connections.settings.environment, connections.ledger.idempotency_keys
     begun = keys.begin(environment, _EVERY_RENAME, lease_seconds=LEASE_SECONDS)
     if begun.use is not KeyUse.FIRST:
@@ -72,14 +74,13 @@ class Renames:
 
     #: Names that no [[subscriptions]] section has any more.
     retired: frozenset[str]
-    #: Names that are still configured while their newest rename has no end: its process died, or is running.
+    #: Old names that are still configured although a rename has begun. The rename is running, or its process died.
     unfinished: frozenset[str]
-    #: Old or new name -> its newest rename that may have changed the ledger.
+    #: Old or new name -> the newest rename of this name that may have changed the ledger.
     newest: Mapping[str, OperatorAction]
 
     def in_the_way_of(self, old: str, new: str) -> Iterator[str]:
-        """Yields other renames of either name, because the ledger's data of the group has the name that they gave
-        it."""
+        """Yields a line for each other rename of either name that prevents a rename from `old` to `new`."""
         acts = (self.newest[name] for name in (old, new) if name in self.newest)
         for act in {act.action_id: act for act in acts}.values():
             other, its_new = _names(act)
@@ -103,7 +104,7 @@ def renames(connections: Connections) -> Renames:
     listing = partial(connections.ledger.reports.actions, settings.environment, only=LedgerFilter(command=GROUP_RENAME))
     every = sorted(all_rows(listing, limit=RENAMES_MAX), key=lambda act: act.started_at_ms)
     newest = {act.intent.group: act for act in every if act.intent.group is not None}
-    # A rename that an error has ended gave back what it had changed.
+    # A rename that ended with an error has undone its changes.
     took = [act for act in every if act.fact is None or act.fact.code is not ACT_GROUP_RENAME_UNDONE]
     configured = {one.group for one in settings.subscriptions}
     return Renames(
@@ -114,8 +115,10 @@ def renames(connections: Connections) -> Renames:
 
 
 def told_of_renames(connections: Connections) -> Iterator[Fact]:
-    """Yields one line for each name under which effects may happen twice. Brokers are asked only if a name was given
-    up."""
+    """Yields one line for each name under which effects may happen twice.
+
+    Brokers are asked only if a rename has retired a name.
+    """
     found = renames(connections)
     for group in sorted(found.unfinished):
         yield RENAME_WITHOUT_END(group=group)
