@@ -66,8 +66,7 @@ class RepairLine:
     group: str
     unique_key: str
     verdict: str
-    #: One of: sent, done, failed, waits, held, taken, planned, changed, dismissed, refused, cancelled. Empty: nothing
-    #: has to be done.
+    #: sent, done, failed, waits, held, taken, planned, changed, dismissed, refused, cancelled; empty: nothing to do.
     outcome: str
     rung: str
     reason: Fact | None = None
