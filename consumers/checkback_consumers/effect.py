@@ -1,7 +1,7 @@
 """Runs a handler's effect at most once: inbox row and business writes in one transaction.
 
-The order is fixed: begin, inbox row, handler, check, completion of the row, commit. Nothing outside the database
-happens in here; the handler wrapper records and acknowledges afterwards.
+The order is fixed: begin, inbox row, handler, check, completion of the row, commit. This module changes nothing outside
+the database. Afterwards, the handler wrapper records and acknowledges the message.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ logger = logging.getLogger(__name__)
 #: Runs the business writes on the connection; raises to roll back. For a coroutine handler, it returns the coroutine.
 Effect = Callable[[Any], object]
 
-#: One for this process, because a service with several databases makes a new inbox for each message.
+#: The process has only one such object, because a service with several databases makes a new inbox for each message.
 _COMPLETIONS = KnownCompletions()
 
 
 @runtime_checkable
 class Inbox(Protocol):
-    """A way to have each effect at most once."""
+    """A place that remembers which messages had their effect, so that each effect happens at most once."""
 
     @property
     def is_weaker(self) -> bool:
-        """True: a crash or lost memory can double the effect; every report says so."""
+        """True: a crash or a loss of memory can double the effect. Every report says that the inbox is weaker."""
         ...
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-        """Runs the effect unless the entry is a duplicate; when it returns, the outcome is durable."""
+        """Runs the effect unless the entry is a duplicate. When the call returns, the outcome is durable."""
         ...
 
 
@@ -49,35 +49,36 @@ class BatchInbox(Inbox, Protocol):
     """An inbox that can take several messages at once."""
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        """Calls `apply_once` for each message in order. All effects are durable when it returns, and none if it
-        raises."""
+        """Calls `apply_once` for each message in order. When the call returns, all effects are durable. When the call
+        raises, no effect is durable."""
         ...
 
 
 class SqlInbox:
     """The inbox in the service's own database.
 
-    `database` is a SQLAlchemy Engine, a sessionmaker, or any callable that returns a Session, a Connection or a
-    DB-API connection for one message; each is closed afterwards. Shared by the consumer's threads, because every call
-    takes its own connection. It refuses a DB-API connection in autocommit, also one whose transaction was begun by
-    hand. SQLite: use WAL and BEGIN IMMEDIATE (reconciler.sql.engines.open_engine does), or concurrent handlers starve
-    each other.
+    `database` is a SQLAlchemy Engine, a sessionmaker, or any callable that returns a Session, a Connection or a DB-API
+    connection for one message. The inbox closes each connection afterwards. Threads of the consumer can share the
+    inbox: every call takes its own connection. The inbox refuses a DB-API connection in autocommit, even if its
+    transaction was begun by hand. SQLite needs WAL and BEGIN IMMEDIATE, which reconciler.sql.engines.open_engine sets.
+    Otherwise, concurrent handlers starve each other.
     """
 
     is_weaker = False
 
     def __init__(self, database: sa.Engine | Callable[[], Any]) -> None:
-        """Raises InvalidValue for a database that gives no connection, or one that has to be awaited."""
+        """Raises InvalidValue if the database gives no connection, or if its connections have to be awaited."""
         require_database(database)
         self._database = database
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
-        """Runs one transaction. Any exception rolls it back and passes through; so does an error because the handler
-        ended the transaction."""
+        """Runs one transaction. Any exception rolls the transaction back and passes through. Raises UsageError if the
+        handler ended the transaction."""
         return self.apply_together([(entry, effect)])[0]
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        """Does apply_once() for several messages in their order, in one transaction: all have their effect, or none."""
+        """Applies several messages in their order, in one transaction. Either all messages have their effect, or none
+        has."""
         with self._transaction() as connection:
             return apply_in(SqlSession(connection), connection, work, database=self._database)
 
@@ -92,7 +93,7 @@ class SqlInbox:
             yield connection
             connection.commit()
         except BaseException:
-            with suppress(Exception):  # the first error is the one to show; closing rolls back too
+            with suppress(Exception):  # the first error is shown; closing rolls back, too
                 connection.rollback()
             raise
         finally:
@@ -103,7 +104,8 @@ class SqlInbox:
 def apply_in(
     session: SqlSession, connection: Any, work: Iterable[tuple[InboxEntry, Effect]], *, database: Any
 ) -> list[InboxAnswer]:
-    """Writes rows and effects in the transaction of a connection of `database`, which the caller then commits."""
+    """Writes rows and effects in the transaction of the connection. The caller then commits this transaction.
+    `database`: the origin of the connection."""
     session.require_guarded()
     completion = _COMPLETIONS.of(database, session)
     try:
@@ -120,13 +122,13 @@ def apply_in(
 
 
 def is_asynchronous(database: object) -> bool:
-    """Returns True if what the database gives has to be awaited, as far as that is known beforehand."""
+    """Returns True if the connections of the database are known to be asynchronous."""
     kinds = (*type(database).__mro__, *getattr(getattr(database, "class_", None), "__mro__", ()))
     return iscoroutinefunction(database) or any(kind.__name__.lower().startswith("async") for kind in kinds)
 
 
 def require_database(database: object) -> None:
-    """Raises InvalidValue for anything that is neither an Engine nor a callable for a connection, and for anything
+    """Raises InvalidValue if `database` is neither an Engine nor a callable for a connection, or if `database` is
     asynchronous."""
     if is_asynchronous(database):
         remedy = "it is asynchronous: write the handler as `async def`, or give a synchronous Engine or sessionmaker"
@@ -144,12 +146,12 @@ def _enter_and_run(
     if entered is InboxAnswer.NEW:
         session.mark()
         effect(connection)
-        # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
-        # database error would be acknowledged without its effect.
+        # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error. Without this check, a message
+        # whose handler swallowed a database error would be acknowledged without its effect.
         if not session.is_sound():
             raise UsageError(ENDED)
-        # This is done for each message of a batch, because the handler of a later message may commit the rows of
-        # earlier ones. On PostgreSQL the statement before that handler also completes this row.
+        # The row is completed for each message of a batch, because the handler of a later message may commit the rows
+        # of earlier messages. On PostgreSQL, the statement that writes the next row also completes this row.
         if session.dialect != "postgresql":
             complete_row(session)
     return entered

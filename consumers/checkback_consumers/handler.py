@@ -44,23 +44,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Topics in which brokers keep halves: a message there is not committed. Tools can have any record consumed directly
-#: (request code 309).
+#: Topics in which brokers keep halves. A message in such a topic is not committed, but a tool can make a consumer take
+#: any record directly (request code 309).
 _UNDECIDED = HALF_TOPICS | {DISCARD_TOPIC}
 
-#: The service's own code: handler(message, connection), `def` or `async def`. It neither commits nor rolls back.
+#: The service's own function, called as handler(message, connection). It is a `def` or an `async def`, and neither
+#: commits nor rolls back.
 BusinessHandler = Callable[[Any, Any], object]
 DedupeBy = Callable[[ConsumedMessage], str | None]
-#: Returns the database of a message, the same for each of its deliveries: an Engine, a sessionmaker, or a function that
-#: returns a connection.
+#: Returns the database of a message: an Engine, a sessionmaker, or a function that returns a connection. All deliveries
+#: of a message must get the same database.
 DatabaseOf: TypeAlias = "Callable[[ConsumedMessage], sa.Engine | AsyncEngine | Callable[[], Any]]"
 
 
 class KeyRecorder(Protocol):
-    """Records consumed keys; consumers/checkback_consumers/recorder.py has the batching one."""
+    """Records consumed keys. The batching recorder is in consumers/checkback_consumers/recorder.py."""
 
     def record(self, topic: str, unique_key: str) -> bool:
-        """Returns True if the key is in its commit set. Never raises, and returns within its own time limit."""
+        """Returns True if the key is in its commit set. Never raises, and returns within the time limit of the
+        recorder."""
         ...
 
 
@@ -69,13 +71,15 @@ class BatchRecorder(KeyRecorder, Protocol):
     """A recorder that takes several keys at once."""
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
-        """Records all of them. Returns False if one is not in its commit set. Without `wait` it returns at once."""
+        """Records all keys. Returns False if a key is not in its commit set. Without `wait`, the call returns at
+        once."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class HandlerCounts:
-    """Counts of what happened so far. The consumer's threads write them without a lock, so they are nearly exact."""
+    """Counts since the handler was made. The consumer's threads write the counts without a lock, so the counts are
+    nearly exact."""
 
     applied: int = 0
     duplicates: int = 0
@@ -89,7 +93,7 @@ class HandlerCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Batches:
-    """Inbox and recorder of a handler that takes messages together."""
+    """Inbox and recorder of a handler that takes several messages in one transaction."""
 
     inbox: BatchInbox
     recorder: BatchRecorder | None
@@ -108,7 +112,7 @@ class _Batches:
         return cls(inbox, recorder)
 
     def record(self, messages: Sequence[ConsumedMessage]) -> int:
-        """Waits once for all keys, and counts those that could not be confirmed."""
+        """Waits once for all keys. Returns the number of keys that could not be confirmed."""
         if self.recorder is None:
             return 0
         keys: dict[str, list[str]] = {}
@@ -122,12 +126,12 @@ class TransactionalHandler:
     """A handler behind its inbox. Call it with a message.
 
     The call returns CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out. This suits concurrent, orderly and
-    pull consumption and the native client. `apply` does the same with exceptions. Threads share it, because it keeps
-    nothing but counters.
+    pull consumption and the native client. `apply` does the same work, but raises exceptions. Threads can share a
+    handler: it keeps nothing but counters.
 
-    `async with` opens an `async def` in the loop in which its calls then run. Its end cancels calls that still run;
-    their messages come again. Threads call it like any other handler, and wait. In another loop, or after a fork, it
-    raises UsageError.
+    `async with` opens an `async def` handler in the running loop, where its calls then run. The end of the block
+    cancels calls that still run, and their messages come again. Threads call the handler like any other handler, and
+    wait. A call in another loop or after a fork raises UsageError.
     """
 
     def __init__(
@@ -142,8 +146,8 @@ class TransactionalHandler:
         is_batched: bool = False,
         loop: HandlersLoop | None = None,
     ) -> None:
-        """`inbox`: one for all messages, or a function from a message to its inbox in one of several databases. `loop`:
-        the loop of a handler that is a coroutine; None: the handler is a plain function."""
+        """`inbox` is one inbox for all messages, or a function that returns the inbox of a message, in one of several
+        databases. `loop` is the loop of a handler that is a coroutine, or None if the handler is a plain function."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
         if loop is None and _runs_later(handler):
@@ -173,12 +177,13 @@ class TransactionalHandler:
         self._batches = _Batches.of(inbox, recorder) if is_batched else None
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
-        """Runs the message. After an exception it returns RECONSUME_LATER, and the broker delivers the message
-        again."""
+        """Runs the handler for the message. After an exception, the call returns RECONSUME_LATER, and the broker
+        delivers the message again."""
         try:
             self.apply(message)
         except Collision as error:
-            # The broker delivers it again up to its maximum. Then it is in the dead-letter queue, for a person.
+            # The broker delivers the message again, up to its maximum of deliveries. Then the message stays in the
+            # dead-letter queue, for a person.
             logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
             return ConsumeStatus.RECONSUME_LATER
         except IncompleteEffect as error:
@@ -200,18 +205,20 @@ class TransactionalHandler:
         return self._loop is not None
 
     def require_open(self) -> None:
-        """Raises UsageError for an asynchronous handler that is not open, was opened before a fork, or is asked in a
-        loop. The consumer and the replay worker call it."""
+        """Raises UsageError if an asynchronous handler is not open, was opened before a fork, or is called in a running
+        loop. The consumer and the replay worker call this method."""
         if self._loop is not None:
             self._loop.require_open()
 
     def open_apart(self) -> Callable[[], None]:
-        """Opens an asynchronous handler in a loop on a thread of its own, unless it is open. Returns a function that
-        ends both. `reconciler replay` and the test kit call it, because they run no loop."""
+        """Opens an asynchronous handler in a loop on a thread of its own, unless the handler is open. Returns a
+        function that closes the handler and ends the thread. `reconciler replay` and the test kit run no loop, so they
+        call this method."""
         return (lambda: None) if self._loop is None else self._loop.open_apart()
 
     async def __aenter__(self) -> Self:
-        """Opens an asynchronous handler in the running loop. Raises UsageError if it is open, or synchronous."""
+        """Opens an asynchronous handler in the running loop. Raises UsageError if the handler is open already, or is
+        synchronous."""
         if self._loop is None:
             raise UsageError(f"the handler of {self.group} is synchronous: there is nothing to open")
         self._loop.open()
@@ -220,15 +227,15 @@ class TransactionalHandler:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cancels calls that still run; they are rolled back, and their messages come again. Waits 15 s at most for
-        that. The handler may be opened again."""
+        """Cancels calls that still run, and waits at most 15 s until they have rolled back. Their messages come again.
+        The handler may be opened again."""
         assert self._loop is not None  # noqa: S101 - else it was not opened
         await self._loop.close()
 
     def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
-        """The listener for a push consumer. It stops at the first failure of a batch and returns its position: messages
-        before it are acknowledged, messages after it run without it (orderly: later).
-        """
+        """Handles a batch, as the listener of a push consumer. It stops at the first message that fails and returns the
+        position of this message. Messages before this position are acknowledged. Messages after it run without the
+        failed message; in orderly consumption they run later."""
         if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
             return ConsumeStatus.CONSUME_SUCCESS
         for position, message in enumerate(messages):
@@ -239,10 +246,11 @@ class TransactionalHandler:
     def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> InboxAnswer:
         """Applies one message: inbox row, effect, commit, record. When it returns, the message may be acknowledged.
 
-        Raises what the handler or the function of its database raised, HandlerRefused, Collision, IncompleteEffect,
-        UsageError (the handler ended the transaction, or the topic is not the handler's), InboxNotReached, or the
-        database's error from the handler's start on. Then nothing was applied, with two exceptions. If the commit
-        failed without an answer, the redelivery finds out. If the handler has committed, its inbox row is incomplete.
+        Can raise HandlerRefused, Collision, IncompleteEffect, InboxNotReached, and every error of the handler or of the
+        function that gives its database. Raises UsageError if the handler ended the transaction, or if the topic is not
+        the handler's. Raises the database's error if the database fails after the handler has begun. After an error
+        nothing was applied, with two exceptions. If the commit failed without an answer, the next delivery finds out
+        whether the effect happened. If the handler has committed, its inbox row is incomplete.
         """
         try:
             entered = self._apply(message, source)
@@ -256,8 +264,8 @@ class TransactionalHandler:
         return entered
 
     def _apply_batch(self, batches: _Batches, messages: Sequence[ConsumedMessage]) -> bool:
-        """Applies all messages in one transaction. Returns False if it failed: no message had its effect, and each runs
-        alone."""
+        """Applies all messages in one transaction. Returns False if the transaction failed. Then no message had its
+        effect, and each message runs in a transaction of its own."""
         try:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
@@ -318,7 +326,7 @@ class TransactionalHandler:
         )
 
     def _run(self, message: ConsumedMessage, connection: Any) -> object:
-        """Runs the handler. Returns the awaitable of an asynchronous handler, otherwise None."""
+        """Runs the handler. Returns the awaitable of an asynchronous handler, and None for a synchronous handler."""
         answer = self._handler(message, connection)
         if self._loop is not None:
             return self._until_done(message, cast("Awaitable[object]", answer))
@@ -329,13 +337,14 @@ class TransactionalHandler:
         self._require_done(message, await answer)
 
     def _require_done(self, message: ConsumedMessage, answer: object) -> None:
-        """Raises UsageError for work that has not run, HandlerRefused if the handler asked for the message again."""
+        """Raises UsageError if the handler's work has not run. Raises HandlerRefused if the handler asked for the
+        message again."""
         if isawaitable(answer) or isgenerator(answer) or isasyncgen(answer):
-            # No work has run, but the inbox row would say that it has.
+            # The handler's work has not run, but the inbox row would say that it has.
             if hasattr(answer, "close"):
                 answer.close()
             raise UsageError(f"the handler of {self.group} is async or a generator: it must do its work when called")
-        # Also the enums of rocketmq-client-python (ConsumeStatus), and the name of Java's orderly status.
+        # A handler may also return a ConsumeStatus of rocketmq-client-python, or the name of Java's orderly status.
         name = getattr(answer, "name", answer)
         if answer is False or (isinstance(name, str) and name in {"RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT"}):
             raise HandlerRefused(f"{message.unique_key} of topic {message.topic}: the handler answered {answer!r}")
@@ -348,7 +357,7 @@ class TransactionalHandler:
 
 
 def _runs_later(function: Callable[..., object]) -> bool:
-    """Returns True if a call returns a coroutine or generator, and does no work itself."""
+    """Returns True if a call of the handler only returns a coroutine or a generator, and does no work."""
     return any(
         is_later(one)
         for one in (function, type(function).__call__)
@@ -382,7 +391,7 @@ def _takes_a_message(database: Callable[..., Any]) -> bool:
     """Returns True if the function needs an argument. A function without arguments returns a connection."""
     try:
         parameters = signature(database).parameters.values()
-    except (TypeError, ValueError):  # written in C, without a signature
+    except (TypeError, ValueError):  # a function written in C has no signature
         return False
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return any(one.kind in positional and one.default is Parameter.empty for one in parameters)
@@ -392,7 +401,7 @@ def _inbox_for(database: Any, loop: HandlersLoop | None) -> Inbox | Callable[[Co
     if isinstance(database, Inbox) and loop is None:
         return database
     if not isinstance(database, sa.Engine) and callable(database) and _takes_a_message(database):
-        require_database(database)  # checks the function itself; its result is checked for each message
+        require_database(database)  # checks the function; its result is checked for each message
         return partial(_inbox_of, cast("DatabaseOf", database), loop)
     return _inbox_in(database, loop)
 
@@ -410,40 +419,42 @@ def _loop_for(database: object, running_max: int | None) -> HandlersLoop:
 
 
 def transactional_handler(
-    #: An Engine; a sessionmaker, or a function that returns a Session, a Connection or a DB-API connection not in
-    #: autocommit; a `RedisInbox` (weaker); or a function of the message that returns one of the first three.
+    #: An Engine, a sessionmaker, or a function without arguments that returns a Session, a Connection or a DB-API
+    #: connection not in autocommit. A function of the message may return one of these three. A `RedisInbox` is
+    #: possible, too, but weaker.
     database: sa.Engine | AsyncEngine | Inbox | Callable[[], Any] | DatabaseOf,
     *,
     #: Consumer group.
     group: str,
-    #: Topics that the handler takes. None: all that its consumer subscribes to.
+    #: Topics that the handler takes. None: all topics that its consumer subscribes to.
     topics: str | Iterable[str] | None = None,
-    #: Records consumed keys in Redis. None: the reconciler finds effects in the inbox alone.
+    #: Records consumed keys in Redis. None: the reconciler finds effects only in the inbox.
     recorder: KeyRecorder | None = None,
-    #: Gives a message's business id (`checkback_consumers.business_id`): two keys with one business id have one effect
-    #: per database. None: keys are compared.
+    #: Returns a message's business id, as `checkback_consumers.business_id` does. Two keys with one business id have
+    #: one effect per database. None: only keys are compared.
     dedupe_by: DedupeBy | None = None,
-    #: True: messages that are delivered together (`PushSettings.batch_size`) share one transaction.
+    #: True: one transaction takes all messages of a delivery (`PushSettings.batch_size`).
     is_batched: bool = False,
-    #: How many calls of an `async def` handler run at a time. None: for all handlers of an engine together, as many as
-    #: its pool has connections; without such a pool 20.
+    #: Number of calls of an `async def` handler that may run at a time. None: all handlers of an engine share as many
+    #: calls as its pool has connections. Without such a pool, the number is 20.
     running_max: int | None = None,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
-    The handler writes through the connection that it gets, in the transaction of the inbox row. It neither commits nor
-    rolls back. To get the message again, it raises, or returns False or RECONSUME_LATER. Each message gets a connection
-    of its own, closed afterwards; engines belong to the caller.
+    The handler writes through the connection that it gets, in the transaction of the inbox row. The handler neither
+    commits nor rolls back. To get the message again, the handler raises, or returns False or RECONSUME_LATER. Each
+    message has a connection of its own, which is closed afterwards. Engines belong to the caller.
 
-    A function of the message must give every delivery of a message the same database, or the message takes effect
-    twice. If the function raises, nothing is applied and the message comes again.
+    If `database` is a function of the message, it must return the same database for every delivery of a message.
+    Otherwise, the message takes effect twice. If the function raises, nothing is applied and the message comes again.
 
-    `is_batched` saves a commit per message. The handler still gets one message at a time. If one of them fails, all are
-    rolled back and run again, each in a transaction of its own: then effects outside the database happen twice.
+    `is_batched` saves a commit per message. The handler still gets one message at a time. If one message fails, all
+    messages of the batch are rolled back and run again, each in a transaction of its own. Then effects outside the
+    database happen twice.
 
-    An `async def` needs an asynchronous database: an AsyncEngine, an async_sessionmaker, or a function that returns an
-    AsyncSession, an AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or an object that gives
-    one by `await` or `async with`.
+    An `async def` needs an asynchronous database: an AsyncEngine, an async_sessionmaker, or a function. The function
+    returns an AsyncSession, an AsyncConnection, a connection of asyncpg, or an AsyncConnection of psycopg. It may also
+    return an object that gives such a connection by `await` or `async with`.
     """
     wanted = (topics,) if isinstance(topics, str) else topics
 

@@ -4,9 +4,10 @@ The row lets an effect happen only once, under any redelivery, repair or loss of
 that the effect happened. Two writers of one key meet at the primary key: the second one waits for the first one's
 commit.
 
-A row is written *incomplete* and completed after its handler has returned. On PostgreSQL the statement that writes the
-next row of a batch completes it, otherwise a statement of its own. If a row is seen incomplete, its handler, or the
-implicit commit of MySQL's DDL, committed it before the handler had returned: a part of the effect may be missing.
+A row is written *incomplete* and completed after its handler has returned. On PostgreSQL, the statement that writes the
+next row of a batch also completes the row. Elsewhere, and for the last row, a statement of its own completes the row.
+If another transaction sees an incomplete row, the row was committed before its handler had returned. The handler
+committed it, or MySQL's DDL did so implicitly. A part of the effect may be missing.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ _SELECT_BY_BUSINESS = (
     "WHERE consumer_group = :consumer_group AND dedupe_key = :dedupe_key"
 )
 _SHOW = "give this login BYPASSRLS, or a policy FOR SELECT that shows it every row of its group"
-#: Completes only the row that its own transaction wrote: a later transaction of the same connection has another mark.
+#: Completes only the row that its own transaction wrote, because a later transaction of the same connection has another
+#: mark.
 _COMPLETE = (
     "UPDATE reconciler_inbox SET incomplete = NULL "
     "WHERE {place}consumer_group = :done_group AND unique_key = :done_key AND incomplete = {mark}"
 )
-#: The statement names the place of the row, because a planner with the statistics of an empty table would use the index
-#: of business ids as long as a prepared plan lives, and read all rows of the group. asyncpg takes a text for a tid only
-#: if the statement says text.
+#: The statement names the place of the row. Without the place, a plan that was prepared while the table was empty would
+#: use the index of business ids and read all rows of the group. asyncpg takes a text for a tid only if the statement
+#: says that it is a text.
 _AT_ITS_PLACE = "ctid = CAST(CAST(:done_place AS VARCHAR) AS tid) AND "
 
 ENDED = (
@@ -68,13 +70,13 @@ class InboxEntry:
     group: str
     unique_key: str
     topic: str
-    #: None: the client cannot list properties, so the content is not compared.
+    #: Digest of the content. None: the client cannot list properties, so the content is not compared.
     content_digest: bytes | None = None
     #: The business id, if the handler also dedupes by it.
     dedupe_key: str | None = None
     source: str = SOURCE_CONSUMER
-    #: The name under which releases up to 0.2.0 record this message's effect, and their digest of it; None: the name is
-    #: the same.
+    #: The name under which releases up to 0.2.0 record this message's effect. The next field is their digest of the
+    #: message. None: the name is the same.
     former_key: str | None = None
     former_digest: bytes | None = None
 
@@ -84,23 +86,25 @@ class InboxAnswer(StrEnum):
 
     #: New: the effect belongs in this transaction.
     NEW = "NEW"
-    #: The key had its effect before: it is only recorded again.
+    #: The key had its effect before, so the key is only recorded again.
     DUPLICATE = "DUPLICATE"
-    #: Another key with the same business id had the effect; this key was stored as its duplicate.
+    #: Another key with the same business id had the effect. This key was stored as a duplicate of that key.
     DUPLICATE_BUSINESS = "DUPLICATE_BUSINESS"
 
 
 def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_ONCE) -> InboxAnswer:
     """Writes the inbox row as the first statement of the business transaction, on the handler's own connection.
 
-    `completion`: says whether a NEW row is left incomplete for complete_row(). If the row before was left incomplete,
-    it is completed here, because its handler has returned. Raises IncompleteEffect if the key, or the key with its
-    business id, has an incomplete row. Raises Collision if the key was applied with another content or from another
-    topic, or if the database takes the row of another group or key for the same. Raises InvalidValue for a text that
-    the database would change, and for a business id that it cannot tell from another one or that a message of another
-    topic has. Raises UsageError for a connection in autocommit, or if the row left before is not of this transaction.
-    Raises TransientError if a concurrent writer vanished (try again), and InboxNotReached if row security hides the row
-    that was met. Database errors pass as the driver raises them.
+    `completion` says whether a NEW row is left incomplete for complete_row(). If the row before was left incomplete,
+    this call completes that row, because its handler has returned.
+
+    Raises IncompleteEffect if the key, or the key with its business id, has an incomplete row. Raises Collision if the
+    key was applied with another content or from another topic. Raises Collision, too, if the database takes the row of
+    another group or key for the same row. Raises InvalidValue if the database would change a text. Raises InvalidValue,
+    too, if the database cannot tell the business id from another id, or if a message of another topic has the business
+    id. Raises UsageError if the connection is in autocommit, or if another transaction wrote the row before. Raises
+    TransientError if a concurrent writer vanished; a later try can succeed. Raises InboxNotReached if row security
+    hides the row that was met. Database errors pass as the driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
         raise InvalidValue(
@@ -127,7 +131,7 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
 
 
 def _hides_rows(session: SqlSession) -> bool:
-    """Returns True if row security is in force for this login: then an invisible row may exist."""
+    """Returns True if row security is in force for this login. Then a row may exist that the login cannot see."""
     if session.dialect != "postgresql":
         return False
     with suppress(Exception):  # some products lack the function; the transaction is rolled back next
@@ -137,9 +141,11 @@ def _hides_rows(session: SqlSession) -> bool:
 
 
 def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completion: Completion) -> bool:
-    """Writes the row that a release up to 0.2.0 looks for; False if such a release has recorded the effect there.
+    """Writes the row that a release up to 0.2.0 looks for. Returns False if such a release has recorded the effect in
+    that row.
 
-    Both rows are in one transaction, so if two releases get one message, the second one meets a row of the first.
+    Both rows are in one transaction. If two releases get one message, the second release meets a row of the first
+    release.
     """
     if entry.former_key is None:
         return True
@@ -150,12 +156,12 @@ def _is_new_by_its_former_name(session: SqlSession, entry: InboxEntry, completio
         if _is_applied(session, former, completion, effect_of=entry):
             return False
     except Collision:
-        return True  # a broker whose store was replaced assigns its offsets, and so their names, a second time
+        return True  # a broker with a new store gives offsets, and the names made of them, a second time
     raise TransientError(f"the inbox row that {entry.unique_key} met under {entry.former_key} is gone again")
 
 
 def complete_row(session: SqlSession) -> None:
-    """Completes the row that was left incomplete last, if there is one; its handler has returned.
+    """Completes the row that was left incomplete last, if there is such a row. Its handler has returned.
 
     Raises UsageError if another transaction wrote that row.
     """
@@ -199,8 +205,8 @@ def _insert_incomplete(session: SqlSession, entry: InboxEntry, completion: Compl
 
 
 def _insert_after_completing(session: SqlSession, entry: InboxEntry, completion: Completion) -> str | None:
-    """Writes the row and completes the row before it in the same round trip; returns the new row's place, or None if it
-    was not written."""
+    """Writes the row and completes the row before it in the same round trip. Returns the place of the new row, or None
+    if the row was not written."""
     place = "CAST(ctid AS VARCHAR)" if completion.is_placed else "unique_key"
     sql = f"{_insert_sql(session.dialect, session.mark_sql)} RETURNING {place} AS place"
     before, session.incomplete = session.incomplete, None
@@ -223,7 +229,8 @@ def _values(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
         "consumer_group": entry.group,
         "unique_key": entry.unique_key,
         "topic": entry.topic,
-        # Only the first key has the business id, because (group, dedupe_key) is unique; NULLs are not compared.
+        # Only the first key has the business id, because (group, dedupe_key) is unique. A unique index does not compare
+        # NULLs.
         "dedupe_key": entry.dedupe_key if duplicate_of is None else None,
         "duplicate_of": duplicate_of,
         "content_digest": entry.content_digest,
@@ -256,8 +263,8 @@ def _insert_sql(dialect: str, mark: str) -> str:
 def _is_applied(
     session: SqlSession, entry: InboxEntry, completion: Completion, *, effect_of: InboxEntry | None = None
 ) -> bool:
-    """Returns True if the entry's row exists. `effect_of`: the message's own entry, if this entry has its former
-    name."""
+    """Returns True if the entry's row exists. If `entry` has the former name of a message, `effect_of` is the message's
+    own entry."""
     row = session.select_one(
         _latest(session, _SELECT_BY_KEY, completion),
         {"consumer_group": entry.group, "unique_key": entry.unique_key},
@@ -292,7 +299,7 @@ def _is_applied(
 
 
 def _require_same_name(entry: InboxEntry, *, group: object, unique_key: object) -> None:
-    """Raises Collision for a row of another name that a collation without case takes for the same.
+    """Raises Collision if the row has another name, which a collation without case takes for the same name.
 
     The entry cannot be written, because its row would need the same place in the unique index.
     """

@@ -22,12 +22,12 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 
 
 class TransactionalConsumer:
-    """A member of the handlers' group; start it and shut it down, or use a with block. In an event loop, use `async
-    with`, which waits for both on a thread.
+    """A consumer that is a member of the handlers' group. Start it and shut it down, or use a with block. In an event
+    loop, use `async with`: the start and the shutdown then run on a thread.
 
-    Each topic has one handler, and all handlers have one group (a PushConsumer has one listener, so this one dispatches
-    by topic). It commits the offsets of every assigned queue at the broker, also of empty ones, because the
-    reconciler's watermark needs them.
+    Each topic has one handler, and all handlers have one group. A PushConsumer has one listener, and here the listener
+    dispatches by topic. The consumer commits the offset of every assigned queue at the broker, even if the queue is
+    empty, because the reconciler's watermark needs all these offsets.
     """
 
     def __init__(
@@ -38,22 +38,23 @@ class TransactionalConsumer:
         name_servers: str | None = None,
         #: A client instance that is shared with others. The caller closes it.
         instance: ClientInstance | None = None,
-        #: Access keys of a broker user; used with `name_servers`.
+        #: Access keys of a broker user. Only used with `name_servers`.
         acl: AclCredentials | None = None,
-        #: Used with `name_servers`; None: connections are not encrypted.
+        #: TLS of the connections. Only used with `name_servers`. None: connections are not encrypted.
         tls: TlsSettings | None = None,
-        #: Topic -> its tags ("a || b", "*"). None: the topics that the handlers name, with "*".
+        #: Topic -> its tags ("a || b", "*"). None: the consumer subscribes to the topics that the handlers name, with
+        #: "*".
         subscriptions: Mapping[str, str] | None = None,
         #: True: the messages of a queue are handled in order, one at a time.
         orderly: bool = False,
         #: Threads, batches and bounds.
         settings: PushSettings | None = None,
-        #: Replaces the one in `settings`.
+        #: Replaces the value in `settings`.
         offset_commit_interval_seconds: float | None = None,
         #: For tests.
         clock: Clock | None = None,
     ) -> None:
-        """Raises InvalidValue if handlers and subscriptions do not fit together."""
+        """Raises InvalidValue if handlers and subscriptions contradict each other."""
         groups = {handler.group for handler in handlers}
         if len(groups) != 1:
             raise InvalidValue("handlers", sorted(groups), "one or more handlers of one consumer group")
@@ -79,7 +80,8 @@ class TransactionalConsumer:
         return self
 
     def shutdown(self) -> bool:
-        """Waits for running handlers, commits offsets, leaves; False if a handler still runs (it comes again)."""
+        """Waits for running handlers, commits offsets and leaves the group. Returns False if a handler still runs; its
+        message comes again."""
         return self.consumer.shutdown()
 
     def __enter__(self) -> Self:
@@ -99,7 +101,7 @@ class TransactionalConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Does what shutdown() does. If it is cancelled meanwhile, the shutdown still completes."""
+        """Does what shutdown() does. The shutdown completes even if the waiting task is cancelled."""
         await on_thread(self.shutdown)
 
     def _listen(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:

@@ -1,12 +1,14 @@
 """The batching recorder: writes consumed keys into the commit sets and never delays the business.
 
-A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement waits for it and the batch before is done;
-it is sent as one SADD per shard. An acknowledgement waits at most 50 ms for its batch, and does not wait while Redis is
-away. Keys that Redis did not take are tried again until they are 10 s old, so a Redis that was silent for a moment
-costs nothing. Older keys, and those above the memory bound, are dropped and counted; the inbox has all of them.
+The recorder flushes a batch when the batch has 200 keys or is 20 ms old. If an acknowledgement waits for the batch, the
+recorder flushes it as soon as the batch before is done. A batch is sent as one SADD per shard. An acknowledgement waits
+at most 50 ms for its batch, and does not wait while Redis is away. Keys that Redis did not take are tried again until
+they are 10 s old, so a short silence of Redis costs nothing. Older keys are dropped and counted, and so are keys above
+the memory bound. The inbox has all dropped keys.
 
-SADD may be repeated safely, also if the first one was executed and only its answer was lost. A late SADD is harmless,
-too: it names the commit set and never an older generation, so it adds to the youngest set at its arrival.
+SADD may be repeated safely, even if Redis executed the first SADD and only its answer was lost. A late SADD is
+harmless, too. It names the commit set and never an older generation, so it adds keys to the set that is youngest at its
+arrival.
 """
 
 from __future__ import annotations
@@ -35,21 +37,21 @@ BATCH_SECONDS = 0.02
 WAIT_SECONDS = 0.05
 #: The longest wait for a connection or an answer of Redis; the Redis client repeats nothing.
 REDIS_TIMEOUT_SECONDS = 0.05
-#: At most so many keys wait in memory, those that are tried again included (about 10 MiB); further keys are dropped and
-#: counted.
+#: The most keys that wait in memory (about 10 MiB), including the keys that are tried again. Further keys are dropped
+#: and counted.
 WAITING_KEYS_MAX = 50_000
-#: Keys are tried again up to this age, which is well below any grace period: after that the reconciler asks the inbox
-#: anyway.
+#: Keys are tried again up to this age, which is well below any grace period. After the grace period the reconciler asks
+#: the inbox anyway.
 KEEP_SECONDS = 10.0
-#: At most so many keys are tried at once, so that a Redis that has just come back answers in time.
+#: The most keys that are tried again in one call, so that a Redis that has just come back answers in time.
 AGAIN_KEYS_MAX = 2_000
 #: Shortest and longest pause between tries while Redis is away.
 AWAY_SECONDS_MIN = 0.1
 AWAY_SECONDS_MAX = 1.0
 _CHECK_SHARDS_SECONDS = 60.0
 
-#: Called as (topic, keys) with keys that were not recorded, on the recorder's or the handler's thread; it must be
-#: quick.
+#: Called as (topic, keys) with keys that were not recorded. The function runs on the recorder's or the handler's
+#: thread, so it must be quick.
 OnMissed = Callable[[str, Sequence[str]], None]
 
 
@@ -61,7 +63,8 @@ class CommitSink(Protocol):
         ...
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """Returns the number of shards that the reconciler stored; None: it has stored none yet."""
+        """Returns the number of shards that the reconciler stored, or None if the reconciler has stored no number
+        yet."""
         ...
 
 
@@ -89,7 +92,7 @@ class RetryEntry:
 
 
 class Batch:
-    """Keys that are sent together. Guarded by its recorder's lock until it is closed."""
+    """Keys that are sent together. Until the batch is closed, the recorder's lock guards it."""
 
     def __init__(self, opened_at: float) -> None:
         self.opened_at = opened_at
@@ -105,7 +108,7 @@ class Batch:
 
 
 class RetryQueue:
-    """Keys that Redis did not take, in the order of their arrival. Guarded by the recorder's lock."""
+    """Keys that Redis did not take, in the order of their arrival. The recorder's lock guards the queue."""
 
     def __init__(self) -> None:
         self._queue: deque[RetryEntry] = deque()
@@ -118,7 +121,8 @@ class RetryQueue:
         self.count += len(entry.keys)
 
     def oldest(self, keys_max: int) -> list[RetryEntry]:
-        """Returns the oldest entry and its successors of the same topic, up to `keys_max` keys together."""
+        """Returns the oldest entry and the entries of the same topic that follow it. The entries have at most
+        `keys_max` keys in total, unless the oldest entry alone has more."""
         found: list[RetryEntry] = []
         total = 0
         for entry in self._queue:
@@ -134,7 +138,8 @@ class RetryQueue:
             self.count -= len(self._queue.popleft().keys)
 
     def take_expired(self, now_seconds: float) -> list[RetryEntry]:
-        """Removes and returns entries that are given up; an entry behind a younger one waits for that one."""
+        """Removes and returns entries that are given up. An entry that stands behind a younger entry is given up
+        together with the younger entry."""
         expired: list[RetryEntry] = []
         while self._queue and self._queue[0].until_seconds <= now_seconds:
             expired.append(self._queue.popleft())
@@ -144,16 +149,17 @@ class RetryQueue:
 
 class _FlushResult(Enum):
     DONE = auto()
-    #: Redis did not take the keys; it may later.
+    #: Redis did not take the keys, but may take them later.
     NOT_NOW = auto()
     #: No later try can succeed.
     NEVER = auto()
 
 
 class CommitRecorder:
-    """Shared by the consumer's threads under one lock; a daemon thread flushes.
+    """Records consumed keys for all threads of the consumer, under one lock. A daemon thread flushes the batches.
 
-    Fork: a child process starts with an empty recorder at its first record(); waiting keys belong to the parent.
+    After a fork, the recorder of the child process is empty from its first record() on. Keys that wait belong to the
+    parent.
     """
 
     def __init__(
@@ -174,7 +180,7 @@ class CommitRecorder:
         if not 1 <= shards <= SHARDS_MAX:
             raise InvalidValue("shards", shards, f"1 to {SHARDS_MAX}, equal to unique_key_topic.queues")
         self._sink = sink
-        #: The group whose commit sets get the keys; a handler of another group refuses this recorder.
+        #: The group whose commit sets get the keys. A handler of another group refuses this recorder.
         self.group = group
         self._environment = environment
         self._shards = shards
@@ -199,9 +205,9 @@ class CommitRecorder:
         *,
         #: Environment of the reconciler's settings.
         environment: str,
-        #: Consumer group, the one of the handlers.
+        #: Consumer group of the handlers.
         group: str,
-        #: Topics whose number of shards is checked now.
+        #: Topics whose number of shards is checked while the recorder is made.
         topics: Iterable[str] = (),
         #: unique_key_topic.queues of the reconciler's settings.
         shards: int = SHARDS_DEFAULT,
@@ -214,8 +220,8 @@ class CommitRecorder:
         #: How long keys that Redis did not take are tried again.
         keep_seconds: float = KEEP_SECONDS,
     ) -> CommitRecorder:
-        """Makes a recorder with its own Redis client. If Redis is unreachable now, the numbers of shards are checked
-        later. Raises InvalidValue if the reconciler knows another number of shards for one of the topics."""
+        """Makes a recorder with its own Redis client. If Redis is unreachable, the numbers of shards are checked later.
+        Raises InvalidValue if the reconciler stored another number of shards for one of the topics."""
         from reconciler.shards.access import open_client  # loads redis-py, which another kind of sink does not need
         from reconciler.shards.sets import RedisCommitSets
 
@@ -250,15 +256,16 @@ class CommitRecorder:
         self._checked_at[topic] = self._clock.monotonic_seconds()
 
     def record(self, topic: str, unique_key: str) -> bool:
-        """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises.
+        """Adds the key and waits at most 50 ms for its batch. Returns True if the key is in Redis. Never raises.
 
-        False: the key is not recorded yet, or never will be; while Redis is away it returns False at once.
+        False means that the key is not recorded yet, or never will be. While Redis is away, the call returns False at
+        once.
         """
         return self.record_many(topic, (unique_key,), wait=True)
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
-        """Adds keys in bulk; waits for their batch only if `wait` is set. False: some keys were missed or not recorded
-        in time."""
+        """Adds several keys, and waits for their batch only if `wait` is set. Returns False if some keys were missed or
+        were not recorded in time."""
         batch = self._add(topic, unique_keys, waits=wait)
         if batch is None:
             return False
@@ -269,9 +276,9 @@ class CommitRecorder:
         return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
 
     def flush(self, *, timeout_seconds: float = 1.0) -> bool:
-        """Waits until everything that was added before is recorded or missed; False if that took too long.
+        """Waits until every key that was added before is recorded or missed. Returns False if the wait took too long.
 
-        While Redis is away this may take as long as keys are tried again.
+        While Redis is away, the wait may last as long as keys are tried again.
         """
         with self._lock:
             batches = [batch for batch in (self._flushing, self._batch) if batch is not None and batch.count]
@@ -294,7 +301,8 @@ class CommitRecorder:
             )
 
     def close(self, *, timeout_seconds: float = 1.0) -> None:
-        """Flushes and ends the thread; later keys, and keys that Redis still does not take, are missed."""
+        """Flushes all keys and ends the thread. Keys that Redis still does not take are missed, and so are keys that
+        are added later."""
         self.flush(timeout_seconds=timeout_seconds)
         with self._lock:
             self._is_closing = True
@@ -346,8 +354,8 @@ class CommitRecorder:
         return None
 
     def _has_thread(self) -> bool:
-        """Starts the thread at its first call; False if the process may have no more threads: then keys count as
-        missed."""
+        """Starts the thread at the first call. Returns False if the process may have no more threads. Then keys count
+        as missed."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="commit-recorder", daemon=True)
             try:
@@ -380,8 +388,8 @@ class CommitRecorder:
         self._give_up(math.inf)
 
     def _next_batch(self) -> Batch | None:
-        """Returns the keys that are due; an empty batch if only keys for another try are due. None: the recorder is
-        closed and the last batch was taken."""
+        """Returns the batch that is due. The batch is empty if only keys for another try are due. Returns None if the
+        recorder is closed and the last batch was taken."""
         with self._lock:
             while (seconds := self._seconds_until_due()) is None or seconds > 0:
                 if self._is_closing:
@@ -392,7 +400,7 @@ class CommitRecorder:
             return batch
 
     def _seconds_until_due(self) -> float | None:
-        """Returns the seconds until keys are due; None: no keys wait."""
+        """Returns the seconds until keys are due, or None if no keys wait."""
         batch = self._batch
         if self._is_closing:
             return 0.0 if batch.count else None
@@ -407,7 +415,7 @@ class CommitRecorder:
         return max(0.0, min(due) - now) if due else None
 
     def _retry(self) -> None:
-        """Tries keys again that Redis did not take, until Redis fails."""
+        """Sends again the keys that Redis did not take, until Redis fails."""
         now = self._clock.monotonic_seconds()
         if not self._retries.count or now < self._away_until:
             return
@@ -425,7 +433,7 @@ class CommitRecorder:
                 self._note_retries()
 
     def _give_up(self, until_seconds: float) -> None:
-        """Counts keys as missed that have waited too long for Redis."""
+        """Counts the keys that have waited too long for Redis as missed."""
         with self._lock:
             expired = self._retries.take_expired(until_seconds)
         for entry in expired:

@@ -1,12 +1,12 @@
-"""An inbox in Redis, for services whose effects are not in a SQL database. Declared weaker than the SQL inbox.
+"""An inbox in Redis, for services whose effects are not in a SQL database. This inbox is weaker than the SQL inbox.
 
-It is weaker in ways that cannot be cured here. Effect and mark are in two systems, so a crash between them repeats the
-effect. A Redis that loses its memory forgets which keys were applied. Marks have no order in time that could be
-scanned, so nothing is put back into the commit sets after an outage. The reconciler cannot ask this inbox: effects are
-UNKNOWN to it. Use it only for idempotent effects.
+The weaknesses come with Redis and cannot be cured here. Effect and mark are in two systems, so a crash between them
+repeats the effect. A Redis that loses its memory forgets which keys were applied. Marks cannot be scanned in their
+order in time, so nothing is put back into the commit sets after an outage. The reconciler cannot ask this inbox, so it
+takes every effect for UNKNOWN. Use this inbox only for idempotent effects.
 
-Key: contract.keyspace.inbox_key, a hash {state, digest, key, topic}, which expires after `keep_seconds`; keep it longer
-than the oldest possible repair.
+A mark is a hash {state, digest, key, topic} under the Redis key contract.keyspace.inbox_key. The mark expires after
+`keep_seconds`, which must be longer than the age of the oldest possible repair.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ABANDON = RedisScript("checkback_consumers", "inbox_abandon.lua")
 
 
 class RedisInbox:
-    """Marks a key before the effect (with a lease) and after it; weaker than SQL, see the module. Threads may share it
-    as they share its client."""
+    """Marks a key with a lease before the effect, and as done after the effect. The module says why this inbox is
+    weaker than the SQL inbox. Threads may share the inbox, as they share its client."""
 
     is_weaker = True
 
@@ -47,10 +47,10 @@ class RedisInbox:
         *,
         #: Environment of the reconciler's settings.
         environment: str,
-        #: For how many seconds a mark is kept. A message that is delivered later has its effect again.
+        #: Seconds for which a mark is kept. A message that is delivered later has its effect again.
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
-        #: Must be longer than the longest handler, or two handlers may run at once. After a crash its key stays taken
-        #: for as long.
+        #: Length of the lease. It must be longer than the longest handler; otherwise two handlers may run at once.
+        #: After a crash, the key stays taken for this long.
         lease_seconds: float = 300.0,
     ) -> None:
         self._client = client
@@ -65,9 +65,9 @@ class RedisInbox:
     def apply_once(self, entry: InboxEntry, effect: Effect) -> InboxAnswer:
         """Marks the key, runs the effect with None as its connection, and marks the key as done.
 
-        Raises RedisAway before the effect if Redis is away, TransientError while another process holds the key,
-        Collision for another content or topic, and InvalidValue for a business id of another topic. RedisAway after the
-        effect means that the effect will be repeated.
+        Raises RedisAway before the effect if Redis is away. Raises TransientError while another process holds the key.
+        Raises Collision if the key has another content or topic. Raises InvalidValue if a message of another topic has
+        the business id. If RedisAway comes after the effect, the effect will be repeated.
         """
         token = f"by:{secrets.token_hex(8)}"
         entered = self._begin(entry, token)
@@ -87,7 +87,7 @@ class RedisInbox:
                     if one is not None:
                         _ABANDON.run(self._client, [self._key(one)], [token])
             raise
-        if former is not None:  # comes first, so that after a crash in between both releases see one of the marks
+        if former is not None:  # comes first: after a crash in between, both releases see one of the marks
             self._finish(former)
         self._finish(entry)
         return InboxAnswer.NEW
@@ -109,7 +109,8 @@ class RedisInbox:
 
     def _begin_former(self, former: InboxEntry, token: str) -> InboxAnswer | None:
         """Marks the key under its former name. Returns an answer other than NEW if a release up to 0.2.0 has marked the
-        effect there. None: the mark is of another message, from before the broker's store was replaced, and stays."""
+        effect under that name. Returns None if the mark is of another message, from before the broker's store was
+        replaced. Such a mark stays."""
         try:
             return self._begin(former, token)
         except Collision:
@@ -126,8 +127,8 @@ class RedisInbox:
             return InboxAnswer.DUPLICATE_BUSINESS
         if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
             raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
-        # If exactly one of the two topics is that of a former name, the other mark is of a release up to 0.2.0, which
-        # stores the topic.
+        # A release up to 0.2.0 stores the message's own topic. So if exactly one of the two topics is the topic of
+        # former names, the other mark is of such a release.
         if topic != entry.topic and _is_of_former_name(topic) == _is_of_former_name(entry.topic):
             raise Collision(
                 f"unique key {entry.unique_key} of group {entry.group} was applied from topic {topic}, "
@@ -137,8 +138,8 @@ class RedisInbox:
 
 
 def _of_former_name(entry: InboxEntry) -> InboxEntry | None:
-    """Returns the entry as a release up to 0.2.0 has it, but with a topic that names the message; None: the name is the
-    same. A business id has one mark only."""
+    """Returns the entry as a release up to 0.2.0 has it, but with a topic that names the message. Returns None if the
+    name is the same, or if the message has a business id, because a business id has only one mark."""
     if entry.former_key is None or entry.dedupe_key is not None:
         return None
     topic = f"{FORMER_NAMES_TOPIC} {entry.unique_key}"
