@@ -1,12 +1,13 @@
-"""Plug-in for the service that receives: a message has its effect once, is recorded, and is seen by the reconciler.
+"""Plug-in for the service that receives: a message has its effect once, and its key is recorded for the reconciler.
 
     from checkback_consumers import CommitRecorder, TransactionalConsumer, transactional_handler
 
-`transactional_handler` wraps the service's handler, `CommitRecorder` records what was consumed. `TransactionalConsumer`
-runs handlers on the push consumer in Python, `NativeConsumer` on rocketmq-client-python, `ReplayWorker` hand-overs.
+`transactional_handler` wraps the service's handler. `CommitRecorder` records the keys that were consumed.
+`TransactionalConsumer` runs handlers on the push consumer in Python, and `NativeConsumer` runs them on
+rocketmq-client-python. `ReplayWorker` runs handlers for hand-overs.
 
-The names below and those in `checkback_consumers.errors`, `.metrics`, `.security` and `.tables` are public; every other
-module and name is private and may change with any release.
+The names below are public, and so are the names in `checkback_consumers.errors`, `.metrics`, `.security` and `.tables`.
+Every other module and name is private and may change with any release.
 """
 
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ __all__ = [
     "transactional_handler",
 ]
 
-# These names are imported at their first use, because a library in C, Redis and hand-overs make a third of what the
+# These names are imported at their first use. The library in C, Redis and hand-overs make a third of all that the
 # plug-in would load.
 __getattr__ = imported_when_used(
     __name__,

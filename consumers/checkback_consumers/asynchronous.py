@@ -1,8 +1,8 @@
-"""Handlers that are coroutines: inbox row, effect and commit happen in the loop in which the handler was opened.
+"""Handlers that are coroutines. Inbox row, effect and commit happen in the loop in which the handler was opened.
 
-The thread that brings a message (the client's or a replay worker's) waits for the loop. So heartbeats, offsets, locks
-of queues and the recorder never wait for a loop, and a blocked loop delays only messages. Batches and order are those
-of the waiting threads.
+The thread that brings a message waits for the loop. It is a thread of the client or of a replay worker. Heartbeats,
+offsets, locks of queues and the recorder never wait for a loop, so a blocked loop delays only messages. The waiting
+threads determine batches and order.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RUNNING_MAX_DEFAULT = 20
-#: How long the end of a handler waits for calls that it has cancelled: as long as a rollback may take.
+#: How long closing a handler waits for the calls that it has cancelled. A rollback may take this long.
 CANCEL_SECONDS = 15.0
 #: How often a waiting thread checks whether the loop is closed.
 LOOP_LOOK_SECONDS = 1.0
 _FAILED_TRANSACTION = "25P02"
-#: Pool of connections -> the loop that used it last, and the places there. Handlers that share a pool share the places.
+#: Pool of connections -> the loop that used the pool last, and the places in this loop. Handlers that share a pool
+#: share the places.
 _PLACES: WeakKeyDictionary[Any, tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
 class _Opened:
-    """One opening of a handler. It belongs to its loop, except for the fields that run() reads."""
+    """The state of an open handler. Only the loop touches it, except for the fields that run() reads."""
 
     loop: asyncio.AbstractEventLoop
     process: int
@@ -63,18 +64,19 @@ class _Opened:
 class HandlersLoop:
     """The loop of one handler, and the tasks that run the handler's calls in it. Thread-safe.
 
-    It belongs to the loop in which it was opened, and refuses another loop or a forked process.
+    The object belongs to the loop in which it was opened, and refuses another loop or a forked process.
     """
 
     def __init__(self, *, running_max: int, database: object = None, is_of_pool: bool = False) -> None:
-        """`database`: the handler's database. `is_of_pool`: all handlers of the engine's pool share the places."""
+        """`database` is the handler's database. With `is_of_pool`, all handlers that use the engine's pool share the
+        places."""
         self._running_max = running_max
         self._is_of_pool = is_of_pool
         self._database = database
         self._opened: _Opened | None = None
 
     def open(self) -> None:
-        """Opens it in the running loop. Raises UsageError if it is open."""
+        """Opens the handler in the running loop. Raises UsageError if the handler is open already."""
         if self._opened is not None:
             raise UsageError("the handler is open already, in one loop of one process: close it there, or make another")
         loop = asyncio.get_running_loop()
@@ -85,7 +87,8 @@ class HandlersLoop:
         self._opened = _Opened(loop, os.getpid(), places)
 
     def require_open(self) -> _Opened:
-        """Raises UsageError if it is not open, after a fork, and in a running loop, which a call would block."""
+        """Raises UsageError if the handler is not open, or was opened before a fork. Raises UsageError in a running
+        loop, too, because the call would block the loop."""
         opened = self._opened
         if opened is None:
             raise UsageError("the handler is asynchronous and not open: run its consumer inside `async with` of it")
@@ -98,8 +101,8 @@ class HandlersLoop:
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs the work as a task of the loop and waits on this thread. Raises what the work raises.
 
-        Raises InboxNotReached if the work did not begin. Raises TransientError if it was cancelled, or if the loop has
-        ended.
+        Raises InboxNotReached if the work did not begin. Raises TransientError if the work was cancelled, or if the
+        loop has ended.
         """
         opened = self.require_open()
         answer: Future[T] = Future()
@@ -108,12 +111,12 @@ class HandlersLoop:
         except RuntimeError as error:
             raise InboxNotReached("the loop of the handler is closed") from error
         while not wait((answer,), timeout=LOOP_LOOK_SECONDS).done:
-            if opened.loop.is_closed():  # the loop has dropped calls that it had not begun
+            if opened.loop.is_closed():  # a closed loop has dropped the calls that it had not begun
                 raise TransientError("the loop of the handler has ended: the message comes again")
         return answer.result()
 
     async def close(self) -> None:
-        """Cancels running calls, and waits CANCEL_SECONDS at most until they have rolled back."""
+        """Cancels the running calls and waits at most CANCEL_SECONDS until they have rolled back."""
         opened, self._opened = self._opened, None
         if opened is None:
             return
@@ -126,8 +129,9 @@ class HandlersLoop:
                 logger.warning("handlers_not_cancelled: %d calls of a handler go on after its end", len(left))
 
     def open_apart(self) -> Callable[[], None]:
-        """Opens it in a loop on a thread of its own, for a process without a loop. Harmless if it is open. The returned
-        function ends both, and closes the pooled connections of an engine, because they belong to that loop."""
+        """Opens the handler in a loop on a thread of its own, for a process without a loop. Does nothing if the handler
+        is open. The returned function closes the handler and ends the thread. It also closes the pooled connections of
+        an engine, because these connections belong to that loop."""
         if self._opened is not None:
             return lambda: None
         loop = asyncio.new_event_loop()
@@ -202,7 +206,7 @@ def _why_cancelled(opened: _Opened, task: asyncio.Task[Any]) -> str:
 
 
 class _CancelledThoughReturned(asyncio.CancelledError):
-    """Raised after a handler that swallowed a cancellation. Nothing shows who cancelled it."""
+    """Raised if a handler has swallowed a cancellation. Nothing shows who cancelled the handler."""
 
     def __init__(self, times: int) -> None:
         super().__init__(times)
@@ -219,7 +223,7 @@ def is_in_loop() -> bool:
 
 
 async def on_thread(step: Callable[[], T]) -> T:
-    """Runs a blocking step on a thread of its own. A cancellation ends only the waiting."""
+    """Runs a blocking step on a thread of its own. A cancellation ends only the waiting; the step continues."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()  # so a cancellation cannot reach the step
 
@@ -234,20 +238,22 @@ async def on_thread(step: Callable[[], T]) -> T:
 
 
 class AwaitedSession(SqlSession, AwaitedConnection):
-    """An asynchronous connection of the service, as the inbox uses it. For a procedure of on_connection()."""
+    """An asynchronous connection of the service, as the inbox uses it. Only a procedure that on_connection() runs may
+    use it."""
 
     def require_guarded(self) -> None:
-        """Does what SqlSession does. asyncpg is always in autocommit, so run_handler() guards it."""
+        """Does what SqlSession.require_guarded does. A connection of asyncpg is always in autocommit, so run_handler()
+        guards it."""
         if self._package != "asyncpg":
             super().require_guarded()
 
     def require_committed(self) -> None:
-        """Checks the connection after the commit. Raises UnsafeConnection if asyncpg is still in a transaction that
+        """Checks the connection after the commit. Raises UnsafeConnection if asyncpg is still in a transaction of which
         SQLAlchemy does not know.
 
-        A connection may come from its pool inside a transaction (sqlalchemy/sqlalchemy, issue 13381). Then our
-        transaction was a savepoint of it, and would vanish with it after the message was acknowledged. So the
-        connection is ended here.
+        A pool may give a connection that is already inside a transaction (sqlalchemy/sqlalchemy, issue 13381). Then our
+        transaction was only a savepoint of the outer transaction. If the outer transaction were rolled back later, the
+        effect of an acknowledged message would vanish. So the connection is ended here.
         """
         if self._package != "asyncpg" or self.is_open() or not self._is_in_transaction():
             return
@@ -259,15 +265,15 @@ class AwaitedSession(SqlSession, AwaitedConnection):
         )
 
     def run_handler(self, handled: Awaitable[object]) -> object:
-        """Waits for the handler's coroutine. Raises what it raises, and UsageError if the guard ended the
-        connection."""
+        """Waits for the handler's coroutine, and raises what the coroutine raises. Raises UsageError if the guard ended
+        the connection."""
         if self._package != "asyncpg":
             return wait_for(handled)
         has_struck = False
 
         def end_if_committing() -> None:
-            # asyncpg begins no transaction by itself. After a ROLLBACK from the handler, it would commit each statement
-            # at once, and again at each delivery. A terminated connection takes no statement.
+            # asyncpg begins no transaction by itself. After a ROLLBACK from the handler, asyncpg would commit each
+            # later statement at once, and again at each delivery. A terminated connection takes no statement.
             nonlocal has_struck
             if has_struck or self._is_in_transaction():
                 return
@@ -288,8 +294,8 @@ class AwaitedSession(SqlSession, AwaitedConnection):
                     self._alchemy.invalidate()  # otherwise the pool would give it to the next message
 
     def select_one(self, sql: str, parameters: Parameters) -> Any:
-        """Does what SqlSession does. All of these statements are the inbox's: if one meets a failed transaction, the
-        handler has swallowed the error."""
+        """Does what SqlSession.select_one does. Only the inbox runs these statements. If a statement meets a failed
+        transaction, the handler has swallowed the error."""
         try:
             return super().select_one(sql, parameters)
         except Exception as error:
@@ -301,17 +307,17 @@ class AwaitedSession(SqlSession, AwaitedConnection):
 class AwaitedSqlInbox:
     """The inbox in the service's own database, like SqlInbox, for handlers that are coroutines.
 
-    `database` is a SQLAlchemy AsyncEngine, an async_sessionmaker, or any callable that returns an AsyncSession, an
-    AsyncConnection, a connection of asyncpg, an AsyncConnection of psycopg, or an object that gives one by `await` or
-    `async with`, such as `acquire` of asyncpg's pool. After its message, each connection is closed or given back.
-    Called on a thread.
+    `database` is a SQLAlchemy AsyncEngine, an async_sessionmaker, or a callable. The callable returns an AsyncSession,
+    an AsyncConnection, a connection of asyncpg, or an AsyncConnection of psycopg. It may also return an object that
+    gives such a connection by `await` or `async with`, as `acquire` of asyncpg's pool does. After its message, each
+    connection is closed or given back. Threads call this inbox.
     """
 
     is_weaker = False
 
     def __init__(self, database: Any, loop: HandlersLoop) -> None:
-        """Raises InvalidValue for a `database` that gives no asynchronous connection, MissingDependency without
-        greenlet."""
+        """Raises InvalidValue if `database` gives no asynchronous connection. Raises MissingDependency if greenlet is
+        not installed."""
         require_async_database(database)
         if find_spec("greenlet") is None:
             raise MissingDependency(f"asynchronous connections need greenlet: {install('asyncio')}")
@@ -323,7 +329,8 @@ class AwaitedSqlInbox:
         return self.apply_together([(entry, effect)])[0]
 
     def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
-        """Does what SqlInbox.apply_together does, as one task of the loop. Also raises what HandlersLoop.run raises."""
+        """Does what SqlInbox.apply_together does, as one task of the loop. Can also raise the errors of
+        HandlersLoop.run."""
         return self._loop.run(lambda: self._apply_together(work))
 
     async def _apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[InboxAnswer]:
@@ -347,7 +354,7 @@ class AwaitedSqlInbox:
 def _until_done(session: AwaitedSession, effect: Effect, connection: Any) -> object:
     done = session.run_handler(effect(connection))  # type: ignore[arg-type]  # the handler's coroutine
     task = asyncio.current_task()
-    if task is not None and (times := task.cancelling()):  # code that gives up a part of its work calls uncancel()
+    if task is not None and (times := task.cancelling()):  # code that cancels a part of its work calls uncancel()
         raise _CancelledThoughReturned(times)  # anybody may have cancelled
     return done
 
@@ -372,7 +379,7 @@ def _watched(handled: Awaitable[object], look: Callable[[], None]) -> Generator[
 
 @asynccontextmanager
 async def _connected(database: Any) -> AsyncIterator[Any]:
-    """Opens a connection for one message, and always closes it or gives it back."""
+    """Opens a connection for one message, and always closes the connection or gives it back."""
     async with AsyncExitStack() as stack:
         given = database.connect() if is_async_engine(database) else database()
         if hasattr(given, "__aenter__"):
@@ -398,13 +405,13 @@ async def _in_transaction(connection: Any) -> AsyncIterator[None]:
         yield
         await transaction.commit()
     except BaseException:
-        with suppress(Exception):  # the first error is the one to show; closing rolls back too
+        with suppress(Exception):  # the first error is shown; closing rolls back, too
             await transaction.rollback()
         raise
 
 
 def require_async_database(database: object) -> None:
-    """Raises InvalidValue for a `database` that gives no connection, or a synchronous one."""
+    """Raises InvalidValue if `database` gives no connection, or if its connections are synchronous."""
     is_synchronous = isinstance(database, sa.Engine | Inbox) or hasattr(database, "class_")
     if is_synchronous and not is_asynchronous(database):
         remedy = "it is synchronous: give an AsyncEngine or async_sessionmaker, or write the handler as plain `def`"

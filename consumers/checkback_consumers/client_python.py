@@ -4,20 +4,21 @@ consumer = NativeConsumer(place_order, name_servers="a:9876")     # place_order:
 with consumer:
     ...
 
-Works with rocketmq-client-python 2.0.0 (librocketmq 2.x) and the wheel rocketmq 0.4.4. Limits of the library, next to
-`TransactionalConsumer`:
+Works with rocketmq-client-python 2.0.0 (librocketmq 2.x) and the wheel rocketmq 0.4.4. The library has these limits,
+which `TransactionalConsumer` does not have:
 
-- A new group starts at the *end* of each queue (CONSUME_FROM_LAST_OFFSET, fixed): the reconciler reports what was sent
-  before as lost. To avoid this, run TransactionalConsumer first, which starts at the beginning and creates the group's
-  offsets.
-- Properties cannot be listed, so content is not compared (the digest stays NULL); a handler sees the properties that
-  `property_names` names. A body ends at its first NUL byte, unnoticed: senders must encode such bodies.
-- If a message is refused, the library sends back all messages that were pulled with it, up to 32
-  (ConsumeMessageConcurrentlyService). The inbox makes that harmless, but each of them uses up one retry. 0.4.4 forgets
-  a message if sending it back fails; the reconciler finds it.
-- Shutdown first works off the cache, which may take half a minute. A consumer may stay stalled after its broker was
-  frozen. SIGPIPE is ignored, logs are written to $HOME/logs/rocketmq-cpp, and the consumer must be created after a
-  fork.
+- A new group starts at the *end* of each queue (CONSUME_FROM_LAST_OFFSET, fixed). The reconciler reports earlier
+  messages as lost. To avoid this, run TransactionalConsumer first, which starts at the beginning and creates the
+  group's offsets.
+- Properties cannot be listed, so content is not compared, and the digest stays NULL. A handler sees only the properties
+  that `property_names` names. The library cuts a body at its first NUL byte and reports nothing, so senders must encode
+  such bodies.
+- If a handler refuses a message, the library sends back all messages that were pulled together, up to 32
+  (ConsumeMessageConcurrentlyService). The inbox makes that harmless, but each message uses up one retry. If 0.4.4 fails
+  to send a message back, it forgets the message. The reconciler finds such a message.
+- A shutdown first handles all cached messages, which may take half a minute. A consumer may stay stalled after its
+  broker was frozen. The library ignores SIGPIPE and writes logs to $HOME/logs/rocketmq-cpp. A process that forks must
+  create its consumer after the fork.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from reconciler.rocketmq.wire.message import check_topic
 
 logger = logging.getLogger(__name__)
 
-#: CConsumeStatus: C reads 0 also from a callback that raised.
+#: Values of CConsumeStatus. If a callback raises, C reads 0, too.
 _SUCCESS, _LATER = 0, 1
 _RETRY_PREFIX = "%RETRY%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeMessage:
-    """A copy of a ConsumedMessage, because the library frees its own when the callback returns."""
+    """A copy of a ConsumedMessage, because the library frees the original when the callback returns."""
 
     topic: str
     unique_key: str | None
@@ -65,13 +66,13 @@ class NativeMessage:
     tags: str | None
     keys: str | None
     reconsume_times: int
-    #: Always None, because the library cannot list them.
+    #: Always None, because the library cannot list properties.
     properties: None = None
     #: Property BUSINESS_ID.
     business_id: str | None = None
-    #: Properties that the consumer's `property_names` names; absent ones are left out.
+    #: Properties that the consumer's `property_names` names. Properties that the message lacks are left out.
     known_properties: Mapping[str, str] = field(default_factory=dict)
-    #: The offset message id of the first delivery; only for messages without a unique key.
+    #: The offset message id of the first delivery. Only messages without a unique key have this field.
     offset_message_id: str | None = None
     queue_id: int = 0
     queue_offset: int = 0
@@ -80,7 +81,8 @@ class NativeMessage:
 
     @classmethod
     def copy(cls, received: Any, *, property_names: Iterable[str] = ()) -> NativeMessage:
-        """Copies a ReceivedMessage (0.4.4: RecvMessage) of the package; only inside its callback."""
+        """Copies a ReceivedMessage (0.4.4: RecvMessage) of the package. Call it only inside the callback that gets the
+        message."""
         topic = received.topic
         if topic.startswith(_RETRY_PREFIX):
             topic = _text(received.get_property("RETRY_TOPIC")) or topic
@@ -104,12 +106,12 @@ class NativeMessage:
 
 
 class NativeConsumer:
-    """A member of the handlers' group. Start it and shut it down once each, or use a with block; create it after a
-    fork.
+    """A consumer that is a member of the handlers' group. Start it once and shut it down once, or use a with block.
+    Create it after a fork.
 
-    A PushConsumer has one callback for all its topics, so this one dispatches by topic. Handlers run on threads of the
-    library. `failures` and `last_failure` say what never reached a handler (a message that could not be copied, an exit
-    that a handler asked for); the broker delivers such a message again.
+    A PushConsumer has one callback for all its topics, and here the callback dispatches by topic. Handlers run on
+    threads of the library. `failures` and `last_failure` show what went wrong outside of handlers: a message that could
+    not be copied, or an exit that a handler asked for. The broker delivers such a message again.
     """
 
     def __init__(
@@ -125,11 +127,13 @@ class NativeConsumer:
         shutdown_timeout_seconds: float = SHUTDOWN_TIMEOUT_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`subscriptions`: topic -> its tags ("a || b", "*"); without it, each handler's topics with "*". `acl`: the
-        library signs with the present keys; it supports no TLS here.
+        """`subscriptions` maps a topic to its tags ("a || b", "*"). Without `subscriptions`, the consumer subscribes to
+        each handler's topics with "*". `acl` gives the keys with which the library signs. They are read once, when the
+        consumer is made. The library supports no TLS here.
 
-        Raises InvalidValue if handlers, subscriptions or name servers do not fit, MissingDependency that says what to
-        install, ConfigurationError for a HOME that cannot be written, BrokerUnavailable if the library refuses.
+        Raises InvalidValue for handlers, subscriptions or name servers that are not usable. Raises MissingDependency if
+        the library is not installed, and the error says what to install. Raises ConfigurationError if HOME cannot be
+        written. Raises BrokerUnavailable if the library refuses.
         """
         groups = {handler.group for handler in handlers}
         if len(groups) != 1:
@@ -165,7 +169,7 @@ class NativeConsumer:
         self._subscribe(self._library, made, wanted)
 
     def start(self) -> Self:
-        """Joins the group. Raises UsageError for a second start, RequestTimeout, BrokerUnavailable."""
+        """Joins the group. Raises UsageError for a second start. Can raise RequestTimeout and BrokerUnavailable."""
         logger.info(
             "offset_of_new_group: group %s: where it has no offset yet, librocketmq starts at the end of the queue",
             self.group,
@@ -174,10 +178,10 @@ class NativeConsumer:
         return self
 
     def shutdown(self) -> bool:
-        """Works off the pulled messages, commits offsets and leaves the group; False if the library did not return in
-        time.
+        """Handles the pulled messages, commits offsets and leaves the group. Returns False if the library did not
+        return in time.
 
-        Call it once, from the main thread, never from a handler (UsageError).
+        Call it once, from the main thread. A call from a handler raises UsageError.
         """
         return self._native.shutdown()
 
@@ -188,15 +192,15 @@ class NativeConsumer:
         self.shutdown()
 
     def _subscribe(self, library: NativeLibrary, made: Any, topics: Mapping[str, str]) -> None:
-        # Not `made.subscribe`: in 0.4.4 that ignores what the callback returns, and in both releases each call replaces
-        # the callback of earlier topics.
+        # This does not call `made.subscribe`. In 0.4.4, `subscribe` ignores what the callback returns. In both
+        # releases, each call replaces the callback of earlier topics.
         for topic, expression in topics.items():
             code = library.ffi.dll.Subscribe(made._handle, topic.encode(), expression.encode())  # noqa: SLF001
             library.exceptions.ffi_check(code)
         made._register_callback(self._on_message)  # noqa: SLF001  # keeps it from being collected, too
 
     def _on_message(self, _consumer: int | None, pointer: int) -> int:
-        """The library's callback for every topic: returns 0 or 1, also after an error."""
+        """Handles a message, as the library's callback for every topic. Returns 0 or 1, even after an error."""
         return answered(lambda: self._consume(pointer), otherwise=_LATER, keep=self._keep_failure)
 
     def _consume(self, pointer: int) -> int:
@@ -217,5 +221,5 @@ def _check_subscription(topic: str, expression: str) -> None:
 
 
 def _text(value: bytes | None) -> str | None:
-    """Returns a property; the library gives "" for an absent one."""
+    """Returns a property as text, or None for an absent property. The library gives "" for an absent property."""
     return value.decode("utf-8", "replace") if value else None

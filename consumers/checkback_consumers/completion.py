@@ -1,13 +1,13 @@
-"""Finds out whether inbox rows can stay incomplete until their handler has returned: that needs the column `incomplete`
-and rights to it.
+"""Finds out whether inbox rows can stay incomplete until their handler has returned. The database needs the column
+`incomplete` for that, and the login needs rights to the column.
 
-A login may have SELECT and INSERT only, or the table may be of a release without the column. Then a row is complete
-from the start, as every row with NULL in that column is. Column and rights are read once per database, with the first
-message. The question is one SELECT of the catalogue that no database refuses, so it cannot break the business
+A login may have only SELECT and INSERT, or the table may be of a release without the column. Then a row is complete
+from the start, like every row with NULL in that column. Column and rights are read once per database, with the first
+message. One SELECT of the catalogue reads both. No database refuses this SELECT, so it cannot break the business
 transaction.
 
-One engine or function may give connections to several databases (tenants, by search_path or USE), and does not say
-which. Once an answer has turned out to be of another database, the question is asked with each message.
+One engine or function may give connections to several databases, for example of tenants, and does not say to which.
+Once an answer has turned out to be about another database, the catalogue is read with each message.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from reconciler.clock import Clock, SystemClock
 
 logger = logging.getLogger(__name__)
 
-#: A database that lacks column or right is asked again after this, so that an upgrade or a GRANT needs no restart.
+#: Seconds after which a database without the column or the right is asked again, so that an upgrade or a GRANT needs no
+#: restart.
 ASK_AGAIN_SECONDS = 60.0
-#: For at most so many databases, the missing column or right is logged.
+#: The most databases for which a missing column or right is logged.
 _TOLD_MAX = 1_000
 
 _ASKED = {
@@ -38,13 +39,13 @@ _ASKED = {
         "SELECT current_database(), a.attname IS NOT NULL, has_column_privilege(a.attrelid, a.attnum, 'SELECT'), "
         "has_column_privilege(a.attrelid, a.attnum, 'INSERT') AND has_column_privilege(a.attrelid, a.attnum, 'UPDATE') "
         "AND NOT row_security_active(a.attrelid), "
-        # ctid is a system column: rights to single columns do not reach it, and each partition has its own ctids.
+        # ctid is a system column, to which rights to single columns give no access. Each partition has its own ctids.
         "c.relkind = 'r' AND has_column_privilege(a.attrelid, CAST(-1 AS smallint), 'SELECT') "
         "FROM (SELECT to_regclass('reconciler_inbox') AS id) AS t LEFT JOIN pg_catalog.pg_attribute AS a "
         "ON a.attrelid = t.id AND a.attname = 'incomplete' AND NOT a.attisdropped "
         "LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.id"
     ),
-    # PRIVILEGES lists the privileges of this login, granted on any level; for a login that reads, it begins with
+    # PRIVILEGES lists the privileges that this login has on any level. If the login may read, the list begins with
     # SELECT. The WHERE names schema and table, because MariaDB opens every table of the server for an outer join.
     "mysql": (
         "SELECT DATABASE(), COUNT(*), MAX(PRIVILEGES) LIKE '%%select%%', "
@@ -57,8 +58,9 @@ _ASKED = {
         "WHERE name = 'incomplete'"
     ),
 }
-#: Takes SQLite's write lock, as writing the inbox row does. A read before it would fix the snapshot of the transaction:
-#: after a commit of another process, SQLite would refuse the row at once (SQLITE_BUSY_SNAPSHOT) instead of waiting.
+#: Takes SQLite's write lock, as writing the inbox row does. A read without the lock would fix the snapshot of the
+#: transaction. If another process then commits, SQLite refuses the row at once (SQLITE_BUSY_SNAPSHOT) instead of
+#: waiting.
 _WRITES_NOTHING = "UPDATE reconciler_inbox SET source = source WHERE 1 = 0"
 
 
@@ -68,7 +70,7 @@ class Completion:
 
     is_read: bool = False
     is_written: bool = False
-    #: PostgreSQL: a row is found again by its place (ctid).
+    #: True only on PostgreSQL: a row is found again by its place (ctid).
     is_placed: bool = False
 
 
@@ -77,20 +79,23 @@ AT_ONCE = Completion()
 
 
 class KnownCompletions:
-    """What the databases of a process have. Thread-safe: two threads that ask at once get the same answer."""
+    """What the logins of a process can do in their databases. Thread-safe: two threads that ask at once get the same
+    answer."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: Engine, or function that returns a connection -> its answer, and the monotonic second of that answer.
+        #: Engine, or function that returns a connection -> the answer of its database, and the monotonic second of that
+        #: answer.
         self._known: WeakKeyDictionary[Any, tuple[Completion, float]] = WeakKeyDictionary()
-        #: Engines and functions whose answer was of another database, or is outdated: they are asked each time.
+        #: Engines and functions whose stored answer was about another database, or is outdated. Their databases are
+        #: asked each time.
         self._doubted: WeakSet[Any] = WeakSet()
         self._told: set[str] = set()
 
     def of(self, database: sa.Engine | Callable[[], Any], session: SqlSession) -> Completion:
-        """Returns what the database can do; asks through the session where that is not known. Errors of the driver pass
-        through."""
+        """Returns what the login can do in the database. Asks the database through the session if the answer is not
+        known. Errors of the driver pass through."""
         now = self._clock.monotonic_seconds()
         place = session.engine or database
         with self._lock:
@@ -109,15 +114,15 @@ class KnownCompletions:
         return found
 
     def forget(self, database: sa.Engine | Callable[[], Any], session: SqlSession, *, is_refused: bool) -> None:
-        """After an error, makes the next message ask again. `is_refused`: the database lacks what its answer said it
-        had, because a right was revoked or this is another database than the one that was asked."""
+        """Forgets the answer after an error, so that the next message asks again. `is_refused`: the stored answer is
+        wrong, because a right was revoked or because the answer was about another database."""
         place = session.engine or database
         with self._lock, suppress(TypeError):
             if self._known.pop(place, None) is not None and is_refused:
                 self._doubted.add(place)
 
     def _lookup(self, place: Any) -> tuple[Completion, float] | None:
-        with suppress(TypeError):  # without a hash or a weak reference it is asked each time
+        with suppress(TypeError):  # a place without a hash or a weak reference is asked each time
             return None if place in self._doubted else self._known.get(place)
         return None
 

@@ -1,6 +1,6 @@
-"""Errors of the plug-in that receives, by what the service does next.
+"""Errors of the plug-in that receives. Each class stands for one reaction of the service.
 
-The common errors come from `reconciler.errors`: catch `TransientError` for failures that a later try may cure,
+The common errors come from `reconciler.errors`. Catch `TransientError` for failures that a later try may cure, and
 `UsageError` for a call or a handler that must be corrected.
 """
 
@@ -35,16 +35,17 @@ __all__ = [
 
 
 class InboxNotReached(TransientError):
-    """The database failed before the handler began, so the error is not about the message. Its error is the cause."""
+    """The database failed before the handler began, so the message is not the reason. The database's error is the
+    `__cause__`."""
 
 
 class HandlerRefused(TransientError):
-    """The handler asked to get the message again; its writes were rolled back."""
+    """The handler asked to get the message again. Its writes were rolled back."""
 
 
 class IncompleteEffect(TransientError):
-    """The key's inbox row is incomplete: a handler ended its transaction halfway. The message is refused until a person
-    decides about the effect."""
+    """The key's inbox row is incomplete, because a handler ended its transaction before it returned. The message is
+    refused until a person decides about the effect."""
 
     def __init__(self, group: str, unique_key: str) -> None:
         super().__init__(

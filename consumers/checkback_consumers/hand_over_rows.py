@@ -1,8 +1,8 @@
-"""Hand-over rows of one group in the ledger's tables: a replay worker claims, runs and finishes them.
+"""Hand-over rows of one group in the ledger's tables. A replay worker claims, runs and finishes these rows.
 
-Only rows whose scope is the group are claimed and changed here. The daemon inserts the rows, owns scope '*', and
-withdraws rows whose effect came another way (under a claim, as a worker does). All times are database time; every
-change after the claim is made under its token.
+Only rows whose scope is the group are claimed and changed here. The daemon inserts the rows and owns scope '*'. The
+daemon also withdraws rows whose effect came another way, under a claim as a worker has it. All times are database time.
+Every change after the claim is made under the token of the claim.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from reconciler.sql.tables import hold, repair
 
 
 class HandOverRows(RepairClaims):
-    """What a worker needs of ports.Repairs, ports.HandOvers and ports.Holds. Shared by threads. Raises DatabaseAway."""
+    """The calls of ports.Repairs, ports.HandOvers and ports.Holds that a worker needs. Thread-safe. Every call can
+    raise DatabaseAway."""
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Returns topic -> the kinds of hold on it. Raises ConfigurationError if the login may not read them,
-        DatabaseAway."""
+        """Returns each held topic with the kinds of its holds. Raises ConfigurationError if the login may not read
+        holds, and DatabaseAway."""
         try:
             with reading(self._engine) as connection:
                 return active_holds(connection, environment)

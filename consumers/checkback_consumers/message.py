@@ -1,4 +1,4 @@
-"""What a handler can rely on in a message, whichever client delivered it."""
+"""The fields of a message on which a handler can rely, whichever client delivered the message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from reconciler.contract.unique_key import is_digits, is_unique_key
 from reconciler.errors import MalformedInput
 from reconciler.policy.evidence import StoredMessage
 
-#: MessageConst.PROPERTY_ORIGIN_MESSAGE_ID: offset message id of the first delivery, kept by retry copies.
+#: MessageConst.PROPERTY_ORIGIN_MESSAGE_ID: the offset message id of the first delivery. Retry copies keep this
+#: property.
 _ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 
@@ -21,7 +22,7 @@ class ConsumedMessage(Protocol):
 
     @property
     def topic(self) -> str:
-        """The business topic, also for a retry."""
+        """The business topic. A retry has the same topic."""
         ...
 
     @property
@@ -46,18 +47,18 @@ class ConsumedMessage(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str] | None:
-        """All properties; None if the client cannot list them: then the content is not checked."""
+        """All properties, or None if the client cannot list properties. With None, the content is not checked."""
         ...
 
     @property
     def reconsume_times(self) -> int:
-        """How often the message was sent back; 0 the first time."""
+        """How often the message was sent back. The first delivery has 0."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOverMessage:
-    """A message that a replay worker delivers: it has the same fields, from a hand-over row instead of a queue."""
+    """A message that a replay worker delivers. Its fields come from a hand-over row instead of a queue."""
 
     topic: str
     unique_key: str
@@ -93,10 +94,11 @@ class HandedOverMessage:
 
 
 def dedupe_identity(message: ConsumedMessage) -> str:
-    """Returns the unique key. For a foreign client's message without one, returns what Java calls its msgId: the offset
-    message id.
+    """Returns the unique key. If a foreign client sent the message without a unique key, returns the offset message id,
+    which Java calls msgId.
 
-    Raises MalformedInput if the message has neither, because it could not be recognised at its next delivery.
+    Raises MalformedInput if the message has neither id, because the next delivery of such a message could not be
+    recognised.
     """
     unique_key = message.unique_key
     if unique_key is not None and is_unique_key(unique_key):
@@ -108,10 +110,11 @@ def dedupe_identity(message: ConsumedMessage) -> str:
 
 
 def former_identity(message: ConsumedMessage) -> str | None:
-    """Returns the name under which releases up to 0.2.0 record the message's effect; None: they use dedupe_identity,
-    too, or have no name.
+    """Returns the name under which releases up to 0.2.0 record the message's effect. Returns None if these releases use
+    dedupe_identity, too, or have no name for the message.
 
-    They know only keys of 32 to 64 upper-case hexadecimal digits, an even number of them.
+    Releases up to 0.2.0 know only keys of 32 to 64 upper-case hexadecimal digits, and the number of digits must be
+    even.
     """
     unique_key = message.unique_key
     is_known_now = unique_key is not None and is_unique_key(unique_key) and not is_digits(unique_key)
@@ -119,13 +122,13 @@ def former_identity(message: ConsumedMessage) -> str | None:
 
 
 def _offset_message_id(message: ConsumedMessage) -> str | None:
-    """Returns the offset message id of the first delivery; None if the client does not have it."""
+    """Returns the offset message id of the first delivery, or None if the client does not know this id."""
     candidates = [(message.properties or {}).get(_ORIGIN_MESSAGE_ID), getattr(message, "offset_message_id", None)]
     return next((candidate for candidate in candidates if candidate and is_digits(candidate)), None)
 
 
 def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:
-    """Returns the digest of the content; None if the client cannot list properties."""
+    """Returns the digest of the content, or None if the client cannot list properties."""
     if message.properties is None:
         return None
     return digest_of_message(
@@ -134,7 +137,8 @@ def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:
 
 
 def business_id(message: ConsumedMessage) -> str | None:
-    """Returns the property BUSINESS_ID, which producers set from `business_id=`; the usual `dedupe_by`."""
-    if message.properties is None:  # a client that cannot list properties may still know this one
+    """Returns the property BUSINESS_ID, which producers set from `business_id=`. This function is the usual
+    `dedupe_by`."""
+    if message.properties is None:  # a client that cannot list properties may still know the business id
         return getattr(message, "business_id", None)
     return message.properties.get(BUSINESS_ID) or None

@@ -1,12 +1,12 @@
-"""Counts of handlers and recorders for Prometheus, in the registry that the service has already; only for services that
-ask for it.
+"""Counts of handlers and recorders for Prometheus, in the registry of the service. Only services that call
+register_metrics() have these metrics.
 
     from checkback_consumers.metrics import register_metrics
 
     register_metrics(prometheus_client.REGISTRY, handlers=[handler], recorders=[recorder])
 
-prometheus_client is no dependency of the plug-in: only this call loads it. Labels are consumer groups and words of
-closed lists; numbers are read at the scrape, so consuming costs nothing more.
+prometheus_client is no dependency of the plug-in. Only this call loads prometheus_client. Labels are consumer groups
+and words of closed lists. The numbers are read at the scrape, so consuming costs nothing more.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def register_metrics(
     handlers: Iterable[TransactionalHandler] = (),
     recorders: Iterable[CommitRecorder] = (),
 ) -> None:
-    """Shows the counts of handlers and recorders at each scrape of the registry, summed by group. Call it once per
-    registry.
+    """Shows the counts of handlers and recorders at each scrape of the registry, summed by group. Call this function
+    once per registry.
 
-    Raises MissingDependency if prometheus_client is not installed, ValueError (from the registry) if the names are
+    Raises MissingDependency if prometheus_client is not installed. The registry raises ValueError if the names are
     registered already.
     """
     try:

@@ -138,8 +138,8 @@ class RetryQueue:
             self.count -= len(self._queue.popleft().keys)
 
     def take_expired(self, now_seconds: float) -> list[RetryEntry]:
-        """Removes and returns entries that are given up. An entry that stands behind a younger entry is given up
-        together with the younger entry."""
+        """Removes and returns entries that are given up. An entry behind a younger entry is given up after the younger
+        entry."""
         expired: list[RetryEntry] = []
         while self._queue and self._queue[0].until_seconds <= now_seconds:
             expired.append(self._queue.popleft())

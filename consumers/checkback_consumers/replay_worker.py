@@ -1,8 +1,8 @@
-"""The replay worker: runs hand-over rows of its group through the group's own handler and inbox.
+"""The replay worker runs the hand-over rows of its group through the group's own handler and inbox.
 
-The daemon never loads user code. It inserts a row with the message for each group that lacks the effect. A worker in
-the consuming service, or `reconciler replay`, claims the row. When a worker dies, its claim expires; the next worker
-runs the message again, which the inbox makes harmless.
+The daemon never loads user code. For each group that lacks the effect, the daemon inserts a row with the message. A
+worker in the consuming service, or `reconciler replay`, claims the row. When a worker dies, its claim expires, and the
+next worker runs the message again. The inbox makes a second run harmless.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ POLL_SECONDS = 1.0
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 _AWAY_SECONDS_MAX = 30.0
 ROWS_AT_ONCE = 100
-#: After so many rows in succession that did not reach the handler's database the run ends, because the others would not
-#: reach it either.
+#: The run ends after this many rows in succession that did not reach the handler's database, because further rows would
+#: not reach the database either.
 UNREACHED_ROWS_MAX = 3
 
 
 class HandOverQueue(Protocol):
-    """What a worker needs of ports.Repairs, ports.HandOvers and ports.Holds."""
+    """The calls of ports.Repairs, ports.HandOvers and ports.Holds that a worker needs."""
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Returns topic -> the kinds of hold on it."""
+        """Returns each held topic with the kinds of its holds."""
         ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
@@ -60,34 +60,34 @@ class HandOverQueue(Protocol):
         ...
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Changes a row under the token."""
+        """Changes a row that is claimed under the token."""
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """Returns the row's message; raises MalformedInput if it was changed."""
+        """Returns the row's message. Raises MalformedInput if somebody changed the stored message."""
         ...
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
-        """Makes a row DONE under the token."""
+        """Makes a row DONE that is claimed under the token."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayCounts:
-    """What one run did, in numbers of rows."""
+    """Numbers of rows that one run handled, by their result."""
 
     applied: int = 0
     #: The inbox had the key, because the effect came another way first.
     already_applied: int = 0
-    #: Failed now; another try follows.
+    #: The row failed, and another try follows.
     postponed: int = 0
-    #: The handler's database was away before the handler began: such tries are not counted.
+    #: The handler's database was away before the handler began. Such a try does not count as an attempt.
     unreached: int = 0
-    #: Given up: the row is FAILED.
+    #: The row was given up and is FAILED.
     failed: int = 0
-    #: Another worker claimed the row, before or while this one ran it.
+    #: Another worker claimed the row, before this worker ran the row or meanwhile.
     lost_claims: int = 0
-    #: Not run, because a person or the circuit breaker holds the topic.
+    #: The row was not run, because a person or the circuit breaker holds the topic.
     held: int = 0
 
     @property
@@ -108,7 +108,7 @@ class ReplayCounts:
 
 
 class ReplayWorker:
-    """Runs hand-over rows in one thread; several workers of one group do not disturb each other."""
+    """Runs hand-over rows in one thread. Several workers of one group do not disturb each other."""
 
     def __init__(
         self,
@@ -127,13 +127,13 @@ class ReplayWorker:
         lease_seconds: float = LEASE_SECONDS,
         #: Pause while no row is due.
         poll_seconds: float = POLL_SECONDS,
-        #: A row is given up after so many tries.
+        #: Number of tries after which a row is given up.
         attempts_max: int = ATTEMPTS_MAX,
         #: The age at which your service deletes inbox rows. Rows for older messages are given up. None: it deletes
         #: none.
         inbox_keep_days: float | None = None,
-        #: unique_key_topic.signature_secret of the settings: a row without its signature is refused. None: signatures
-        #: are not checked.
+        #: The value of unique_key_topic.signature_secret in the settings. A row without a valid signature is refused.
+        #: None: signatures are not checked.
         signature_secret: str | Callable[[], Sequence[bytes]] | None = None,
         #: For tests.
         clock: Clock | None = None,
@@ -162,15 +162,16 @@ class ReplayWorker:
         #: Counts of `run` since the worker was made.
         self.counts = ReplayCounts()
         self._turns = 0
-        #: Topics that were held at the last look: each hold is logged once.
+        #: Topics that were held at the last look. The set makes sure that each hold is logged once.
         self._held: set[str] = set()
 
     def run_once(self, *, limit: int = ROWS_AT_ONCE, stop: threading.Event | None = None) -> ReplayCounts:
-        """Runs the rows that are due, at most `limit` per topic; each call starts with another topic.
+        """Runs the rows that are due, at most `limit` per topic. Each call starts with another topic.
 
-        Stops when the handler's database is away: after several rows, because a single row may have met an error of its
-        own. Rows of a held topic are not run; holds are read before each row. Raises DatabaseAway if the ledger is
-        away, ConfigurationError if its login may not read the holds, UsageError if an asynchronous handler is not open.
+        Stops when several rows in succession did not reach the handler's database. A single row may have met an error
+        of its own. Holds are read before each row, and rows of a held topic are not run. Raises DatabaseAway if the
+        ledger is away. Raises ConfigurationError if the ledger's login may not read the holds. Raises UsageError if an
+        asynchronous handler is not open.
         """
         counts = ReplayCounts()
         unreached = 0
@@ -193,7 +194,8 @@ class ReplayWorker:
         return counts
 
     def run(self, stop: threading.Event) -> ReplayCounts:
-        """Works until the event is set, and finishes the row in hand; a database that is away is tried again later."""
+        """Runs due rows until the event is set, and finishes the row that it is running then. If a database is away,
+        the worker tries again later."""
         counts = ReplayCounts()
         failures = 0
         away = Backoff(self._poll_seconds, _AWAY_SECONDS_MAX)
@@ -241,7 +243,8 @@ class ReplayWorker:
             return ReplayCounts(lost_claims=1)
         if claimed.attempts >= self._attempts_max:
             return self._note_failure(claimed, UnfitHandOver("every attempt ended without an answer"), token)
-        # Counted before the handler runs, because a message that kills its process must not do so for ever.
+        # The attempt is counted before the handler runs, because a message that kills its process must not do so for
+        # ever.
         start = RepairChange(state=RepairState.SENDING, rung=claimed.rung, counts_as_attempt=True)
         sending = queue.change(claimed, start, token=token)
         if sending is None:
@@ -268,7 +271,7 @@ class ReplayWorker:
             raise UnfitHandOver(f"the hand-over row of {row.unique_key} holds no message")
         if message.unique_key != row.unique_key or message.real_topic != row.topic:
             raise UnfitHandOver(f"the hand-over row of {row.unique_key} holds another message")
-        # If the effect came another way, its inbox row may be deleted while the hand-over row waits.
+        # If the effect came another way, the service may delete the inbox row while the hand-over row waits.
         written_ms = min(message.born_timestamp_ms, row.created_at_ms)
         if not inbox_reaches(self._inbox_keep_seconds, written_ms, now_ms=self._now_ms(row)):
             raise UnfitHandOver("older than inbox_keep_days: its inbox row may have been deleted")
@@ -281,7 +284,8 @@ class ReplayWorker:
         return row.lease_until_ms - round(self._lease_seconds * 1000)
 
     def _note_failure(self, row: Repair, error: Exception, token: str) -> ReplayCounts:
-        """Collisions and unreadable rows fail at once; every other error is tried again up to the maximum."""
+        """Writes the failure into the row. Collisions and unreadable rows fail at once. After any other error, the row
+        is tried again, up to the maximum number of attempts."""
         text = told_error(error)
         is_final = row.attempts >= self._attempts_max or isinstance(error, PermanentError)
         logger.log(

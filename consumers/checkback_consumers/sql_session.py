@@ -1,6 +1,5 @@
-"""The inbox's statements on the caller's connection: writes the row, and checks at the end whether the transaction is
-still the same.
-"""
+"""The inbox's statements on the caller's connection. They write the inbox row, and check at the end whether the
+transaction is still the same."""
 
 from __future__ import annotations
 
@@ -19,24 +18,27 @@ _SAVEPOINT = "reconciler_inbox"
 
 
 class SqlSession(CallersConnection):
-    """A connection of the service, as the inbox uses it. Statements have :names. Used by one thread only."""
+    """A connection of the service, as the inbox uses it. Statements name their parameters as :name. Only one thread
+    uses a session."""
 
     def __init__(self, connection: object) -> None:
-        """Raises UnsafeConnection for an unknown kind of connection, or for one in autocommit."""
+        """Raises UnsafeConnection if the connection is of an unknown kind, or is in autocommit."""
         super().__init__(connection)
         self._is_marked = False
-        #: An expression for the mark of this transaction's incomplete row: PostgreSQL's own transaction id, or :mark.
+        #: SQL expression for the mark of this transaction's incomplete row: PostgreSQL's own transaction id, or :mark.
         self.mark_sql = "CAST(txid_current() AS VARCHAR)" if self.dialect == "postgresql" else ":mark"
-        #: The value of :mark. It tells this transaction from other connections; the savepoint tells it from a later one
-        #: of the same connection.
+        #: The value of :mark. This value tells the transaction from transactions of other connections. The savepoint
+        #: tells the transaction from a later transaction of the same connection.
         self.mark_text = secrets.token_hex(8)
-        #: PostgreSQL's id of the transaction with the first row; None: no row yet, or another database.
+        #: PostgreSQL's id of the transaction that wrote the first row. None: no row was written yet, or the database is
+        #: another product.
         self._transaction_id: object = None
-        #: Names the row that was left incomplete last, as parameters of the statement that completes it.
+        #: The row that was left incomplete last, as parameters of the statement that completes the row. None: no row is
+        #: incomplete.
         self.incomplete: Mapping[str, object] | None = None
 
     def require_guarded(self) -> None:
-        """Raises UnsafeConnection for a driver's connection in autocommit whose transaction was begun by hand.
+        """Raises UnsafeConnection if a driver's connection is in autocommit and its transaction was begun by hand.
 
         After the handler's own rollback, its next statement would be committed at once, without the inbox row, and
         could not be undone.
@@ -49,37 +51,37 @@ class SqlSession(CallersConnection):
             )
 
     def insert(self, sql: str, parameters: Mapping[str, object]) -> bool:
-        """Runs an INSERT of one row; True if the row was written."""
+        """Runs an INSERT of one row. Returns True if the row was written."""
         if self.dialect != "postgresql":
             return self.execute(self.driver_sql(sql), parameters) == 1
-        # The id comes with the row, because a savepoint would cost one more statement, and an id of its own for every
-        # effect.
+        # The statement returns the transaction's id with the row. A savepoint would cost one more statement and one
+        # more transaction id for every effect.
         row = self.select_one(self.driver_sql(f"{sql} RETURNING txid_current()"), parameters)
         if row is not None and self._transaction_id is None:
             self._transaction_id = row[0]
         return row is not None
 
     def is_duplicate_key(self, error: Exception) -> bool:
-        """Returns True if the database refused a row because its key exists: for MySQL, error 1062 only."""
+        """Returns True if the database refused a row because its key exists. MySQL says so by error 1062 only."""
         return type(driver_error(error)).__name__ == "IntegrityError" and _mysql_number(error) == _MYSQL_DUPLICATE_ENTRY
 
     def mark(self) -> None:
-        """Call it after the first inbox row, before its handler; `is_marked` then knows whether the transaction is
-        still the same.
+        """Marks the transaction after the first inbox row, before its handler runs. `is_marked` then knows whether the
+        transaction is still the same.
 
-        A handler may roll back and continue, and databases roll back by themselves: InnoDB at a deadlock (1213), SQLite
-        at a full disk or ON CONFLICT ROLLBACK. The next statement then begins another transaction without the row,
-        which neither driver nor SQLAlchemy notices. A savepoint ends with its transaction; for PostgreSQL, `insert`
-        keeps the id. sqlite3 with autocommit=False (3.12) begins no transaction after a rollback by SQLite itself, so
-        that each statement is durable at once.
+        A handler may roll back and continue. Databases also roll back by themselves: InnoDB at a deadlock (1213),
+        SQLite at a full disk or ON CONFLICT ROLLBACK. The next statement then begins another transaction without the
+        row, and neither the driver nor SQLAlchemy notices. A savepoint ends with its transaction, so it serves as the
+        mark. For PostgreSQL, `insert` keeps the transaction's id instead. If SQLite itself has rolled back, sqlite3
+        with autocommit=False (3.12) begins no transaction, so each later statement is durable at once.
         """
         if self.dialect != "postgresql" and not self._is_marked:
             self.execute(f"SAVEPOINT {_SAVEPOINT}", {})
             self._is_marked = True
 
     def is_marked(self) -> bool:
-        """Returns True if the transaction is still that of the first row; ends the mark. Call it once, before the
-        commit."""
+        """Returns True if the transaction that wrote the first row still lasts. The call ends the mark, so call it
+        once, before the commit."""
         if self._transaction_id is not None:
             found = self.select_one("SELECT txid_current()", {})
             return found is not None and found[0] == self._transaction_id
@@ -94,7 +96,7 @@ class SqlSession(CallersConnection):
         return True
 
     def driver_sql(self, sql: str) -> str:
-        """Returns the statement with :names as the driver writes them: unchanged for sqlite3, %(name)s for others."""
+        """Returns the statement with the driver's parameters: sqlite3 keeps :name, other drivers get %(name)s."""
         return sql if self.dialect == "sqlite" else _pyformat(sql)
 
 
