@@ -74,7 +74,7 @@ class Completion:
     is_placed: bool = False
 
 
-#: PostgreSQL: the row is found again by its place (ctid).
+#: A login that cannot use the column. Its rows are complete from the start.
 AT_ONCE = Completion()
 
 

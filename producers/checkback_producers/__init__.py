@@ -2,9 +2,9 @@
 
     from checkback_producers import Message, open_producer
 
-The names below and those in `checkback_producers.errors`, `.metrics`, `.security` and `.tables` are public; every other
-module and name is private and may change with any release. It loads SQLAlchemy and the remoting client, and nothing
-heavier.
+The names below are public, and so are the names in `checkback_producers.errors`, `.metrics`, `.security` and `.tables`.
+Every other module and name is private and may change with any release. The package loads SQLAlchemy and the remoting
+client, and nothing heavier.
 """
 
 from typing import TYPE_CHECKING
@@ -36,8 +36,8 @@ __all__ = [
     "open_producer",
 ]
 
-# Imported at their first use, because they load modules that only producers in an event loop, or over the library in C,
-# need.
+# These names are imported at their first use. Only producers in an event loop or over the library in C need the modules
+# that they load.
 __getattr__ = imported_when_used(
     __name__,
     dict.fromkeys(("AsyncTransaction", "AsyncTransactionalProducer"), "checkback_producers.asynchronous")

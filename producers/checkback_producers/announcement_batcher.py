@@ -1,8 +1,8 @@
-"""Announcements outside of the blocks: one message announces the keys that became due within a moment, and one
-statement marks their rows.
+"""Announces committed keys outside of the blocks. One message announces the keys that became due within a moment, and
+one statement marks their rows.
 
-The order is that of a block: announce first, then mark the keys that a broker confirmed. If a process dies with waiting
-keys, their rows stay NEW, and the sweeper announces them. So a batcher needs an outbox.
+As in a block, the keys are announced first. Then the keys that a broker confirmed are marked. If a process dies with
+waiting keys, their rows stay NEW, and the sweeper announces them. So a batcher needs an outbox.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from the start of one delivery to the start of the next. The first key after a pause is announced at once.
 INTERVAL_SECONDS_DEFAULT = 0.25
-#: At most so many keys wait, about 5 MiB. Above that, a block announces its own key.
+#: The most keys that wait, about 5 MiB. Above this number, a block announces its own key.
 WAITING_KEYS_MAX = 10_000
 CLOSE_SECONDS = 5.0
 
-#: Called on the batcher's thread after the key was announced and its row marked.
+#: The batcher's thread calls this function after the key was announced and its row was marked.
 OnAnnounced = Callable[[], None]
 
 
@@ -41,7 +41,8 @@ class _Waiting:
 def announce_and_mark(
     announcer: Announcer, outbox: Outbox | None, *, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]
 ) -> AnnouncementReceipt:
-    """Announces keys of one topic, then marks the rows of those that a broker confirmed. Raises what marking raises."""
+    """Announces keys of one topic, then marks the rows of the keys that a broker confirmed. Raises what marking
+    raises."""
     announced = announcer.announce(topic, producer_group, keys)
     if outbox is not None:
         outbox.mark_announced(announced.unique_keys)
@@ -49,7 +50,7 @@ def announce_and_mark(
 
 
 class AnnouncementBatcher:
-    """Waiting keys, delivered by one daemon thread. Thread-safe; the thread starts with the first key."""
+    """Collects waiting keys, which one daemon thread delivers. Thread-safe. The thread starts with the first key."""
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class AnnouncementBatcher:
         self._thread: threading.Thread | None = None
 
     def put(self, topic: str, key: AnnouncedKey, on_announced: OnAnnounced) -> bool:
-        """Takes a committed key. False: the batcher is full, closing, or has no thread, and the caller must announce
-        the key."""
+        """Takes a committed key. Returns False if the batcher is full, is closing, or has no thread. Then the caller
+        must announce the key."""
         with self._lock:
             if self._is_closing.is_set() or len(self._waiting) >= self._waiting_keys_max:
                 return False
@@ -91,8 +92,8 @@ class AnnouncementBatcher:
             return True
 
     def _start(self) -> bool:
-        """Returns False if the process may have no more threads. It does not raise, because the block has committed and
-        must not seem to have failed."""
+        """Starts the thread. Returns False if the process may have no more threads. Does not raise then, because the
+        block has committed and must not seem to have failed."""
         thread = threading.Thread(target=self._run, name="announcements", daemon=True)
         try:
             thread.start()
@@ -105,7 +106,7 @@ class AnnouncementBatcher:
         return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Delivers waiting keys and ends the thread; the sweeper announces what takes longer."""
+        """Delivers waiting keys and ends the thread. If this takes too long, the sweeper announces the rest."""
         with self._lock:
             self._is_closing.set()
             thread = self._thread

@@ -1,4 +1,5 @@
-"""Announces committed unique keys on the unique-key topic and marks their rows. Doing it twice is harmless."""
+"""Announces committed unique keys on the unique-key topic and marks their rows. A second announcement of a key is
+harmless."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ from reconciler.contract.announcement import (
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError
 
-#: After so many messages that no broker took, the sweeper announces the rest.
+#: Number of messages refused by all brokers after which an announcer stops. The sweeper announces the rest.
 FAILURES_MAXIMUM = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementRoute:
-    """Where and how announcements are sent; must equal [unique_key_topic] of the service's settings."""
+    """Where and how announcements are sent. The values must equal [unique_key_topic] of the reconciler's settings."""
 
     environment: str
     unique_key_topic: str = UNIQUE_KEY_TOPIC_DEFAULT
-    #: Queues on every master: one per shard.
+    #: Number of queues on every master. Each shard has one queue.
     queues: int = SHARDS_DEFAULT
-    #: Unique-key topics of business topics that have their own.
+    #: Business topic -> its own unique-key topic, if it has one.
     topics: Mapping[str, str] = field(default_factory=dict)
-    #: If set, every announcement is signed with HMAC-SHA256: bytes, or a function that returns a list of secrets, of
-    #: which the first one signs.
+    #: Secret with which every announcement is signed (HMAC-SHA256). It is given as bytes, or as a function that returns
+    #: a list of secrets. The first secret of the list signs. None: announcements are not signed.
     signature_secret: SignatureSecret | None = field(default=None, repr=False)
     #: Version 0: one bare key per message.
     bare_keys: bool = False
@@ -50,7 +51,7 @@ class AnnouncementRoute:
 
     @classmethod
     def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:
-        """Returns the given route, or the default one. Raises ConfigurationError if the route is of another
+        """Returns the given route, or the default route. Raises ConfigurationError if the route is of another
         environment."""
         route = given or cls(environment=environment)
         if route.environment != environment:
@@ -71,16 +72,18 @@ class AnnouncementReceipt:
 
 
 class Announcer:
-    """Sends announcements; stateless, and as thread-safe as its sender."""
+    """Sends announcements. It has no state, and is as thread-safe as its sender."""
 
     def __init__(self, sender: AnnouncementSender, route: AnnouncementRoute) -> None:
         self._sender = sender
         self.route = route
 
     def announce(self, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]) -> AnnouncementReceipt:
-        """Sends the keys of one topic, by shard, at most 500 per message; never raises because of a broker.
+        """Sends the keys of one topic. Each message has at most 500 keys of one shard. Errors of brokers are returned
+        and never raised.
 
-        Returns only keys that brokers confirmed: the caller marks those. The sweeper sends the others later.
+        Returns the keys that brokers confirmed, and the caller marks these keys. The sweeper sends the remaining keys
+        later.
         """
         whole = Announcement(
             environment=self.route.environment, topic=topic, producer_group=producer_group, keys=tuple(keys)

@@ -1,9 +1,9 @@
-"""The blocking steps of blocks in an event loop: they run on a few threads of the producer, as far as there are places,
-until the producer ends.
+"""Runs the blocking steps of blocks in an event loop. The steps run on a few threads of the producer, until the
+producer ends. A block without a free place waits.
 
-A step is not a task of the loop, because asyncio.run cancels every task at its end, and a cancelled anyio scope cancels
-each further await in it. The caller that waits for a step may be cancelled; the step continues in the context of its
-block.
+A step is not a task of the loop, for two reasons. asyncio.run cancels every task at its end, and a cancelled anyio
+scope cancels each further await inside it. The caller that waits for a step may be cancelled. The step then continues
+in the context of its block.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from reconciler.errors import UsageError
 
 T = TypeVar("T")
 
-#: Most steps at a time; each waits for a broker or a database, and none for long.
+#: The most steps at a time. Each step waits for a broker or a database, but not for long.
 THREADS_MAX = 32
-#: How long a producer's end waits for remaining steps: as long as a database and an END may take.
+#: How long a producer's end waits for remaining steps. A database and an END may take this long together.
 DRAIN_SECONDS = 15.0
 
 
 class StepsApart:
-    """Runs blocking steps on threads. It belongs to the loop in which it was opened, and refuses another loop or a
-    forked process."""
+    """Runs blocking steps on threads. The object belongs to the loop in which it was opened, and refuses another loop
+    or a forked process."""
 
     def __init__(self, *, blocks_max: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
@@ -46,13 +46,14 @@ class StepsApart:
         self._is_waking = False
 
     def open(self) -> None:
-        """Opens it in the running loop. Raises UsageError at a second call."""
+        """Opens the object in the running loop. Raises UsageError at a second call."""
         if self._loop is not None:
             raise UsageError("an asynchronous producer is opened once: make another one")
         self._loop, self._process = asyncio.get_running_loop(), os.getpid()
 
     def require_open(self) -> None:
-        """Raises UsageError in another loop or process, before it is opened, and after its end."""
+        """Raises UsageError in another loop or process. Raises UsageError, too, before the object was opened, and after
+        its end."""
         if self._loop is None or self._is_closed:
             raise UsageError("the producer is not open: use it inside `async with`")
         if self._process != os.getpid():
@@ -61,7 +62,7 @@ class StepsApart:
             raise UsageError("the producer belongs to the loop that opened it: open one in each loop")
 
     async def take_place(self) -> None:
-        """Waits for one of `blocks_max` places. Raises NoPlace."""
+        """Waits for one of `blocks_max` places. Raises NoPlace if no place becomes free in time."""
         if not self._places.locked():
             await self._places.acquire()  # without waiting, because a time-out costs as much as a step
             return
@@ -89,7 +90,7 @@ class StepsApart:
         return await self.answer_of(self.start(step))
 
     async def answer_of(self, step: Future[T]) -> T:
-        """Waits for a step. A cancellation ends only the waiting."""
+        """Waits for a step. A cancellation ends only the waiting; the step continues."""
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def answer() -> None:
@@ -101,8 +102,8 @@ class StepsApart:
         return step.result()
 
     def leave(self, step: Callable[[], None]) -> Future[None]:
-        """Starts the last step of a block, which returns the block's place; the producer's end waits for it. Raises
-        UsageError after the end; the place is returned then, too."""
+        """Starts the last step of a block. When the step ends, the block's place is free again. The producer's end
+        waits for the step. After the end, frees the place and raises UsageError."""
         try:
             ending = self.start(step)
         except UsageError:
@@ -113,8 +114,8 @@ class StepsApart:
         return ending
 
     def close(self, then: Callable[[], None]) -> Future[None]:
-        """Waits for remaining steps, DRAIN_SECONDS at most, then calls `then` on a thread of its own, so that a
-        cancellation of the caller does not stop it."""
+        """Waits at most DRAIN_SECONDS for remaining steps. Then calls `then` on a thread of its own, so that a
+        cancellation of the caller does not stop `then`."""
         self._is_closed = True
         closed: Future[None] = Future()
 
@@ -136,8 +137,8 @@ class StepsApart:
         self._tell(self._places.release)
 
     def _tell(self, call: Callable[[], None]) -> None:
-        """Makes the loop call a function, from any thread. Waking the loop is expensive, so calls that arrive meanwhile
-        share one wake-up."""
+        """Makes the loop call functions that any thread hands over. Waking the loop is expensive, so functions that
+        arrive together share one wake-up."""
         self._told.append(call)
         if self._is_waking or self._loop is None:
             return

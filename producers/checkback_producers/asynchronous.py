@@ -5,8 +5,8 @@ async with producer.transaction(message) as tx, session.begin():   # the half is
     ...                                                            # business
                                                                    # commit; then outcome, END_TRANSACTION, announcement
 
-A cancelled block raises CancelledError at once: its remaining work is a step on a thread, for which the producer's end
-waits.
+A cancelled block raises CancelledError at once. Its remaining work becomes a step on a thread, and the producer's end
+waits for this step.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ WAIT_SECONDS = 30.0
 
 
 class AsyncTransaction(Block):
-    """One block of an AsyncTransactionalProducer. Used by one task only, which runs it.
+    """One block of an AsyncTransactionalProducer. Only the task that runs the block may use it.
 
-    `outcome` and `end_answer` are those of Transaction. After a cancelled block they are None until its last step has
-    read and sent them.
+    `outcome` and `end_answer` have the meaning that they have in Transaction. After a cancelled block both are None
+    until the block's last step has read the outcome and sent END_TRANSACTION.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AsyncTransaction(Block):
         self._was_open = True
 
     async def record(self, connection: object) -> None:
-        """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
+        """Writes the outbox row as the first statement of the caller's transaction. Commits nothing.
 
         Takes a SQLAlchemy AsyncSession or AsyncConnection (asyncpg, psycopg, aiosqlite, asyncmy), a Connection of
         asyncpg or an AsyncConnection of psycopg. Raises what Transaction.record raises.
@@ -67,8 +67,8 @@ class AsyncTransaction(Block):
             self._local = await cast("AwaitedOutbox", outbox).record_awaited(connection, entry, self._steps.run)
 
     async def __aenter__(self) -> Self:
-        """Waits for a place, makes sure that the pool has a connection, then sends the half. Raises NoPlace,
-        HalfNotSafe (END ROLLBACK was sent), TransientError or PermanentError. If it is cancelled meanwhile, END
+        """Waits for a place, makes sure that the pool has a connection, then sends the half. Can raise NoPlace,
+        HalfNotSafe (END ROLLBACK was sent), TransientError and PermanentError. If the task is cancelled meanwhile, END
         ROLLBACK is sent once the half's answer is known."""
         self._steps.require_open()
         if self._is_entered:
@@ -96,11 +96,12 @@ class AsyncTransaction(Block):
     ) -> None:
         """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight passes through.
 
-        Without one, raises NotRecorded or NotCommitted. An interrupted block waits for nothing.
+        If no exception is in flight, the block raises NotRecorded without a row, and NotCommitted without a commit. An
+        interrupted block waits for nothing.
         """
-        # a connection that cannot be asked counts as open: then an invisible row is no rollback
+        # A connection that cannot be asked counts as open, so that an invisible row does not count as a rollback.
         with suppress(Exception):
-            self._was_open = super()._is_open()  # asked here, because the connection belongs to its loop
+            self._was_open = super()._is_open()  # asked in the loop to which the connection belongs
         is_clean, is_interrupted = error is None, is_interruption(error)
         try:
             ending = self._steps.leave(partial(self.finish, is_clean=is_clean, is_interrupted=is_interrupted))
@@ -131,26 +132,28 @@ class AsyncTransaction(Block):
 
 
 class AsyncTransactionalProducer:
-    """A TransactionalProducer for asyncio; `async with` starts it and shuts it down.
+    """A TransactionalProducer for asyncio. `async with` starts the producer and shuts it down.
 
-    It belongs to the loop and process that open it. A block without a free place waits before it sends anything. So no
-    half waits for a connection if there are as many places as the service's pool has connections. If the pool of
-    `database` has no idle connection, a block opens one before its half.
+    The producer belongs to the loop and process that open it. A block without a free place waits before it sends
+    anything. If there are as many places as the service's pool has connections, no half waits for a connection. If the
+    pool of `database` has no idle connection, a block opens a connection before it sends its half.
     """
 
     def __init__(
         self,
-        #: The result of `open_producer`, not started yet.
+        #: The result of `open_producer`. It must not be started yet.
         producer: TransactionalProducer,
         *,
         #: The engine that the blocks use. The size of its pool, with overflow, gives `blocks_max`.
         database: AsyncEngine | None = None,
-        #: How many blocks may be open at a time. None: as many as `database` has connections, or 20.
+        #: Number of blocks that may be open at a time. None: as many as `database` has connections, or 20 without
+        #: `database`.
         blocks_max: int | None = None,
         #: How long a block waits for a place before it raises TransientError.
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Takes over the producer. Raises InvalidValue, and MissingDependency without greenlet."""
+        """Takes over the producer. Raises InvalidValue for unusable arguments, and MissingDependency if greenlet is not
+        installed."""
         if isinstance(producer, NativeProducer):
             raise InvalidValue("producer", type(producer).__qualname__, "rocketmq-client-python has threads only")
         if find_spec("greenlet") is None:
@@ -188,6 +191,6 @@ class AsyncTransactionalProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits for the last steps of blocks, then shuts the producer down; a step that takes longer than 15 s is
-        UNKNOWN. If it is cancelled meanwhile, both continue on threads."""
+        """Waits for the last steps of blocks, then shuts the producer down. The outcome of a step that takes longer
+        than 15 s is UNKNOWN. If the caller is cancelled meanwhile, the steps and the shutdown continue on threads."""
         await self._steps.answer_of(self._steps.close(self._producer.shutdown))

@@ -1,9 +1,11 @@
-"""Reads from the outbox what became of a local transaction, for the end of a block and for the broker's check-back.
+"""Reads from the outbox what became of a local transaction. The end of a block and the broker's check-back need the
+answer.
 
-A missing row alone never answers ROLLBACK. Only a committed tombstone under the same key does: then a local transaction
-that comes later fails at `record` instead of contradicting the answer. This holds only for the database whose mark the
-half carries. The row of any other half may be committed in another database of the group, or nowhere (a Java member has
-no outbox): a row here proves its commit, but a missing row or a tombstone proves nothing.
+A missing row alone never leads to the answer ROLLBACK. Only a committed tombstone under the same key does. A local
+transaction that comes after the tombstone fails at `record`, so it cannot contradict the answer. This holds only for
+the database whose mark the half carries. The row of any other half may be committed in another database of the group,
+or nowhere, because a Java member has no outbox. For such a half, a row in this database proves the commit, but a
+missing row or a tombstone proves nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from reconciler.policy.sweeping import OutboxFact
 logger = logging.getLogger(__name__)
 
 LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT = 60.0
-#: transactionCheckMax of brokers (15; 4.3.0: 5).
+#: Default of the brokers' transactionCheckMax. It is 15, but 5 in release 4.3.0.
 CHECK_MAXIMUM_DEFAULT = 15
-#: For how long a database that did not answer is not asked again; brokers repeat their check-back after 30 s or more.
+#: Seconds for which a database that did not answer is not asked again. Brokers repeat their check-back after 30 s or
+#: more.
 AWAY_SECONDS = 5.0
 
 
@@ -37,12 +40,12 @@ class CheckAnswer:
 
 
 def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
-    """A committed row answers COMMIT, also for a half with the mark of another outbox. For a half with this outbox's
-    mark, a tombstone answers ROLLBACK. A missing row answers UNKNOWN; if `is_final`, a tombstone is written and the
-    answer is ROLLBACK.
+    """A committed row leads to COMMIT, even for a half with the mark of another outbox. For a half with this outbox's
+    mark, a tombstone leads to ROLLBACK. A missing row leads to UNKNOWN. But if `is_final`, a missing row is replaced by
+    a tombstone, and the answer is ROLLBACK.
 
-    Every other case is UNKNOWN: a database that is away, a lock on the key (the local transaction is still open), a
-    damaged row, or a half whose fields do not fit into a tombstone.
+    The answer is UNKNOWN in every other case: a database is away, a lock is on the key because the local transaction is
+    still open, the row is damaged, or the half's fields do not fit into a tombstone.
     """
     try:
         fact = outbox.find(half.unique_key)
@@ -51,7 +54,7 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
         if fact is None and is_final:
             if outbox.insert_tombstone(half):
                 return CheckAnswer(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
-            # The transaction itself, or another answerer, has inserted the row in the meantime.
+            # The local transaction or another answerer has inserted the row in the meantime.
             fact = outbox.find(half.unique_key)
     except (DatabaseAway, MalformedInput) as error:
         return CheckAnswer(outcome=Outcome.UNKNOWN, reason=str(error))
@@ -72,7 +75,7 @@ def _foreign(half: CheckedHalf) -> str:
 
 
 class CheckAnswerer:
-    """Answers a broker's check-backs; stateless, and may run outside the producer. Thread-safe."""
+    """Answers a broker's check-backs. It has no state and is thread-safe. It may run outside the producer."""
 
     def __init__(
         self,
@@ -82,17 +85,19 @@ class CheckAnswerer:
         local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
         check_maximum: int = CHECK_MAXIMUM_DEFAULT,
     ) -> None:
-        """The time-out must be longer than the longest local transaction. Without an outbox every answer is UNKNOWN."""
+        """`local_transaction_timeout_seconds` must be longer than the longest local transaction. Without an outbox,
+        every answer is UNKNOWN."""
         self._outbox = outbox
         self._clock = clock
         self._timeout_ms = int(local_transaction_timeout_seconds * 1000)
         self._check_maximum = check_maximum
 
     def decide(self, half: CheckedHalf) -> CheckAnswer:
-        """Returns the decision with its reason; inserts a tombstone if the half is old or this is the last round.
+        """Returns the decision with its reason. Inserts a tombstone if the half is old, or if the broker asks for the
+        last time.
 
-        Last round: TRANSACTION_CHECK_TIMES has reached transactionCheckMax, after which the broker gives up
-        (TransactionalMessageServiceImpl.needDiscard, 4.3.0).
+        The broker asks for the last time when TRANSACTION_CHECK_TIMES has reached transactionCheckMax. Then the broker
+        gives up (TransactionalMessageServiceImpl.needDiscard, 4.3.0).
         """
         if self._outbox is None:
             return CheckAnswer(outcome=Outcome.UNKNOWN, reason="there is no outbox to ask (the weaker mode)")
@@ -105,22 +110,22 @@ class CheckAnswerer:
 
 
 class StandIn:
-    """Answers for a dead producer group from all of its databases that are known here. Thread-safe.
+    """Answers check-backs for a dead producer group, from all of its databases that are known here. Thread-safe.
 
-    A missing row proves nothing here, because the group may have further databases; so it makes no tombstones. A
-    database that did not answer is not asked for AWAY_SECONDS, because threads that wait for it could not answer for
-    other halves.
+    The group may have further databases, so a missing row proves nothing, and no tombstone is written. If a database
+    did not answer, it is not asked for AWAY_SECONDS, because threads that wait for it could not answer for other
+    halves.
     """
 
     def __init__(self, outboxes: Sequence[Outbox], *, clock: Clock) -> None:
         self._outboxes = tuple(outboxes)
         self._clock = clock
-        #: Number of an outbox -> the monotonic second until which it is not asked, and why.
+        #: Number of an outbox -> the monotonic second until which the outbox is not asked, and the reason.
         self._away: dict[int, tuple[float, str]] = {}
 
     def decide(self, half: CheckedHalf) -> CheckAnswer:
-        """Returns COMMIT for a committed row in any database. Returns ROLLBACK for a tombstone in the database that the
-        half's mark names, once every database has answered. Otherwise UNKNOWN."""
+        """Returns COMMIT for a committed row in any database. Returns ROLLBACK if every database has answered and the
+        database of the half's mark has a tombstone. Otherwise, returns UNKNOWN."""
         rolled_back: CheckAnswer | None = None
         silent: list[str] = []
         for number, outbox in enumerate(self._outboxes):

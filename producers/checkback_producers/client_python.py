@@ -10,10 +10,10 @@ def place(tx):                                   # runs between the half and END
 with producer:
     tx = producer.send(message, place)           # tx.outcome, tx.unique_key
 
-Its limits, compared with `open_producer`: END_TRANSACTION is one-way, so its answer is unknown. The half's offsets are
-unknown (the outbox columns stay NULL), so transactions cannot be repaired on brokers of 3.2.6. Bodies contain no NUL
-and at most 128 KiB. The library ignores SIGPIPE, logs to $HOME/logs/rocketmq-cpp, and must be started after a fork. The
-library crashes and hangs; the remoting client does not.
+This producer has limits that `open_producer` does not have. END_TRANSACTION is one-way, so its answer is unknown. The
+half's offsets are unknown and their outbox columns stay NULL, so transactions cannot be repaired on brokers of 3.2.6.
+Bodies contain no NUL and at most 128 KiB. The library ignores SIGPIPE, logs to $HOME/logs/rocketmq-cpp, and must be
+started after a fork. The library can crash and hang.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
-#: Placeholder for the key that the library will make, while the other fields of the message are checked.
+#: Placeholder for the unique key, which only the library makes. It is used while the other fields of the message are
+#: checked.
 _KEY_TO_COME = "0" * 32
 
-#: The local transaction: receives the Transaction, calls `record` first, and commits its own database transaction.
+#: The local transaction, as a function. It receives the Transaction, calls `record` first, and commits its own database
+#: transaction.
 LocalTransactionFunction = Callable[[Transaction], object]
 
 
 class NativeTransaction(Transaction):
-    """A transaction whose unique key is known only after its half was sent; before, `unique_key` is empty."""
+    """A transaction whose unique key is known only after its half was sent. Before that, `unique_key` is empty."""
 
     def attach(self, half: SentHalf) -> None:
         """Takes over the key that the library made."""
@@ -57,8 +59,8 @@ class NativeTransaction(Transaction):
 
 
 class NativeProducer(TransactionalProducer):
-    """A TransactionalProducer whose halves are sent by rocketmq-client-python. Thread-safe; start it once, after a
-    fork."""
+    """A TransactionalProducer whose halves are sent by rocketmq-client-python. Thread-safe. Start it once. A process
+    that forks must start it after the fork."""
 
     _halves: NativeHalves
 
@@ -66,11 +68,13 @@ class NativeProducer(TransactionalProducer):
         self, message: Message, local_transaction: LocalTransactionFunction, *, business_id: str | None = None
     ) -> NativeTransaction:
         """Sends a half, runs `local_transaction(tx)` on this thread, reads the outcome, ends the transaction and
-        announces it.
+        announces a commit.
 
-        The returned transaction has what was *read*: `outcome`, `reason`, `unique_key`, `is_announced`. Raises what the
-        local transaction raised (KeyboardInterrupt too), NotRecorded, NotCommitted. Before that function runs, raises
-        InvalidValue, HalfNotSafe, TransientError (RequestTimeout: our own deadline), PermanentError.
+        The returned transaction has the fields `outcome`, `reason`, `unique_key` and `is_announced`. Its outcome is
+        what was *read* from the outbox. Raises what the local transaction raised, KeyboardInterrupt included. Raises
+        NotRecorded without a row, and NotCommitted without a commit. Before the local transaction runs, the call can
+        raise InvalidValue, HalfNotSafe, TransientError and PermanentError. RequestTimeout means that our own deadline
+        has passed.
         """
         tx = self._prepared(message, business_id)
         raised: list[BaseException] = []
@@ -101,10 +105,11 @@ class NativeProducer(TransactionalProducer):
         return tx
 
     def transaction(self, message: Message, *, business_id: str | None = None) -> NativeTransaction:
-        """The block form needs `completion="check"`, because END_TRANSACTION cannot be sent from outside the library.
+        """Makes a block for one message. The producer needs `completion="check"` for that, because only the library can
+        send END_TRANSACTION.
 
-        The broker's check-back and the sweeper finish the transaction; check-back also rolls back a block without a
-        record.
+        The broker's check-back and the sweeper finish the transaction. Check-back also rolls back the message of a
+        block that recorded nothing.
         """
         if self._parts.completion != "check":
             raise UsageError(
@@ -146,13 +151,16 @@ def open_native_producer(
 ) -> NativeProducer:
     """Makes a producer over rocketmq-client-python; start it once, or use it as a context manager.
 
-    `instance`: a remoting client that sends the announcements instead of the library. That is better: the client knows
-    the queue, tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic`: one
-    message is sent there at start, so that brokers register the group. `max_body_bytes`: the largest uncompressed body
-    of a half. `acl`: the library signs with the keys that were valid at its start; it supports no TLS here.
-    `send_timeout_seconds`: how long storing the half may take. Other parameters are those of `open_producer`. Raises
-    MissingDependency that says what to install, ConfigurationError (also for a HOME that cannot be written),
-    InvalidValue, UsageError.
+    `instance` is a remoting client that sends the announcements instead of the library. It does this better: it knows
+    the queue, tries other brokers, and sees whether the group is registered. The caller closes `instance`.
+    `warm_up_topic` gets one message at the start, so that brokers register the group. `max_body_bytes` is the largest
+    uncompressed body of a half. `acl` gives the keys with which the library signs. They are read once, when the
+    producer is made. The library supports no TLS here. `send_timeout_seconds` is the longest time for storing the half.
+    Other parameters have the meaning that they have in `open_producer`.
+
+    Raises MissingDependency if the library is not installed, and the error says what to install. Raises
+    ConfigurationError for contradicting settings, or for a HOME that cannot be written. Can raise InvalidValue and
+    UsageError.
     """
     check_group(group)
     check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)

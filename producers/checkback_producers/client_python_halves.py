@@ -1,8 +1,9 @@
-"""Halves over rocketmq-client-python 2.0.0: the port HalfSender, with a deadline, which the library does not keep.
+"""Sends halves over rocketmq-client-python 2.0.0, as the port HalfSender. This module keeps a deadline, which the
+library does not.
 
 The library runs the local transaction in a callback between the half and its one-way END_TRANSACTION. Here the call
-into C runs on a thread of its own, its callback waits, and the local transaction meanwhile runs on the caller's thread:
-the caller gets its deadline and keeps its thread-local connections.
+into C runs on a thread of its own, and its callback waits. The local transaction meanwhile runs on the caller's thread.
+So the caller gets its deadline and keeps its thread-local connections.
 """
 
 from __future__ import annotations
@@ -53,25 +54,26 @@ from reconciler.rocketmq.wire.message import Message
 
 logger = logging.getLogger(__name__)
 
-#: Most calls into the library at once, including those that the caller gave up.
+#: The most calls into the library at a time, including the calls that the caller gave up.
 SENDS_MAX = 64
 #: How long a finished send waits until the library returns from END_TRANSACTION.
 END_TIMEOUT_SECONDS = 3.0
 #: How long the warm-up checks whether brokers know the group.
 REGISTRATION_SECONDS = 3.0
-#: At most so many sends are tried at the start until one succeeds.
+#: The most sends that are tried at the start until a send succeeds.
 WARM_UP_TRIES = 3
 
-#: The answer to END_TRANSACTION, which the library sends one-way.
+#: The value of `end_answer`, because the library sends END_TRANSACTION one-way and gets no answer.
 ONE_WAY = SendAnswer(outcome=EndOutcome.NO_ANSWER, detail="librocketmq sends END_TRANSACTION one-way")
 
 
 class NativeHalves:
-    """The port HalfSender over TransactionMQProducer of the package. Thread-safe; started after a fork.
+    """The port HalfSender over TransactionMQProducer of the package. Thread-safe. A process that forks must start it
+    after the fork.
 
-    The library makes the unique key while it sends, and another one for each of its up to five tries. So halves of
-    tries that seemed to fail remain, and check-back rolls them back. A half that was stored less safely than the broker
-    is configured counts as a failed try.
+    The library makes the unique key while it sends, and makes another key for each of its up to five tries. Halves of
+    tries that seemed to fail remain, and check-back rolls these halves back. A half that was stored less safely than
+    the broker is configured counts as a failed try.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class NativeHalves:
         warm_up_topic: str = PROBE_TOPIC,
         clock: Clock | None = None,
     ) -> None:
-        """`instance`: asks whether brokers know the group, and for their versions. It does nothing else."""
+        """`instance` only asks brokers whether they know the group, and which versions they have."""
         self._group = check_group(group)
         self._library = library
         self._instance = instance
@@ -102,7 +104,7 @@ class NativeHalves:
         self._free = threading.BoundedSemaphore(SENDS_MAX)
         #: The last exception of a check-back callback, which the library never saw.
         self.check_failure: BaseException | None = None
-        # Arguments are positional, because with keywords the package makes a second native producer of another kind.
+        # The arguments are positional. With keywords, the package would make a second native producer of another kind.
         made = library.client.TransactionMQProducer(group, self._check)
         configure(
             library,
@@ -129,14 +131,16 @@ class NativeHalves:
     # ----------------------------------------------------------------- the port
 
     def start(self, answer: Answer) -> None:
-        """Joins the group at the brokers now; the library's own heartbeat comes after 30 s. Raises TransientError."""
+        """Joins the group at the brokers at once, because the library's own heartbeat comes after 30 s. Can raise
+        TransientError."""
         self._answer = answer
         self._native.start()
         self.plain.start()
         self._warm_up()
 
     def shutdown(self) -> None:
-        """Ends the producer for good; call it once. It hangs at most for the watchdog's time."""
+        """Ends the producer for good. Call it once. If the library hangs, the call returns after the watchdog's
+        time."""
         for part in (self._native, self._second, self.plain):
             part.shutdown()
 
@@ -145,15 +149,15 @@ class NativeHalves:
         return None if self._instance is None else RemotingHalves(self._group, self._instance).has_check_back()
 
     def next_unique_key(self) -> str:
-        """Not used: the library makes its own key, also for a message that carries one."""
+        """Not used. The library makes its own key, even for a message that carries a key."""
         raise UsageError("librocketmq makes the unique key while it sends")
 
     def check(self, message: Message) -> None:
-        """Raises InvalidValue for a message that the library cannot send as it is."""
+        """Raises InvalidValue if the library cannot send the message unchanged."""
         check_message(message, max_body_bytes=self._max_body_bytes)
 
     def send_half(self, message: Message) -> SentHalf:
-        """Sends a half whose outcome the broker asks for by check-back."""
+        """Sends a half. The broker asks for its outcome by check-back."""
         halves: list[SentHalf] = []
 
         def leave_it(half: SentHalf) -> Outcome:
@@ -170,11 +174,12 @@ class NativeHalves:
     # ----------------------------------------------------------------- the library's own form
 
     def send(self, message: Message, local: Callable[[SentHalf], Outcome]) -> None:
-        """Sends a half, runs `local` on this thread, and has its outcome sent as one-way END_TRANSACTION.
+        """Sends a half, runs `local` on this thread, and makes the library send the outcome as a one-way
+        END_TRANSACTION.
 
-        Before `local` runs, raises RequestTimeout (a half that arrives later is rolled back), BrokerBusy (SENDS_MAX
-        calls hang in the library), BrokerUnavailable, HalfNotSafe. After `local`, raises only what it raised itself.
-        Returning proves no commit: only the outbox row does.
+        Before `local` runs, can raise BrokerUnavailable and HalfNotSafe. Raises RequestTimeout at the deadline; a half
+        that arrives later is rolled back. Raises BrokerBusy if SENDS_MAX calls hang in the library. Once `local` runs,
+        raises only what `local` raises. A return proves no commit. Only the outbox row does.
         """
         deadline = self._clock.monotonic_seconds() + self._send_timeout_seconds
         if not self._free.acquire(timeout=self._send_timeout_seconds):
@@ -185,7 +190,7 @@ class NativeHalves:
         try:
             half = self._stored_half(call, message, deadline)
         except BaseException:
-            # Nothing was done locally, so a half that still arrives may be rolled back.
+            # The local transaction has not begun, so a half that still arrives may be rolled back.
             call.answer(Outcome.ROLLBACK)
             raise
         outcome = Outcome.UNKNOWN
@@ -214,7 +219,7 @@ class NativeHalves:
         statuses = self._library.client.TransactionStatus
 
         def execute(received: Any, _argument: object) -> Any:
-            # Only properties are read: id, offsets and times of this message are undefined in C.
+            # Only properties are read, because C leaves id, offsets and times of this message undefined.
             def body() -> Any:
                 key = received.get_property(UNIQUE_KEY_PROPERTY)
                 return statuses[call.enter(key.decode("ascii")).value]
@@ -260,7 +265,7 @@ class NativeHalves:
     # ----------------------------------------------------------------- registration
 
     def _send_warm_up(self) -> ReconcilerError | None:
-        """Returns the error of the sending; the library says "No route info" also on a slow machine."""
+        """Returns the error of the sending. On a slow machine, the library says "No route info", too."""
         problem: ReconcilerError | None = None
         for _ in range(WARM_UP_TRIES):
             try:
@@ -274,11 +279,12 @@ class NativeHalves:
         return problem
 
     def _warm_up(self) -> None:
-        """Makes brokers learn the group now: a route is looked up, then the start of a second producer sends the
-        heartbeat.
+        """Makes brokers register the group at once. A first send looks up a route; then the start of a second producer
+        sends the heartbeat.
 
         The library sends its first heartbeat before it knows any broker (MQClientFactory.sendHeartbeatToAllBroker:
-        "brokeradd is empty"), and the next one 30 s later: halves sent in between are never checked back.
+        "brokeradd is empty"). The next heartbeat comes 30 s later. Halves that are sent in between are never checked
+        back.
         """
         problem = self._send_warm_up()
         try:
@@ -296,7 +302,7 @@ class NativeHalves:
         )  # fmt: skip
 
     def _unregistered(self) -> str:
-        """Returns the masters that do not know the group, as far as a remoting client instance can ask."""
+        """Returns the masters that do not know the group, if a remoting client instance is there to ask."""
         if self._instance is None:
             return ""
         admin, group = Admin(self._instance.client), self._group
@@ -312,10 +318,10 @@ class NativeHalves:
 
 
 class _HalfCall:
-    """One call into the library, shared by two threads: the one inside the call, and the caller's."""
+    """One call into the library, shared by two threads: the thread inside the call and the caller's thread."""
 
     def __init__(self) -> None:
-        #: Set when the callback was entered, or when the call returned without it.
+        #: Set when the callback was entered, or when the call returned without a callback.
         self.progress = threading.Event()
         self.returned = threading.Event()
         self.unique_key: str | None = None
@@ -325,7 +331,7 @@ class _HalfCall:
         self._outcome = Outcome.UNKNOWN
 
     def enter(self, unique_key: str) -> Outcome:
-        """Called in the callback, when the half is stored. Waits for the caller's answer without a limit."""
+        """Waits in the callback, after the half was stored, until the caller has answered. The wait has no limit."""
         if not is_unique_key(unique_key):
             raise InvariantViolation(f"librocketmq made {unique_key!r}, which is no unique key")
         self.unique_key = unique_key

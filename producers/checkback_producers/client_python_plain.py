@@ -1,5 +1,5 @@
-"""Ordinary messages over rocketmq-client-python: checks what may be passed to C, and sends announcements to their
-queue.
+"""Ordinary messages over rocketmq-client-python. This module checks what may be passed to C, and sends announcements to
+their queue.
 
 Works with rocketmq-client-python 2.0.0 and the wheel rocketmq 0.4.4.
 """
@@ -33,17 +33,18 @@ logger = logging.getLogger(__name__)
 #: maxMessageSize of librocketmq's producers.
 MAX_BODY_BYTES_DEFAULT = 131_072
 SEND_TIMEOUT_SECONDS = 10.0
-#: The library's own time-out of one try; for a half, it makes up to five tries (DefaultMQProducerImpl).
+#: The library's own time-out of one try. The library tries up to five times to send a half (DefaultMQProducerImpl).
 TRY_TIMEOUT_MS = 3_000
 
-#: The pattern of Validators.checkTopic, which 2.x does not apply: brokers then answer "No route info".
+#: The pattern of Validators.checkTopic. 2.x does not apply this pattern, and answers "No route info" for other names.
 _TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,127}", re.ASCII)
-#: NUL ends a text in C; the other characters vanish or separate properties. Line ends and tabs count as content.
+#: Characters that a text must not have. NUL ends a text in C; the other characters vanish or separate properties. Line
+#: ends and tabs count as content.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def check_message(message: Message, *, max_body_bytes: int = MAX_BODY_BYTES_DEFAULT) -> None:
-    """Raises InvalidValue for what librocketmq would crash on, cut off or refuse with a misleading error."""
+    """Raises InvalidValue if librocketmq would crash, cut the message off, or refuse it with a misleading error."""
     if not isinstance(message, Message):
         raise InvalidValue("message", type(message).__name__, "a producers.Message")
     if not _TOPIC.fullmatch(message.topic):
@@ -68,8 +69,7 @@ def check_message(message: Message, *, max_body_bytes: int = MAX_BODY_BYTES_DEFA
 
 @contextmanager
 def native_message(library: NativeLibrary, message: Message) -> Iterator[Any]:
-    """Yields the message as an object of the library and destroys it at the end, because Python never frees it in
-    2.0.0."""
+    """Yields the message as an object of the library. Destroys the object at the end, because 2.0.0 never frees it."""
     made = library.client.Message(message.topic)
     try:
         made.set_body(message.body)
@@ -87,7 +87,7 @@ def native_message(library: NativeLibrary, message: Message) -> Iterator[Any]:
 
 
 class PlainProducer:
-    """An ordinary producer of the package that sends to a chosen queue and waits for the confirmation. Thread-safe.
+    """An ordinary producer of the package. It sends to a chosen queue and waits for the confirmation. Thread-safe.
 
     The package's own `send_sync` cannot choose a queue, and 2.0.0 has no `send_orderly`; both libraries have the C
     function SendMessageOrderly.
@@ -123,9 +123,9 @@ class PlainProducer:
     def send(self, message: Message, *, choose: Callable[[int], int]) -> None:
         """Sends once to the queue whose index `choose` returns for the number of queues.
 
-        Raises InvalidValue before anything is sent. Raises RequestTimeout, BrokerBusy if the message was stored less
-        safely than the broker is configured, or BrokerUnavailable: the library says "No route info" for nearly every
-        failure.
+        Raises InvalidValue before anything is sent. Raises BrokerBusy if the message was stored less safely than the
+        broker is configured. Can raise RequestTimeout and BrokerUnavailable. The library says "No route info" for
+        nearly every failure.
         """
         check_message(message)
         what = f"a send to {message.topic}"
@@ -145,7 +145,8 @@ class PlainProducer:
         def select(count: int, _message: int | None, _argument: int | None) -> int:
             return answered(lambda: choose(count) % count, otherwise=0, keep=failures.append)
 
-        # All of these objects must live until the call returns. The argument is not read, but the library refuses NULL.
+        # All of these objects must live until the call returns. The library does not read the last argument, but
+        # refuses NULL.
         selector, argument, result = ffi.QUEUE_SELECTOR_CALLBACK(select), ctypes.c_int(0), ffi._CSendResult()  # noqa: SLF001
         function = ffi.dll.SendMessageOrderly
         if not function.argtypes:  # 2.0.0 does not declare the types
@@ -177,15 +178,15 @@ class PlainProducer:
 class NativeAnnouncements:
     """The port AnnouncementSender over an ordinary producer of the package. Thread-safe.
 
-    The library lists the queues by broker: with N queues on each broker, index i is queue i mod N, so this sends to the
-    shard's queue of a random broker. If brokers have different numbers of queues, an announcement may be stored in the
-    queue of another shard. Then it never meets its commit set, and each key costs one look-up, which finds the effect
-    in the inbox. Only the sweeper tries the same queue of another broker. Announcements over the remoting client
-    (`instance=` of open_native_producer) have neither limit.
+    The library lists the queues by broker. If each broker has N queues, index i is queue i mod N. So an announcement
+    goes to the shard's queue on a random broker. If brokers have different numbers of queues, an announcement may be
+    stored in the queue of another shard. Then the announced keys never meet their commit set. Each key costs one
+    look-up, which finds the effect in the inbox. Only the sweeper tries the same queue on another broker. Announcements
+    over the remoting client (`instance=` of open_native_producer) have neither limit.
     """
 
     def __init__(self, producer: PlainProducer, *, queues: int) -> None:
-        """`queues`: their number on every master, as in AnnouncementRoute."""
+        """`queues` is the number of queues on every master, as in AnnouncementRoute."""
         self._producer = producer
         self._queues = queues
         self._has_warned = False

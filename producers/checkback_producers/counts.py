@@ -1,4 +1,4 @@
-"""What a producer has done so far, as plain numbers for the service's own metrics."""
+"""Counts of a producer's work, as plain numbers for the service's own metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Count: TypeAlias = Literal[
 
 
 class Counts:
-    """Counters of this process. Each starts at 0 and is lost with the process. Thread-safe."""
+    """Counters of this process. Each counter starts at 0 and is lost with the process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

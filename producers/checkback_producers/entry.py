@@ -18,11 +18,11 @@ NAME_CHARACTERS_MAX = 160
 
 
 def prepare_message(message: Message, *, business_id: str | None, unique_key: str, outbox_mark: str | None) -> Message:
-    """Returns the message as it is sent: with its unique key and the properties BUSINESS_ID (given, or a ULID) and
-    RECONCILER_OUTBOX (`outbox_mark`; none without an outbox).
+    """Returns the message as it is sent. The unique key and the property BUSINESS_ID are added. BUSINESS_ID is the
+    given id, or a ULID. With an outbox, the property RECONCILER_OUTBOX is added, too, with the value `outbox_mark`.
 
-    If the caller's message already has a mark, its properties were copied from another message: the mark is replaced.
-    Raises InvalidValue for what the broker or the outbox could not store, before anything is sent.
+    If the caller's message already has a mark, its properties were copied from another message. The mark is replaced.
+    Raises InvalidValue before anything is sent, if the broker or the outbox could not store the message.
     """
     if message.delay_level is not None:
         raise InvalidValue("delay_level", message.delay_level, "a transactional message cannot be delayed")
@@ -68,7 +68,7 @@ def entry_of(message: Message, half: SentHalf, *, producer_group: str, keep_body
 
 
 def checked_half_of(message: Message, half: SentHalf, *, producer_group: str, now_ms: int) -> CheckedHalf:
-    """Returns the value about which the end of a block asks; a broker's check-back asks about the same kind of
+    """Returns the local transaction as the outbox is asked about it. A broker's check-back asks with the same kind of
     value."""
     return CheckedHalf(
         unique_key=half.unique_key,

@@ -1,6 +1,6 @@
-"""Errors of the plug-in that sends, by what the service does next.
+"""Errors of the plug-in that sends. Each class stands for one reaction of the service.
 
-The common errors come from `reconciler.errors`: catch `TransientError` for failures that another block may cure,
+The common errors come from `reconciler.errors`. Catch `TransientError` for failures that another block may cure, and
 `UsageError` for a block that must be written differently.
 """
 
@@ -40,30 +40,30 @@ __all__ = [
 
 
 class NotRecorded(UsageError):
-    """The block ended normally without a successful `tx.record(connection)`; the message was rolled back.
+    """The block ended normally without a successful `tx.record(connection)`. The message was rolled back.
 
-    If the business was committed nevertheless, it has no message: make record the first statement.
+    If the business transaction was committed nevertheless, it has no message. Make `record` its first statement.
     """
 
 
 class NotCommitted(UsageError):
-    """The block ended normally, but its recorded transaction was rolled back; so was the message."""
+    """The block ended normally, but its recorded transaction was rolled back. The message was rolled back, too."""
 
 
 class RolledBackAlready(TransientError):
-    """The broker checked back before the local transaction had recorded its row, and got the answer ROLLBACK.
+    """The broker checked back before the local transaction had recorded its row. The answer was ROLLBACK.
 
-    The local transaction must not commit: roll it back and run the block again. If it happens often,
-    `local_transaction_timeout_seconds` is shorter than the transactions are.
+    The local transaction must not commit. Roll it back and run the block again. If this error happens often,
+    transactions last longer than `local_transaction_timeout_seconds`.
     """
 
 
 class KeyTaken(Collision):
-    """The outbox holds another transaction's row under this unique key; the local transaction must not commit."""
+    """The outbox holds another transaction's row under this unique key. The local transaction must not commit."""
 
 
 class NoPlace(TransientError):
-    """`blocks_max` blocks were open for the whole waiting time. Nothing was sent: try again."""
+    """`blocks_max` blocks were open for the whole waiting time. Nothing was sent. A later try can succeed."""
 
 
 class HalfNotSafe(TransientError):

@@ -1,15 +1,16 @@
-"""Reviews outbox rows after a group's setting `tags` has grown: rows that were settled without the group are judged
+"""Reviews outbox rows after a group's setting `tags` has grown. Rows that were settled without the group are judged
 again.
 
 A row is settled when every group that takes its tag has it, so SETTLED is true only for one value of `tags`. The outbox
-stores by which tags of a group its rows were settled. The stored value is narrowed before a row is settled by fewer
-tags. It is widened after all rows within the brokers' retention were looked at: rows that the group's inbox has stay as
-they are, the others become NEW, and the same sweep announces them. Announcements need not be read again, because the
-outbox alone says what was committed and with which tag.
+stores by which tags of a group its rows were settled. Before a row is settled by fewer tags, the stored value is
+narrowed. After all rows within the brokers' retention were looked at, the stored value is widened. Rows that the
+group's inbox has stay as they are. The remaining rows become NEW, and the same sweep announces them. Announcements need
+not be read again, because the outbox alone says what was committed and with which tag.
 
-A crash loses nothing: the rows' states record what was done, and a review that crashed begins again with the oldest
-row. Two sweepers with different settings narrow the value again and again until one of them ends. A damaged row may
-have been settled too early: the value is widened only after the row is repaired or older than the brokers' retention.
+A crash loses nothing. The rows' states record what was done, and a review that crashed begins again with the oldest
+row. Two sweepers with different settings narrow the value again and again, until one sweeper ends. A damaged row may
+have been settled too early. So the value is widened only after the row is repaired or older than the brokers'
+retention.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscriptio
 class FilterReviewOutcome:
     """The result of one look."""
 
-    #: False: another sweeper changed the value meanwhile, so this setting may not settle rows yet.
+    #: False: another sweeper changed the stored value meanwhile, so the present setting may not settle rows yet.
     may_settle: bool = True
     #: Number of rows that became NEW again.
     reopened: int = 0
     #: Rows that the review could not read.
     damaged: tuple[OutboxFact, ...] = ()
-    #: Its progress: one line for each group whose tags have grown.
+    #: Progress of the review, as one line for each group whose tags have grown.
     progress: tuple[str, ...] = ()
 
 
 class FilterReview:
-    """The review of one producer group's rows in one outbox. Used by the sweeper's thread only.
+    """The review of one producer group's rows in one outbox. Only the sweeper's thread uses it.
 
-    Its position only saves time: after a restart it begins with the oldest row again.
+    The position of the review only saves time. After a restart the review begins with the oldest row again.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class FilterReview:
         self._after: OutboxFact | None = None
         #: True if a row between the oldest one and the position is damaged.
         self._is_damaged = False
-        #: True once all rows were looked at and announced again: from then on it waits for damaged rows.
+        #: True once all rows were looked at and announced again. From then on the review waits for damaged rows.
         self._is_waiting = False
 
     def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> FilterReviewOutcome:
-        """Notices a change of the tags and reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no
-        table)."""
+        """Notices a change of the tags and reads `pages_maximum` pages. Raises DatabaseAway, or ConfigurationError if
+        the table is missing."""
         widenings = self._agree()
         if widenings is None:
             return FilterReviewOutcome(may_settle=False)
@@ -101,7 +102,7 @@ class FilterReview:
                 return self._outcome(reopened, damaged, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[Widening, ...] | None:
-        """Narrows the stored tags to those in both values; None: another sweeper was faster."""
+        """Narrows the stored tags to the tags that both values have. Returns None if another sweeper was faster."""
         stored = self._outbox.settled_tags(self._producer_group)
         widenings: list[Widening] = []
         for swept in self._subscriptions:
@@ -116,8 +117,8 @@ class FilterReview:
         return tuple(widenings)
 
     def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
-        """Returns the keys that the group takes now and its inbox lacks; without an inbox, all of them. None: the inbox
-        does not answer."""
+        """Returns the keys that the group takes now and that its inbox lacks. Without an inbox, returns all keys that
+        the group takes now. Returns None if the inbox does not answer."""
         concerned = [fact for fact in facts if widening.concerns(fact) and self._is_due(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
@@ -126,12 +127,12 @@ class FilterReview:
         return widening.missing(concerned, effects)
 
     def _is_due(self, fact: OutboxFact) -> bool:
-        """Returns False for a row that an earlier look of this review has put back to NEW."""
+        """Returns False if an earlier look of this review has made the row NEW again."""
         return not self._is_waiting or fact.state is OutboxState.SETTLED
 
     def _end(self) -> str:
-        """Widens the stored value. The next look begins with the oldest row if a row is damaged, or if another sweeper
-        has changed the value meanwhile."""
+        """Widens the stored value. If a row is damaged, or if another sweeper has changed the value meanwhile, the next
+        look begins with the oldest row."""
         self._is_waiting, self._after, self._is_damaged = self._is_damaged, None, False
         if self._is_waiting:
             return "waits for damaged rows"

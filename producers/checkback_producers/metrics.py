@@ -1,11 +1,12 @@
-"""Counts of producers for Prometheus, in the registry that the service has already; only for services that ask for it.
+"""Counts of producers for Prometheus, in the registry of the service. Only services that call register_metrics() have
+these metrics.
 
     from checkback_producers.metrics import register_metrics
 
     register_metrics(prometheus_client.REGISTRY, producers=[producer])
 
-prometheus_client is no dependency of the plug-in: only this call loads it. The label is the producer group; numbers are
-read at the scrape, so a transaction costs nothing more.
+prometheus_client is no dependency of the plug-in. Only this call loads prometheus_client. The label is the producer
+group. The numbers are read at the scrape, so a transaction costs nothing more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register_metrics"]
 
-#: Name of a count -> its meaning; the metric's name contains the name of the count.
+#: Name of a count -> its meaning. The metric's name contains the name of the count.
 MEANINGS: Mapping[Count, str] = {
     "halves": "Halves that were to be sent.",
     "halves_failed": "Halves whose send failed: the block was not entered.",
@@ -49,9 +50,10 @@ class _Registry(Protocol):
 def register_metrics(
     registry: _Registry, *, producers: Iterable[TransactionalProducer | AsyncTransactionalProducer]
 ) -> None:
-    """Shows the counts of these producers at each scrape of the registry, summed by group. Call it once per registry.
+    """Shows the counts of these producers at each scrape of the registry, summed by group. Call this function once per
+    registry.
 
-    Raises MissingDependency if prometheus_client is not installed, ValueError (from the registry) if the names are
+    Raises MissingDependency if prometheus_client is not installed. The registry raises ValueError if the names are
     registered already.
     """
     try:
