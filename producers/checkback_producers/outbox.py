@@ -1,6 +1,6 @@
-"""The outbox in SQL: `record` uses the caller's transaction, every other method uses connections of the producer.
+"""The outbox in SQL. `record` uses the caller's transaction. Every other method uses connections of the producer.
 
-Only a visible row that is not ROLLED_BACK means committed.
+Only a visible row that is not ROLLED_BACK proves a commit.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long inserting a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
-#: The savepoint before a row with texts that the database may change.
+#: The savepoint that precedes a row whose texts the database may change.
 _SAVEPOINT = "reconciler_outbox_texts"
-#: Most rows that one statement marks as announced.
+#: The most rows that one statement marks as announced.
 MARKED_KEYS_MAX = 1_000
-#: One statement asks for the oldest rows of at most so many producer groups.
+#: The most producer groups whose oldest rows one statement reads.
 ASKED_GROUPS_MAX = 500
 
 _ENTRY_COLUMNS = (
@@ -93,7 +93,8 @@ _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 
 
 class SqlOutbox:
-    """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; must be created after a fork."""
+    """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe. A process that forks must create it after
+    the fork."""
 
     def __init__(
         self,
@@ -103,9 +104,10 @@ class SqlOutbox:
         clock: Clock | None = None,
         statement_seconds: float = STATEMENT_SECONDS,
     ) -> None:
-        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later.
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver. Connects later, at the
+        first statement.
 
-        `statement_seconds`: the deadline of each statement on the outbox's own connections.
+        `statement_seconds` is the deadline of each statement on the outbox's own connections.
         """
         self._clock = clock or SystemClock()
         self.engine = open_engine(
@@ -126,24 +128,24 @@ class SqlOutbox:
         self._identity: str | None = None
 
     def identity(self) -> str:
-        """Returns the database's identity, which is read once. Raises DatabaseAway, or ConfigurationError for a missing
-        table or row."""
+        """Returns the database's identity, which is read once. Raises DatabaseAway. Raises ConfigurationError if the
+        table or its row is missing."""
         if self._identity is None:
             self._identity = read_identity(self.engine)
         return self._identity
 
     def record(self, connection: object, entry: OutboxEntry) -> CallersConnection:
-        """Inserts the row in the caller's transaction by one statement, which also compares the database's identity.
+        """Inserts the row in the caller's transaction. The same statement compares the database's identity.
 
-        Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
-        any of them the caller's transaction must be rolled back. If the database has changed a text, removes the row
-        and raises InvalidValue. Raises InvalidValue, too, for a body above the server's max_allowed_packet. Other
-        errors of the driver pass through.
+        Can raise UnsafeConnection, RolledBackAlready, KeyTaken, DatabaseAway, and ConfigurationError if the table is
+        missing. After each error the caller's transaction must be rolled back. If the database has changed a text,
+        removes the row and raises InvalidValue. Raises InvalidValue, too, for a body above the server's
+        max_allowed_packet. Other errors of the driver pass through.
         """
         return self._record(CallersConnection(connection), entry, self._refuse)
 
     async def record_awaited(self, connection: object, entry: OutboxEntry, apart: Apart) -> CallersConnection:
-        """Does what record() does on an asynchronous connection; blocking steps run `apart`, outside the caller's
+        """Does what record() does, on an asynchronous connection. `apart` runs the blocking steps outside the caller's
         loop."""
 
         def refuse(error: Exception, entry: OutboxEntry) -> None:
@@ -171,15 +173,15 @@ class SqlOutbox:
         if written != 1:
             raise self._another_database()
         if (silence := silence_of(self.engine)) is not None:
-            # the caller's connection has shown that the database answers: the end of the block may read at once
+            # The caller's connection has shown that the database answers, so the end of the block may read at once.
             silence.note_answered()
         if in_doubt:
             self._require_kept(local, entry.unique_key, in_doubt)
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """Returns the committed row, or None. Raises DatabaseAway. Raises MalformedInput for a damaged key or row, or
-        if the database takes the row of another key for the same."""
+        """Returns the committed row, or None. Raises DatabaseAway. Raises MalformedInput for a damaged key or row.
+        Raises MalformedInput, too, if the database takes the row of another key for this key's row."""
         row = self._single.select_one(_find_sql(self._dialect), (require_unique_key(unique_key),))
         if row is None:
             return None
@@ -192,10 +194,10 @@ class SqlOutbox:
         return fact
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
-        """Returns True if the tombstone was inserted and committed. False: the key exists (MySQL error 1062 and the
-        like).
+        """Returns True if the tombstone was inserted and committed. Returns False if the key exists (error 1062 of
+        MySQL and its equivalents).
 
-        Raises DatabaseAway, and MalformedInput for a half that the database would refuse or change.
+        Raises DatabaseAway. Raises MalformedInput if the database would refuse or change the half's fields.
         """
         values = {name: getattr(half, name) for name in _TOMBSTONE_NAMES}
         if (damage := _TOMBSTONES.parse([*values.values()]).damage) is not None:
@@ -218,7 +220,7 @@ class SqlOutbox:
         return True
 
     def mark_announced(self, unique_keys: Sequence[str]) -> int:
-        """Makes NEW rows ANNOUNCED; both states get the time of the announcement. Raises DatabaseAway."""
+        """Makes NEW rows ANNOUNCED. NEW and ANNOUNCED rows get the time of the announcement. Raises DatabaseAway."""
         return self._mark(unique_keys, _announced_sql)
 
     def mark_settled(self, unique_keys: Sequence[str]) -> int:
@@ -234,7 +236,7 @@ class SqlOutbox:
         after: OutboxFact | None = None,
         with_key: bool = False,
     ) -> OutboxPage:
-        """Returns NEW rows, the oldest first. Raises DatabaseAway."""
+        """Returns NEW rows, beginning with the oldest row. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at)
         if with_key:
@@ -247,7 +249,7 @@ class SqlOutbox:
         return self._in_time(page, after, limit)
 
     def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
-        """Checks the oldest row of each group, which is the first one in the index. Raises DatabaseAway."""
+        """Checks the oldest row of each group, which is the group's first row in the index. Raises DatabaseAway."""
         due: list[str] = []
         for first in range(0, len(producer_groups), ASKED_GROUPS_MAX):
             groups = producer_groups[first : first + ASKED_GROUPS_MAX]
@@ -259,7 +261,7 @@ class SqlOutbox:
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Returns ANNOUNCED rows by the time of their last announcement. Raises DatabaseAway."""
+        """Returns ANNOUNCED rows, sorted by the time of their last announcement. Raises DatabaseAway."""
         at = outbox.c.announced_at_ms
         query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at)
 
@@ -270,8 +272,8 @@ class SqlOutbox:
         return self._in_time(page, after, limit)
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
-        """Deletes old SETTLED and ROLLED_BACK rows in one transaction. Rows must be old by this host's clock, too, so
-        that a database whose clock jumps ahead deletes no tombstone. Raises DatabaseAway."""
+        """Deletes old SETTLED and ROLLED_BACK rows in one transaction. Rows must be old by this host's clock, too.
+        Otherwise, a database whose clock jumps ahead would delete tombstones too early. Raises DatabaseAway."""
         with reading(self.engine) as connection:
             until = self._aged_until_ms(connection, older_than_seconds)
             find = (
@@ -292,13 +294,14 @@ class SqlOutbox:
             return connection.execute(remove).rowcount
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """Reads the table. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
+        """Reads the table. Raises DatabaseAway. Raises ConfigurationError if the table is missing, and MalformedInput
+        if a version is missing."""
         return settled_tags_in(self.engine, producer_group)
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
     ) -> bool:
-        """Inserts or replaces one row. Raises DatabaseAway, ConfigurationError (no table)."""
+        """Inserts or replaces one row. Raises DatabaseAway. Raises ConfigurationError if the table is missing."""
         text = json.dumps("*" if tags is None else sorted(tags))
         key = {"producer_group": producer_group, "topic": subscription[0], "consumer_group": subscription[1]}
         if instead_of is None:
@@ -320,8 +323,8 @@ class SqlOutbox:
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Returns rows by the time of their writing. It names no state, because a planner might then sort all rows. A
-        row that is young by this host's clock counts as young. Raises DatabaseAway."""
+        """Returns rows, sorted by the time of their writing. The statement names no state, because a planner might then
+        sort all rows. A row that is young by this host's clock counts as young. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         with reading(self.engine) as connection:
             since_ms = self._aged_until_ms(connection, younger_than_seconds)
@@ -338,11 +341,11 @@ class SqlOutbox:
         return self._in_time(page, after, limit)
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
-        """Makes rows NEW again, so that they are no longer settled. Raises DatabaseAway."""
+        """Makes SETTLED and ANNOUNCED rows NEW again. Raises DatabaseAway."""
         return self._mark(unique_keys, _reopened_sql)
 
     def mark_swept(self) -> None:
-        """Writes database time into the row of the sign of life. Raises DatabaseAway, ConfigurationError."""
+        """Writes database time into the row of the sign of life. Can raise DatabaseAway and ConfigurationError."""
         write = (
             sa.update(outbox_identity)
             .where(outbox_identity.c.id == SIGN_OF_LIFE_ID, self._witness.is_no_replica())
@@ -363,7 +366,8 @@ class SqlOutbox:
         self._single.close()
 
     def _require_kept(self, local: CallersConnection, unique_key: str, sent: Mapping[str, str]) -> None:
-        """A changed row is removed, because a service that continues after the refusal would commit it."""
+        """Removes the row if the database changed a text, because a service that continues after the refusal would
+        commit the changed row."""
         try:
             require_kept(local, OUTBOX, {"unique_key": unique_key}, sent)
         except InvalidValue:
@@ -375,7 +379,7 @@ class SqlOutbox:
         unique_key = entry.unique_key
         original = driver_error(error)
         if is_integrity_error(original):
-            # Read on our own connection, because PostgreSQL has aborted the caller's transaction.
+            # The row is read on our own connection, because PostgreSQL has aborted the caller's transaction.
             fact = self.find(unique_key)
             if fact is not None and not fact.is_committed:
                 raise RolledBackAlready(
@@ -404,7 +408,8 @@ class SqlOutbox:
             return
         with suppress(DatabaseAway), reading(self.engine) as connection:
             packet_bytes = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
-            # Each byte may be sent as two, and MariaDB 10.11 was seen to refuse half of the length that it states.
+            # A driver may send each byte as two bytes. MariaDB 10.11 was seen to refuse bodies of half the length that
+            # it states.
             if 2 * len(body) >= packet_bytes:
                 remedy = (
                     f"the server's max_allowed_packet is {packet_bytes}: raise it to {_PACKETS_A_BODY} times the "
@@ -452,15 +457,16 @@ class SqlOutbox:
         older_than_seconds: float,
         limit: int,
     ) -> OutboxPage:
-        """Returns old rows, then rows of the future: those were written before the clock was set back and may have any
-        age. Each is a range of the index; for one combined condition, a database would read all rows between."""
+        """Returns old rows, then rows of the future. Rows of the future were written before the clock was set back, and
+        may have any age. Both kinds are ranges of the index. For one combined condition, a database would read all rows
+        between the two ranges."""
         old, future = query.where(at <= self._until(older_than_seconds)), query.where(at > self._until(0))
         return self._page(reader, old, future, limit=limit)
 
     def _in_time(
         self, page: Callable[[OutboxFact | None, int], OutboxPage], after: OutboxFact | None, limit: int
     ) -> OutboxPage:
-        """Reads a page in pieces, each small enough for the database's deadline."""
+        """Reads a page in pieces. Each piece is small enough for the database's deadline."""
         read_ms = 0
 
         def piece(after: OutboxFact | None, rows: int) -> Sequence[OutboxFact]:
@@ -482,7 +488,7 @@ class SqlOutbox:
 
 
 def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-    """Returns what Outbox.settled_tags returns, for any reader."""
+    """Returns what Outbox.settled_tags returns, on any connection."""
     query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
     with reading(engine) as connection:
         return {
@@ -492,13 +498,13 @@ def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str
 
 
 def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:
-    # The first condition alone lets the database start at a place in an index.
+    # The first condition lets the database start at a place in an index.
     return sa.and_(at >= at_ms, sa.or_(at > at_ms, outbox.c.unique_key > after.unique_key))
 
 
 @cache
 def _record_sql(dialect: str, marker: str) -> str:
-    # One statement, so that the row is written only into the database with the producer's identity.
+    # One statement checks and writes, so that the row is written only into the database with the producer's identity.
     columns = ", ".join((*_ENTRY_COLUMNS, "state", "created_at_ms"))
     markers = ", ".join([marker] * len(_ENTRY_COLUMNS))
     return (
@@ -515,7 +521,7 @@ def _find_sql(dialect: str) -> str:
 
 @cache
 def _oldest_new_sql(dialect: str, groups: int) -> str:
-    # Each server answers a smallest value from the first entry of the index; a comparison with the time might make it
+    # Each server reads a smallest value from the first entry of the index. With a comparison of times, a server might
     # read the table.
     of_group = f"state = '{OutboxState.NEW}' AND producer_group = {MARKERS[dialect]}"
     oldest = f", (SELECT MIN(created_at_ms) FROM {outbox.name} WHERE {of_group})"  # noqa: S608  # names of ours
@@ -557,13 +563,13 @@ def _reopened_sql(dialect: str, keys: int) -> str:
 def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time: str) -> str:
     markers = ", ".join([MARKERS[dialect]] * keys)
     states = ", ".join(f"'{state}'" for state in before)
-    # PostgreSQL gets all keys as one array that its planner does not see, because it would otherwise estimate every key
-    # of a list.
+    # PostgreSQL gets all keys as one array, which its planner does not look into. For a list, the planner would
+    # estimate every key.
     wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
     marked = f"unique_key {wanted} AND state IN ({states})"
     if dialect == "postgresql":
-        # Rows are locked in the order of keys, because an UPDATE locks rows in the order of its plan, and two plans may
-        # deadlock.
+        # Rows are locked in the order of their keys. An UPDATE alone would lock rows in the order of its plan, and two
+        # plans may deadlock.
         marked = f"unique_key IN (SELECT unique_key FROM {outbox.name} WHERE {marked} ORDER BY unique_key FOR UPDATE)"  # noqa: S608  # names of ours
     return f"UPDATE {outbox.name} SET state = '{after}', {time} WHERE {marked}"  # noqa: S608  # names of ours
 
@@ -573,6 +579,6 @@ def _fact(row: Sequence[Any], reader: RowReader = _FACTS) -> OutboxFact:
     fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
     if read.damage is None:
         return fact
-    # The next page begins after key and times as the row has them.
+    # The next page begins after the key and the times of the last row, exactly as the row has them.
     key, _, _, _, created_at_ms, announced_at_ms = row[: len(_FACT_NAMES)]
     return replace(fact, unique_key=key, created_at_ms=created_at_ms, announced_at_ms=announced_at_ms)

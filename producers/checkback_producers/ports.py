@@ -1,7 +1,9 @@
-"""What the producer's procedures ask of the outside world: each call has one effect, and nothing is kept in memory.
+"""The calls by which the producer's procedures reach the outside world. Each call has one effect, and nothing is kept
+in memory.
 
-The procedures (send, end of a block, check answer, announcement, sweep) reach brokers, databases and the caller's
-transaction only through these. Adapters: outbox.py (SQL), remoting.py (brokers), client_python.py.
+The procedures are send, end of a block, check answer, announcement and sweep. They reach brokers, databases and the
+caller's transaction only through these ports. The adapters are outbox.py (SQL), remoting.py (brokers) and
+client_python.py.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from reconciler.rocketmq.wire.message import Message
 
 
 class Outcome(StrEnum):
-    """What is known about a local transaction; also the answer to a broker's check-back."""
+    """The outcome of a local transaction, as far as it is known. A check-back is answered with the same values."""
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
@@ -29,11 +31,11 @@ class SentHalf:
     """A half message that a broker holds."""
 
     unique_key: str
-    #: The broker that holds it; None where the client does not show it (librocketmq).
+    #: The broker that holds the half. None: the client (librocketmq) does not show the broker.
     broker: str | None
     commit_log_offset: int | None
     queue_offset: int | None
-    #: A value of the transport, handed back to it by `end`.
+    #: A value of the transport, which `end` hands back to the transport.
     handle: object = None
 
 
@@ -47,14 +49,15 @@ class CheckedHalf:
     tag: str | None
     #: The time of sending by the producer's clock.
     born_timestamp_ms: int
-    #: Property TRANSACTION_CHECK_TIMES: how many times the broker has asked, this time included; 0 without the
-    #: property.
+    #: Property TRANSACTION_CHECK_TIMES: how many times the broker has asked, this time included. 0: the half has no
+    #: such property.
     check_times: int
-    #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, or a plug-in without an outbox.
+    #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, or a plug-in without an outbox, has sent the
+    #: half.
     outbox_mark: str | None
 
 
-#: Answers check-backs; called on threads of the transport. An exception counts as UNKNOWN.
+#: Answers a check-back. The transport calls this function on its threads. An exception counts as UNKNOWN.
 Answer: TypeAlias = Callable[[CheckedHalf], Outcome]
 
 
@@ -66,11 +69,12 @@ class HalfSender(Protocol):
         ...
 
     def shutdown(self) -> None:
-        """Leaves the group; afterwards brokers ask other members."""
+        """Leaves the group. Afterwards, brokers ask other members."""
         ...
 
     def has_check_back(self) -> bool | None:
-        """Returns False if a broker's version never checks back (up to 4.2). None: a broker did not answer."""
+        """Returns False if a broker's version never checks back (up to 4.2). Returns None if a broker did not
+        answer."""
         ...
 
     def next_unique_key(self) -> str:
@@ -80,13 +84,13 @@ class HalfSender(Protocol):
     def send_half(self, message: Message) -> SentHalf:
         """Sends a half under `message.unique_key`.
 
-        If the half is stored less safely than configured, sends END ROLLBACK and raises HalfNotSafe. If it was refused,
-        or its storage is unknown, raises TransientError or PermanentError.
+        If the half is stored less safely than configured, sends END ROLLBACK and raises HalfNotSafe. If a broker
+        refused the half, or if nobody knows whether it is stored, raises TransientError or PermanentError.
         """
         ...
 
     def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
-        """Sends END_TRANSACTION once and waits for the answer; failures are returned as answers, too."""
+        """Sends END_TRANSACTION once and waits for the answer. A failure is returned as an answer, too."""
         ...
 
 
@@ -95,9 +99,9 @@ class AnnouncementMessage:
     """One message for the unique-key topic."""
 
     unique_key_topic: str
-    #: The queue on whichever broker takes the message: the shard of all its keys.
+    #: Number of the queue, on whichever broker takes the message. This number is the shard of all keys of the message.
     queue_id: int
-    #: The business topic, by which announcement consumers filter.
+    #: The business topic. Announcement consumers filter by it.
     tag: str
     body: bytes
     #: RECONCILER_SIGNATURE, or empty.
@@ -108,9 +112,9 @@ class AnnouncementSender(Protocol):
     """The transport that sends announcements."""
 
     def send_announcement(self, message: AnnouncementMessage) -> None:
-        """Sends to the queue on one broker; if that broker is away, to the same queue on another one.
+        """Sends to the queue on one broker. If that broker is away, sends to the same queue on another broker.
 
-        Raises TransientError or PermanentError if no broker confirmed it. Sending twice is harmless.
+        Raises TransientError or PermanentError if no broker confirmed the message. Sending twice is harmless.
         """
         ...
 
@@ -136,7 +140,7 @@ class OutboxEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxPage:
-    """Rows in the requested order, unreadable ones included, and the database's time of the reading."""
+    """Rows in the requested order, including unreadable rows, and the database's time of the reading."""
 
     facts: tuple[OutboxFact, ...]
     now_ms: int
@@ -146,7 +150,8 @@ class LocalTransaction(Protocol):
     """The caller's transaction after `record`."""
 
     def is_open(self) -> bool:
-        """Returns True while the recorded connection is in a transaction: its outcome is not known yet."""
+        """Returns True while the recorded connection is in a transaction. The outcome of this transaction is not known
+        yet."""
         ...
 
 
@@ -158,47 +163,51 @@ class AwaitedOutbox(Protocol):
     """An outbox whose `record` may be awaited."""
 
     async def record_awaited(self, connection: object, entry: OutboxEntry, apart: Apart) -> LocalTransaction:
-        """Does what Outbox.record does on an asynchronous connection of the caller; blocking steps run `apart`."""
+        """Does what Outbox.record does, on an asynchronous connection of the caller. `apart` runs the blocking
+        steps."""
         ...
 
 
 class Outbox(Protocol):
-    """The producer's own database. Raises DatabaseAway (also for a lock), ConfigurationError for a missing table."""
+    """The outbox in the producer's own database. Every call can raise DatabaseAway, for a lock too, and
+    ConfigurationError for a missing table."""
 
     def identity(self) -> str:
-        """Returns the text that identifies the database: the mark of its producers' halves. It is read once; also
-        raises ConfigurationError for a missing row."""
+        """Returns the text that identifies the database. Halves of its producers carry this text as their mark. The
+        text is read once. Raises ConfigurationError for a missing row, too."""
         ...
 
     def record(self, connection: object, entry: OutboxEntry) -> LocalTransaction:
         """Inserts the row as NEW in the caller's transaction, without a commit.
 
-        Raises UnsafeConnection, RolledBackAlready, KeyTaken, DatabaseAway.
+        Can raise UnsafeConnection, RolledBackAlready, KeyTaken and DatabaseAway.
         """
         ...
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """Returns the committed row, tombstones included; reads it by a new statement on its own connection.
+        """Returns the committed row of the key, which may be a tombstone. Reads the row by a new statement on a
+        connection of the producer.
 
-        Raises MalformedInput for a damaged row, and for a text that is no key.
+        Raises MalformedInput if the row is damaged, or if `unique_key` is not a valid key.
         """
         ...
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
-        """Inserts and commits a ROLLED_BACK row in a READ COMMITTED transaction of its own; False: the key exists.
+        """Inserts and commits a ROLLED_BACK row in a READ COMMITTED transaction of its own. Returns False if the key
+        exists.
 
-        Only call it for a half with this database's mark, because another database may have the row of any other half.
-        Waits 2 s at most for a transaction that holds the key, then raises DatabaseAway. Raises MalformedInput for a
-        half that the database could not store unchanged.
+        Call it only for a half with this database's mark, because another database may have the row of any other half.
+        Waits at most 2 s for a transaction that holds the key, then raises DatabaseAway. Raises MalformedInput if the
+        database could not store the half's fields unchanged.
         """
         ...
 
     def mark_announced(self, unique_keys: Sequence[str]) -> int:
-        """Makes NEW rows ANNOUNCED and gives ANNOUNCED rows a new time; rows in other states stay."""
+        """Makes NEW rows ANNOUNCED and gives ANNOUNCED rows a new time. Rows in other states stay as they are."""
         ...
 
     def mark_settled(self, unique_keys: Sequence[str]) -> int:
-        """Makes ANNOUNCED rows SETTLED; rows in other states stay."""
+        """Makes ANNOUNCED rows SETTLED. Rows in other states stay as they are."""
         ...
 
     def unannounced(
@@ -210,57 +219,62 @@ class Outbox(Protocol):
         after: OutboxFact | None = None,
         with_key: bool = False,
     ) -> OutboxPage:
-        """Returns NEW rows older than that, or of the future, after a given row, by (created_at_ms, unique_key).
+        """Returns NEW rows that are older than the given age or lie in the future. The rows are sorted by
+        (created_at_ms, unique_key) and begin after a given row.
 
-        `with_key`: rows without a valid unique_key are left out of the page.
+        With `with_key`, rows without a valid unique_key are left out of the page.
         """
         ...
 
     def with_due_rows(self, producer_groups: Sequence[str], *, older_than_seconds: float) -> frozenset[str]:
-        """Returns those groups whose oldest NEW row is older than that; one cheap statement serves all of them."""
+        """Returns the groups whose oldest NEW row is older than the given age. One cheap statement serves all
+        groups."""
         ...
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Returns ANNOUNCED rows whose last announcement is older than that, or lies in the future, after a given row,
-        by (announced_at_ms, unique_key)."""
+        """Returns ANNOUNCED rows whose last announcement is older than the given age or lies in the future. The rows
+        are sorted by (announced_at_ms, unique_key) and begin after a given row."""
         ...
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
-        """Deletes up to `limit` rows that became SETTLED, or were written as ROLLED_BACK, longer ago than that. It
-        never deletes NEW or ANNOUNCED rows.
+        """Deletes up to `limit` rows that became SETTLED, or were written as ROLLED_BACK, longer ago than the given
+        age. Never deletes NEW or ANNOUNCED rows.
 
-        A row is old if both the database's clock and the host's say so. Runs one small transaction and returns how many
-        rows it deleted. Fewer than `limit`: no old row is left, or another process is deleting them.
+        A row is old if both the database's clock and the host's clock say so. Runs one small transaction and returns
+        the number of deleted rows. If the number is below `limit`, no old row is left, or another process is deleting
+        old rows.
         """
         ...
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """Returns the tags by topic and consumer group; a damaged value counts as no tag."""
+        """Returns the tags by topic and consumer group. A damaged value counts as no tag."""
         ...
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
     ) -> bool:
-        """Replaces the value of version `instead_of` (None: no value exists yet); False: another version is stored."""
+        """Replaces the value of version `instead_of`, or inserts the first value if `instead_of` is None. Returns False
+        if another version is stored."""
         ...
 
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Returns rows of every state younger than that, after a given row, by (created_at_ms, unique_key). A clock
-        that jumps ahead makes no row old."""
+        """Returns rows of every state that are younger than the given age. The rows are sorted by (created_at_ms,
+        unique_key) and begin after a given row. A clock that jumps ahead makes no row old."""
         ...
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
-        """Makes ANNOUNCED and SETTLED rows NEW; rows in other states stay."""
+        """Makes ANNOUNCED and SETTLED rows NEW. Rows in other states stay as they are."""
         ...
 
     def mark_swept(self) -> None:
         """Writes database time as the sign of life, unless the database is a replica.
 
-        Raises DatabaseAway (also for a missing right) and ConfigurationError (no column, no row, a replica).
+        Raises DatabaseAway, for a missing right too. Raises ConfigurationError if the column or the row is missing, or
+        if the database is a replica.
         """
         ...
 

@@ -1,4 +1,5 @@
-"""The producer of transactional messages: steps 1 to 3 of a message's way, through ports."""
+"""The producer of transactional messages. It does steps 1 to 3 of the way of one message (ARCHITECTURE.md), through
+ports."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionalProducer:
-    """Sends transactional messages with outbox and announcement. Thread-safe; create and start it after a fork.
+    """Sends transactional messages with outbox and announcement. Thread-safe. A process that forks must create and
+    start it after the fork.
 
-    `completion="end"` reads the outcome at the end of a block and sends END_TRANSACTION. `completion="check"` leaves
-    the end to the broker's check-back, and the announcement to the sweeper (which must run). Without an outbox
-    (`without_outbox=True`), commits are not proved: this is the weaker mode. `checkback_producers.open_producer` makes
-    one over the remoting client.
+    With `completion="end"`, the end of a block reads the outcome and sends END_TRANSACTION. With `completion="check"`,
+    the broker's check-back ends the transaction, and the sweeper announces the key, so a sweeper must run. Without an
+    outbox (`without_outbox=True`), commits are not proved. This is the weaker mode. `checkback_producers.open_producer`
+    makes a producer over the remoting client.
     """
 
     def __init__(
@@ -50,9 +52,9 @@ class TransactionalProducer:
     ) -> None:
         """Raises ConfigurationError for settings that contradict each other.
 
-        `local_transaction_timeout_seconds` must be longer than the longest local transaction; `check_maximum` is the
-        brokers' transactionCheckMax. With `announce_every_seconds` and an outbox, a thread announces and marks together
-        what became due within that time; without it, each block announces its own key.
+        `local_transaction_timeout_seconds` must be longer than the longest local transaction. `check_maximum` is the
+        brokers' transactionCheckMax. With `announce_every_seconds` and an outbox, a thread announces and marks all keys
+        together that became due within this time. Otherwise, each block announces its own key.
         """
         _require_consistent(outbox, without_outbox=without_outbox, completion=completion, keep_bodies=keep_bodies)
         if local_transaction_timeout_seconds <= 0:
@@ -95,14 +97,14 @@ class TransactionalProducer:
 
     @property
     def is_weaker(self) -> bool:
-        """True without an outbox: the announcement is then the only evidence of a commit."""
+        """True if there is no outbox. The announcement is then the only evidence of a commit."""
         return self._outbox is None
 
     def start(self) -> Self:
         """Reads the outbox's identity, connects, joins the producer group and answers check-backs from now on.
 
-        Raises DatabaseAway, TransientError, or ConfigurationError: tables are missing, or `completion="check"` on
-        brokers that never check back (up to 4.2).
+        Can raise DatabaseAway and TransientError. Raises ConfigurationError if tables are missing, or for
+        `completion="check"` on brokers that never check back (up to 4.2).
         """
         if self._outbox is None:
             logger.warning(
@@ -123,8 +125,8 @@ class TransactionalProducer:
         return self
 
     def shutdown(self) -> None:
-        """Announces waiting keys, leaves the producer group, and closes the outbox's connections; all blocks must have
-        ended."""
+        """Announces waiting keys, leaves the producer group, and closes the outbox's connections. All blocks must have
+        ended before."""
         self._is_running = False
         if self._batcher is not None:
             self._batcher.close()
@@ -133,15 +135,15 @@ class TransactionalProducer:
             self._outbox.close()
 
     def transaction(self, message: Message, *, business_id: str | None = None) -> Transaction:
-        """Makes a block for one message; nothing is sent before the block is entered.
+        """Makes a block for one message. Nothing is sent before the block is entered.
 
-        `business_id` is sent as property BUSINESS_ID (None: a ULID). Raises InvalidValue for a delay level and for what
-        the outbox cannot store, UsageError before start.
+        `business_id` is sent as property BUSINESS_ID. With None, a ULID is sent. Raises InvalidValue for a delay level,
+        and for values that the outbox cannot store. Raises UsageError before the producer was started.
         """
         return Transaction(*self.prepared(message, business_id))
 
     def prepared(self, message: Message, business_id: str | None) -> tuple[TransactionParts, Message]:
-        """Returns what a block is made of; called by the asynchronous producer. Raises what `transaction` raises."""
+        """Returns the parts of a block, for the asynchronous producer. Raises what `transaction` raises."""
         if not self._is_running:
             raise UsageError("the producer is not started: call start(), or use it as a context manager")
         return self._parts, self._prepare(message, business_id, self._halves.next_unique_key())

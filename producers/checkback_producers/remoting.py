@@ -1,4 +1,5 @@
-"""The producer over this project's remoting client: adapters of the transport ports, and `open_producer`."""
+"""The producer over this project's remoting client. This module has the adapters of the transport ports, and
+`open_producer`."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class RemotingHalves:
     def start(self, answer: Answer) -> None:
         """Joins the group at every master of the cluster, so that brokers can ask a restarted service about old halves.
 
-        A later heartbeat registers the group at brokers that are away now.
+        If a broker is away, a later heartbeat registers the group there.
         """
         self._producer = TransactionMQProducer(
             self._group,
@@ -86,13 +87,13 @@ class RemotingHalves:
                 )
 
     def shutdown(self) -> None:
-        """Leaves the group; the client instance stays open."""
+        """Leaves the group. The client instance stays open."""
         if self._producer is not None:
             self._producer.shutdown()
 
     def has_check_back(self) -> bool | None:
-        """Returns False if any broker of the cluster is older than 4.3; None if one did not answer and none is
-        older."""
+        """Returns False if any broker of the cluster is older than 4.3. Returns None if no broker is known to be older,
+        but a broker did not answer."""
         try:
             addresses = self._instance.cluster_addresses()
         except ReconcilerError:
@@ -107,7 +108,7 @@ class RemotingHalves:
         return self._instance.unique_keys.next_key()
 
     def send_half(self, message: Message) -> SentHalf:
-        """Sends a half; see the port."""
+        """Sends a half, as the port says."""
         if self._producer is None:
             raise UsageError(f"producer group {self._group} is not started")
         try:
@@ -125,7 +126,7 @@ class RemotingHalves:
         )
 
     def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
-        """Sends END_TRANSACTION once; the failure of a broker is returned as an answer."""
+        """Sends END_TRANSACTION once. The failure of a broker is returned as an answer."""
         if self._producer is None or not isinstance(half.handle, HalfReceipt):
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail="the half was not sent by this producer")
         return _send_answer(self._producer.end(half.handle, LocalTransactionState[outcome.value]))
@@ -145,9 +146,10 @@ class RemotingAnnouncements:
         self._sender = instance.sender(group)
 
     def send_announcement(self, message: AnnouncementMessage) -> None:
-        """Sends to the queue on any broker that has it, in random order and to each at most once.
+        """Tries the brokers that have the queue in random order, until a broker takes the message. Each broker is tried
+        at most once.
 
-        Raises ConfigurationError if no broker has the queue, otherwise the last broker's error.
+        Raises ConfigurationError if no broker has the queue. Raises the last broker's error if every broker failed.
         """
         topic, queue_id = message.unique_key_topic, message.queue_id
         sent = Message(topic=topic, body=message.body, tags=message.tag, properties=message.properties)
@@ -177,7 +179,7 @@ class RemotingAnnouncements:
 
 
 class _RemotingProducer(TransactionalProducer):
-    """Closes the client instance that open_producer made for it."""
+    """Closes the client instance that open_producer made."""
 
     owned: ClientInstance | None = None
 
@@ -197,37 +199,38 @@ def open_producer(
     name_servers: str | None = None,
     #: A client instance that is shared with others. The caller closes it.
     instance: ClientInstance | None = None,
-    #: Access keys of a broker user; used with `name_servers`.
+    #: Access keys of a broker user. Only used with `name_servers`.
     acl: AclCredentials | None = None,
-    #: Used with `name_servers`; None: connections are not encrypted.
+    #: TLS of the connections. Only used with `name_servers`. None: connections are not encrypted.
     tls: TlsSettings | None = None,
-    #: URL of the database to which the blocks write; it has the outbox.
+    #: URL of the database to which the blocks write, and which has the outbox.
     outbox_url: Secret | None = None,
     #: True: there is no outbox, and no commit is proved.
     without_outbox: bool = False,
-    #: Where and how announcements are sent, as in the reconciler's settings; None: to the default topic.
+    #: Where and how announcements are sent, as in the reconciler's settings. None: they go to the default topic.
     announcements: AnnouncementRoute | None = None,
-    #: "end": a block sends END_TRANSACTION. "check": the broker's check-back ends it, and the sweeper announces it.
+    #: "end": a block sends END_TRANSACTION. "check": the broker's check-back ends the transaction, and the sweeper
+    #: announces its key.
     completion: Completion = "end",
-    #: True: the outbox row keeps the body, so that a message whose half is gone can be sent again.
+    #: True: the outbox row keeps the body, so that the message can be sent again even if its half is gone.
     keep_bodies: bool = False,
-    #: Must be longer than the longest local transaction.
+    #: Age from which a half without a row is rolled back. It must be longer than the longest local transaction.
     local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
     #: The brokers' transactionCheckMax.
     check_maximum: int = CHECK_MAXIMUM_DEFAULT,
     #: Connections to the outbox that the producer keeps for its own reads.
     pool_size: int = 5,
-    #: How long storing the half may take.
+    #: The longest time for storing the half.
     send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
     #: How long a block waits for the answer to its END_TRANSACTION, which may never arrive.
     end_timeout_seconds: float = END_TIMEOUT_SECONDS,
-    #: Announcements follow their blocks within this time, with many keys per message. None: each block sends its own,
-    #: as it always does without an outbox.
+    #: Announcements follow their blocks within this time, with many keys per message. None: each block sends its own
+    #: announcement. Without an outbox, each block always does so.
     announce_every_seconds: float | None = INTERVAL_SECONDS_DEFAULT,
 ) -> TransactionalProducer:
-    """Makes a producer over the remoting client; start it, or use it as a context manager.
+    """Makes a producer over the remoting client. Start the producer, or use it as a context manager.
 
-    Raises ConfigurationError, InvalidValue, MissingDependency, UsageError.
+    Can raise ConfigurationError, InvalidValue, MissingDependency and UsageError.
     """
     if (name_servers is None) == (instance is None):
         raise UsageError("give either name_servers or instance")
@@ -267,7 +270,7 @@ def check_timeouts(**named_seconds: float) -> None:
 
 
 class _Checks(TransactionListener):
-    """Passes check-backs on; local transactions run in blocks, never here."""
+    """Passes check-backs on. Local transactions run in blocks, never here."""
 
     def __init__(self, group: str, answer: Answer) -> None:
         self._group = group

@@ -1,13 +1,14 @@
-"""The sweeper: announces what producers could not announce, and settles outbox rows that every inbox has.
+"""The sweeper announces rows that producers could not announce, and settles outbox rows whose keys every inbox has.
 
-It does six steps per source. Each step selects rows by their state and never by a range of ids, and is harmless if it
-is repeated or if several sweepers do it. (1) It writes the *sign of life* (the database time of this sweep, by which a
-replica proves how far it has come). (2) It judges rows again that a group takes since its setting was changed
-(filter_review.py). (3) It announces NEW rows. (4) It settles ANNOUNCED rows from the inboxes; no other step makes rows
-SETTLED. (5) It announces the remaining rows again later. (6) It deletes rows that were finished long ago. An inbox that
-has another message under a row's key settles nothing. reconciler/policy/sweeping.py decides what becomes of a row; the
-loop here reads and writes. Between two sweeps it looks for NEW rows that became due, by one cheap statement per outbox:
-so what a dead producer committed waits for no other step of a sweep.
+A sweep does six steps per source. Each step selects rows by their state and never by a range of ids. A step is harmless
+if it is repeated, or if several sweepers do it. (1) The sweep writes the *sign of life*, which is the database time of
+this sweep. By the sign of life, a replica proves how far it has come. (2) The sweep judges rows again that a group
+takes since its setting was changed (filter_review.py). (3) The sweep announces NEW rows. (4) The sweep settles
+ANNOUNCED rows from the inboxes. No other step makes rows SETTLED. (5) The sweep announces the remaining rows again
+later. (6) The sweep deletes rows that were finished long ago. If an inbox has another message under a row's key, that
+inbox does not settle the row. reconciler/policy/sweeping.py decides what becomes of a row; this module reads and
+writes. Between two sweeps, the sweeper looks for NEW rows that became due, by one cheap statement per outbox. So the
+keys that a dead producer committed need not wait for the other steps of a sweep.
 """
 
 from __future__ import annotations
@@ -44,25 +45,27 @@ class SweepReport:
     settled: int = 0
     #: Rows that were announced again.
     announced_again: int = 0
-    #: Rows that were looked up and that no inbox has yet.
+    #: Rows that were looked up, but that no inbox has yet.
     unsettled: int = 0
-    #: Rows whose key an inbox has with another content: they are not settled, and `problems` names one per page.
+    #: Rows whose key an inbox has with another content. They are not settled. `problems` names one such row per page.
     differing: int = 0
-    #: Rows that cannot be settled, because a group has no inbox configured, or the topic has no group (weaker mode).
+    #: Rows that cannot be settled, because a group has no inbox in the settings, or because the topic has no group.
+    #: This is the weaker mode.
     unprovable: int = 0
     #: SETTLED and ROLLED_BACK rows that were deleted because of their age.
     deleted: int = 0
-    #: Rows that took effect in two inboxes of one group: they are never settled but announced again, and `problems`
-    #: names them.
+    #: Rows that took effect in two inboxes of one group. They are never settled, but announced again. `problems` names
+    #: one such row per page.
     doubled: int = 0
-    #: Rows with damaged values that the walk or a review met: they stay as they are, and `problems` names one per page.
+    #: Rows with damaged values that the walk or a review met. They stay as they are. `problems` names one such row per
+    #: page.
     damaged: int = 0
-    #: NEW rows that a walk from the oldest to the newest passed without announcing them: in the last whole walk, or in
-    #: the present one if that has more.
+    #: NEW rows that a walk from the oldest to the newest row passed without announcing them. The number is that of the
+    #: last whole walk, or of the present walk if it is greater.
     walk_rows: int = 0
-    #: Rows that became NEW again, because a group takes their tag since its setting was changed.
+    #: Rows that became NEW again, because a changed setting lets a group take their tag.
     reopened: int = 0
-    #: The progress of that review, one line per group.
+    #: Progress of the review of changed tags, as one line per group.
     reviewing: tuple[str, ...] = ()
     #: Sources that were not finished, because of `problems`.
     failed_sources: int = 0
@@ -90,8 +93,8 @@ class SweepReport:
 
 @dataclass(slots=True)
 class _Walk:
-    """The position of a walk over the NEW rows of one source: the next sweep continues it, and after the newest row it
-    begins again."""
+    """The position of a walk over the NEW rows of one source. The next sweep continues the walk. After the newest row,
+    the walk begins again."""
 
     #: The last row that was read; None: the walk begins at the oldest row.
     after: OutboxFact | None = None
@@ -101,7 +104,7 @@ class _Walk:
     last_left: int = 0
 
     def step(self, facts: Sequence[OutboxFact], *, left: int, is_full: bool) -> None:
-        """Moves one page further; a page that is not full was the last one."""
+        """Moves one page further. A page that is not full was the last page of the walk."""
         self.left += left
         self.after = facts[-1] if is_full else None
         if not is_full:
@@ -113,14 +116,14 @@ class _Walk:
 
 
 class Sweeper:
-    """Sweeps all sources. One thread calls sweep_once() and another one announce_due(); any number of sweepers in any
-    process do no harm.
+    """Sweeps all sources. One thread calls sweep_once(), and another thread calls announce_due(). Several sweepers, in
+    any process, do no harm.
 
-    Outboxes are swept in parallel: one that is silent or has much to do delays no other. Sources of one outbox are
-    swept one after the other.
+    Outboxes are swept in parallel, so an outbox that is silent or has much to do delays no other outbox. Sources of one
+    outbox are swept one after the other.
 
-    It keeps in memory only where the last sweep stopped, so that each row has its turn; after a restart it begins at
-    the oldest row.
+    A sweeper keeps in memory only the row at which the last sweep stopped, so that each row has its turn. After a
+    restart the sweeper begins at the oldest row.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class Sweeper:
         is_stopping: Callable[[], bool] = lambda: False,
         workers: Workers | None = None,
     ) -> None:
-        """`workers`: threads on which outboxes are swept. None: one after the other."""
+        """`workers` are the threads on which outboxes are swept. With None, outboxes are swept one after the other."""
         self._workers = workers or OneByOne()
         self._sources = tuple(sources)
         of_outbox: dict[int, list[int]] = {}
@@ -150,7 +153,7 @@ class Sweeper:
         for swept in subscriptions:
             self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
         self._stopped_at: dict[int, OutboxFact | None] = {}
-        #: Sources whose sign of life cannot be written; an earlier report says so.
+        #: Sources whose sign of life cannot be written. An earlier report names each such source.
         self._lifeless: set[int] = set()
         self._reviews = [
             FilterReview(
@@ -162,15 +165,15 @@ class Sweeper:
             )
             for source in sources
         ]
-        #: Sources whose filters cannot be read; an earlier report says so.
+        #: Sources whose filters cannot be read. An earlier report names each such source.
         self._filterless: set[int] = set()
         self._walks = [_Walk() for _ in sources]
-        #: Sources that a sweep is working on, or could not finish: announce_due() skips them.
+        #: Sources that a sweep is working on, or could not finish. announce_due() skips these sources.
         self._left_to_sweep: set[int] = set()
 
     def sweep_once(self) -> SweepReport:
-        """Makes one pass over all sources; never raises for a database or broker that is away, because the report names
-        it."""
+        """Makes one pass over all sources. If a database or broker is away, the report names it, and nothing is
+        raised."""
         swept = self._workers.map(lambda numbers: {n: self._sweep(n) for n in numbers}, self._by_outbox)
         reports = {number: report for together in swept for number, report in together.items()}
         total = SweepReport()
@@ -179,10 +182,10 @@ class Sweeper:
         return total
 
     def announce_due(self) -> SweepReport:
-        """Announces one page of each source's NEW rows that became due since the sweep; raises as rarely as
-        sweep_once().
+        """Announces one page of each source's NEW rows that became due since the sweep. Like sweep_once(), raises
+        nothing if a database or broker is away.
 
-        If this fails, the source is left to the next sweep, which reports the reason.
+        If announcing fails, the next sweep takes the source and reports the reason.
         """
         total = SweepReport()
         for report in self._workers.map(self._announce_due, self._by_outbox):
@@ -233,8 +236,8 @@ class Sweeper:
         return replace(report, walk_rows=self._walks[number].rows)
 
     def _show_life(self, source: OutboxSource, number: int) -> SweepReport:
-        """Writes the sign of life: a replica that has it also has everything that was committed before. If it fails,
-        the sweep continues; the problem is reported once, until writing succeeds again."""
+        """Writes the sign of life. A replica that has the sign of life also has everything that was committed before
+        it. If writing fails, the sweep continues. The problem is reported once, until writing succeeds again."""
         try:
             source.outbox.mark_swept()
         except ReconcilerError as error:
@@ -246,11 +249,11 @@ class Sweeper:
         return SweepReport()
 
     def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
-        """Runs the review; returns whether rows may be settled, and what was done. It runs before NEW rows are
-        announced, so that reopened rows are among them.
+        """Runs the review. Returns whether rows may be settled, and a report. The review runs before NEW rows are
+        announced, so that reopened rows are announced, too.
 
-        An error does not stop announcements, and is reported once. Without the table, or if it is damaged, rows are
-        settled as earlier releases do it. While the database is away no row is settled, because the tags could not be
+        An error does not stop announcements, and is reported once. If the table is missing or damaged, rows are settled
+        as earlier releases settle them. While the database is away, no row is settled, because the tags could not be
         recorded.
         """
         rules = self._rules
@@ -270,15 +273,16 @@ class Sweeper:
         return reviewed.may_settle, report.plus(_damage(source, reviewed.damaged))
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
-        """Announces NEW rows and marks them, page by page, so that rows that stay NEW for ever delay no others.
+        """Announces NEW rows and marks them, page by page. Rows that stay NEW for ever delay no other rows.
 
-        Half of the pages begin at the oldest row, because a row that was committed late is older than rows that were
-        swept before it. Rows without a valid unique key are left out of these pages. The other half belongs to a walk
-        over all rows, which continues from sweep to sweep and then begins again. If announcing fails for a topic, the
-        rest of the sweep skips that topic.
+        Half of the pages begin at the oldest row, because a row that was committed late may be older than rows that
+        were swept before. Rows without a valid unique key are left out of these pages. The other half of the pages
+        belongs to a walk over all rows. The walk continues from sweep to sweep, and begins again after the newest row.
+        If announcing fails for a topic, the rest of the sweep skips that topic.
         """
         failures: dict[str, ReconcilerError] = {}
-        # The walk comes first, because past very many rows the other half may exceed the time of a statement.
+        # The walk comes first. If very many rows must be skipped, the other half of the pages may exceed the time of a
+        # statement.
         report = self._announce_pages(source, self._walks[number], failures, with_key=False)
         if not self._is_stopping():
             report = report.plus(self._announce_pages(source, _Walk(), failures, with_key=True))
@@ -287,7 +291,7 @@ class Sweeper:
     def _announce_pages(
         self, source: OutboxSource, walk: _Walk, failures: dict[str, ReconcilerError], *, with_key: bool
     ) -> SweepReport:
-        """Announces half of a sweep's pages, or those up to the newest row."""
+        """Announces half of a sweep's pages. Stops earlier at the newest row."""
         rules = self._rules
         report = SweepReport()
         for _ in range(max(1, rules.pages_maximum // 2)):
@@ -307,8 +311,8 @@ class Sweeper:
         return report
 
     def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
-        """Settles ANNOUNCED rows that the inbox of every group that takes them has; announces old ones of the rest
-        again."""
+        """Settles ANNOUNCED rows if every group that takes a row has it in its inbox. Announces the old rows among the
+        rest again."""
         rules = self._rules
         report = SweepReport()
         after = self._stopped_at.get(number)
@@ -328,7 +332,7 @@ class Sweeper:
         return report
 
     def delete_old(self, source: OutboxSource) -> SweepReport:
-        """Deletes rows that were finished long ago, in small transactions; the next sweep deletes the rest."""
+        """Deletes rows that were finished long ago, in small transactions. The next sweep deletes what is left."""
         rules = self._rules
         total = 0
         for _ in range(rules.delete_transactions_maximum):
@@ -356,8 +360,8 @@ class Sweeper:
         return report.plus(contradictions).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
-        """Announces the rows; returns how many brokers confirmed. Topics in `failures` are skipped; topics that fail
-        now are added to it."""
+        """Announces the rows. Returns the number of rows that brokers confirmed. Skips topics that are in `failures`,
+        and adds topics that fail now."""
         by_topic: dict[str, list[AnnouncedKey]] = {}
         for fact in facts:
             key = AnnouncedKey(unique_key=fact.unique_key, tag=fact.tag, committed_at_ms=fact.created_at_ms)
@@ -432,8 +436,8 @@ def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
 
 
 def _failures(source: OutboxSource, failures: Mapping[str, ReconcilerError]) -> SweepReport:
-    """Reports nothing, or one failed source with its last problem: without brokers, every topic has the same
-    problem."""
+    """Reports one failed source with its last problem, or nothing without a failure. While brokers are away, every
+    topic has the same problem."""
     return _failure(source, [*failures.values()][-1]) if failures else SweepReport()
 
 

@@ -1,4 +1,5 @@
-"""One transactional message as a block around the caller's own transaction. The block never commits that transaction:
+"""One transactional message as a block around the caller's own transaction. The block never commits the caller's
+transaction:
 
 with producer.transaction(message) as tx:          # the half is sent
     with engine.begin() as connection:             # the caller's transaction
@@ -51,7 +52,7 @@ class TransactionParts:
     announcer: Announcer
     #: None: the weaker mode.
     outbox: Outbox | None
-    #: Announces outside of the blocks; None: every block announces its own key.
+    #: Announces keys outside of the blocks. None: every block announces its own key.
     batcher: AnnouncementBatcher | None
     completion: Completion
     keep_bodies: bool
@@ -60,8 +61,9 @@ class TransactionParts:
 
 
 def is_interruption(error: BaseException | None) -> bool:
-    """Returns True if the block was ended by an error that may strike anywhere: CancelledError, KeyboardInterrupt,
-    GeneratorExit, SystemExit, or an error caused by one of them, such as the TimeoutError of asyncio.timeout."""
+    """Returns True if an error ended the block that may strike anywhere: CancelledError, KeyboardInterrupt,
+    GeneratorExit or SystemExit. An error that one of these caused counts, too, such as the TimeoutError of
+    asyncio.timeout."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if not isinstance(error, Exception):
@@ -72,9 +74,9 @@ def is_interruption(error: BaseException | None) -> bool:
 
 
 class _Recording(Enum):
-    #: `record` was not called or refused: it wrote nothing.
+    #: `record` was not called, or it refused. It wrote nothing.
     NOTHING = auto()
-    #: `record` failed in the middle: the row may or may not be in the caller's transaction.
+    #: `record` failed in the middle. The row may or may not be in the caller's transaction.
     UNCLEAR = auto()
     DONE = auto()
 
@@ -87,8 +89,8 @@ class Block:
         self.outcome: Outcome | None = None
         self.reason = ""
         self.end_answer: SendAnswer | None = None
-        #: True if a broker confirmed the announcement and the row says so; otherwise the sweeper announces it. With a
-        #: batcher, it becomes True a moment after the block, on another thread.
+        #: True if a broker confirmed the announcement and the row is marked as announced. Otherwise, the sweeper
+        #: announces the key. With a batcher, another thread sets this value a moment after the block.
         self.is_announced = False
         self._parts = parts
         self._half: SentHalf | None = None
@@ -103,12 +105,12 @@ class Block:
 
     @property
     def business_id(self) -> str:
-        """Property BUSINESS_ID: the given one, or a ULID."""
+        """Property BUSINESS_ID: the given business id, or a ULID."""
         return self.message.properties[BUSINESS_ID]
 
     @property
     def half(self) -> SentHalf:
-        """The half; raises UsageError before the block began."""
+        """The half. Raises UsageError before the block began."""
         if self._half is None:
             raise UsageError("no half was sent yet: use the transaction as a context manager")
         return self._half
@@ -130,22 +132,23 @@ class Block:
             raise
 
     def finish(self, *, is_clean: bool, is_interrupted: bool = False) -> None:
-        """Reads the outcome, sends END_TRANSACTION and announces a commit; a failure of these raises nothing."""
+        """Reads the outcome, sends END_TRANSACTION and announces a commit. Raises nothing if one of these steps
+        fails."""
         decision = self.conclude(is_clean=is_clean, is_interrupted=is_interrupted)
         if decision.outcome is not Outcome.UNKNOWN:
             self._end(decision.outcome)
         self.announce()
 
     def attach(self, half: SentHalf) -> None:
-        """Takes over the half that was sent: from now on `record` may be called."""
+        """Takes over the half that was sent. From now on, `record` may be called."""
         if half.unique_key != self.unique_key:
             raise InvariantViolation(f"sent {half.unique_key} instead of {self.unique_key}")
         self._half = half
 
     def conclude(self, *, is_clean: bool, is_interrupted: bool = False) -> CheckAnswer:
-        """Reads what became of the local transaction, on a connection of the producer; sends nothing.
+        """Reads what became of the local transaction, on a connection of the producer. Sends nothing.
 
-        `is_interrupted`: the block may have ended anywhere, even after a commit that only it knows of.
+        `is_interrupted` means that the block may have ended anywhere, even right after its commit.
         """
         decision = self._decide(is_clean=is_clean, is_interrupted=is_interrupted)
         self._decision = decision
@@ -213,8 +216,8 @@ class Block:
 
     @contextmanager
     def _recording_in(self) -> Iterator[tuple[Outbox, OutboxEntry]]:
-        """Surrounds the writing of the row; notes whether the row may be in the caller's transaction. Raises
-        UsageError."""
+        """Surrounds the writing of the row, and remembers whether the row may be in the caller's transaction. Raises
+        UsageError if no row may be written now."""
         outbox = self._parts.outbox
         if outbox is None:
             raise UsageError("this producer has no outbox (the weaker mode): there is nothing to record")
@@ -284,20 +287,20 @@ class Block:
 
 
 class Transaction(Block):
-    """One block. Used by the thread that runs it only.
+    """One block. Only the thread that runs the block may use it.
 
-    `outcome` is None until the block has ended. Then it is what was read: COMMIT, ROLLBACK or UNKNOWN (with
-    `completion="check"` always UNKNOWN, because the broker asks later). `end_answer` is END_TRANSACTION's answer, None
-    if none was sent.
+    `outcome` is None until the block has ended. Then `outcome` is the value that was read: COMMIT, ROLLBACK or UNKNOWN.
+    With `completion="check"`, the value is always UNKNOWN, because the broker asks later. `end_answer` is the answer to
+    END_TRANSACTION, or None if END_TRANSACTION was not sent.
     """
 
     def record(self, connection: object) -> None:
         """Writes the outbox row as the first statement of the caller's transaction, without a commit.
 
-        Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError
-        (called twice, outside the block, no outbox), UnsafeConnection, InvalidValue (a text that the database would
-        change), RolledBackAlready, KeyTaken or DatabaseAway. The caller's transaction must then be rolled back, which
-        happens if the exception leaves the block.
+        Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError if
+        it is called twice or outside the block, or if there is no outbox. Raises InvalidValue for a text that the
+        database would change. Can also raise UnsafeConnection, RolledBackAlready, KeyTaken and DatabaseAway. After an
+        error, the caller's transaction must be rolled back, which happens if the exception leaves the block.
         """
         with self._recording_in() as (outbox, entry):
             self._local = outbox.record(connection, entry)
@@ -312,7 +315,8 @@ class Transaction(Block):
     ) -> None:
         """Reads the outcome, sends END_TRANSACTION and announces a commit. An exception in flight passes through.
 
-        Without one, raises NotRecorded or NotCommitted; a failed END_TRANSACTION or announcement raises nothing.
+        If no exception is in flight, the block raises NotRecorded without a row, and NotCommitted without a commit. A
+        failed END_TRANSACTION or announcement raises nothing.
         """
         self.finish(is_clean=error is None, is_interrupted=is_interruption(error))
         if error is None:
