@@ -151,12 +151,12 @@ def open_native_producer(
 ) -> NativeProducer:
     """Makes a producer over rocketmq-client-python; start it once, or use it as a context manager.
 
-    `instance` is a remoting client that sends the announcements instead of the library. It does this better: it knows
-    the queue, tries other brokers, and sees whether the group is registered. The caller closes `instance`.
-    `warm_up_topic` gets one message at the start, so that brokers register the group. `max_body_bytes` is the largest
-    uncompressed body of a half. `acl` gives the keys with which the library signs. They are read once, when the
-    producer is made. The library supports no TLS here. `send_timeout_seconds` is the longest time for storing the half.
-    Other parameters have the meaning that they have in `open_producer`.
+    `instance` is a remoting client that sends the announcements instead of the library. It knows the queue, tries other
+    brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic` gets one message at the
+    start, so that brokers register the group. `max_body_bytes` is the largest uncompressed body of a half. `acl` gives
+    the keys with which the library signs, as they are when the producer is made. The library supports no TLS here.
+    `send_timeout_seconds` is the longest time for storing the half. Other parameters have the meaning that they have in
+    `open_producer`.
 
     Raises MissingDependency if the library is not installed, and the error says what to install. Raises
     ConfigurationError for contradicting settings, or for a HOME that cannot be written. Can raise InvalidValue and

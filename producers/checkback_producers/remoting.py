@@ -209,8 +209,7 @@ def open_producer(
     without_outbox: bool = False,
     #: Where and how announcements are sent, as in the reconciler's settings. None: they go to the default topic.
     announcements: AnnouncementRoute | None = None,
-    #: "end": a block sends END_TRANSACTION. "check": the broker's check-back ends the transaction, and the sweeper
-    #: announces its key.
+    #: "end": a block sends END_TRANSACTION. "check": check-back ends the transaction, and the sweeper announces it.
     completion: Completion = "end",
     #: True: the outbox row keeps the body, so that the message can be sent again even if its half is gone.
     keep_bodies: bool = False,
@@ -224,8 +223,8 @@ def open_producer(
     send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
     #: How long a block waits for the answer to its END_TRANSACTION, which may never arrive.
     end_timeout_seconds: float = END_TIMEOUT_SECONDS,
-    #: Announcements follow their blocks within this time, with many keys per message. None: each block sends its own
-    #: announcement. Without an outbox, each block always does so.
+    #: Announcements follow their blocks within this time, with many keys per message. None, or no outbox: each block
+    #: sends its own announcement.
     announce_every_seconds: float | None = INTERVAL_SECONDS_DEFAULT,
 ) -> TransactionalProducer:
     """Makes a producer over the remoting client. Start the producer, or use it as a context manager.
