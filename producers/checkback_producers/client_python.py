@@ -159,8 +159,7 @@ def open_native_producer(
     `open_producer`.
 
     Raises MissingDependency if the library is not installed, and the error says what to install. Raises
-    ConfigurationError for contradicting settings, or for a HOME that cannot be written. Can raise InvalidValue and
-    UsageError.
+    ConfigurationError for contradicting settings or an unwritable HOME. Can raise InvalidValue and UsageError.
     """
     check_group(group)
     check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)
