@@ -1,10 +1,11 @@
-"""The one place of the reconciler that prints. It makes text from outside visible.
+"""The only module of the reconciler that prints. Invisible characters in text from outside are printed as their
+numbers.
 
-A reader that has gone, a full disk or a closed stream does not end a command in its middle. The work of a command
-matters more than its reader: the command continues, and its exit code stays that of its work.
+A command continues if the reader of its output has gone, the disk is full or a stream is closed, because its work
+matters more than its output. The exit code reports the work, or OUTPUT_LOST if only the output failed.
 
-The audit prints by itself (audit/streams.py), because it is a process that does not load the reconciler's code. A test
-allows no third place.
+The audit prints by itself (audit/streams.py), because its process does not load the reconciler's code. A test fails if
+any other module prints.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Width of output to a file: enough for a unique key, two times and a sentence in one row.
 WIDTH_WITHOUT_TERMINAL = 160
-#: Exit code if standard output was not written and all else went well, because an incomplete answer is no answer.
+#: Exit code of a command whose work succeeded, but whose standard output was not written. An incomplete answer is no
+#: answer.
 OUTPUT_LOST = 2
 
 
@@ -33,12 +35,12 @@ def say(*lines: str) -> None:
 
 
 def remark(*lines: str) -> None:
-    """Writes lines for people to standard error, never data."""
+    """Writes lines for people to standard error. Data goes to standard output."""
     _write(sys.stderr, "".join(f"{visible_line(line)}\n" for line in lines))
 
 
 def ask(question: str) -> bool | None:
-    """Asks a person a question on standard error. True: the answer is yes. None: there was no answer."""
+    """Asks a question on standard error. Returns True for yes, False for another answer, and None without an answer."""
     _write(sys.stderr, visible_line(question))
     answer = sys.stdin.readline()
     if not answer:
@@ -53,14 +55,15 @@ def ask_secret(question: str) -> str:
 
 
 def people() -> Console:
-    """Makes a console for progress on a terminal, on standard error. It honours NO_COLOR."""
+    """Makes a console on standard error for progress on a terminal. The console honours NO_COLOR."""
     return console(to_people=True)
 
 
 def console(*, to_people: bool = False) -> Console:
-    """Makes a console with a width and styles, on standard output or standard error. Its text must be visible already.
+    """Makes a console with a width and styles. The caller has replaced the invisible characters in its text.
 
-    In a pipe it is as wide as the terminal of the person, if there is one.
+    `to_people`: the console writes to standard error instead of standard output. In a pipe, the console is as wide as
+    the person's terminal, if there is one.
     """
     from rich.console import Console  # slow to load
 
@@ -75,12 +78,12 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 class ForgivingFile(io.RawIOBase):
-    """File descriptor that is written to until it fails. It is not closed with this object."""
+    """Writes to a file descriptor until a write fails. Closing this object leaves the descriptor open."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._is_gone = False
-        #: Why text was not written. None: all was written, or the reader closed the pipe.
+        #: Error that kept text from being written. None: all text was written, or the reader closed the pipe.
         self.error: OSError | None = None
 
     def writable(self) -> bool:
@@ -112,7 +115,8 @@ class ForgivingFile(io.RawIOBase):
 
 
 class StandardStreams:
-    """Standard streams of this process, made safe. Made once, while the process starts and has one thread."""
+    """Replaces the standard streams of this process by safe ones. It is created once, while the process starts and has
+    one thread."""
 
     def __init__(self) -> None:
         for number in (0, 1, 2):
@@ -124,7 +128,7 @@ class StandardStreams:
         sys.stderr = _text(ForgivingFile(2), sys.stderr, is_line_buffered=True)
 
     def exit_code(self, code: int) -> int:
-        """Returns the exit code for a command that ended with `code`. OUTPUT_LOST: `code` is 0, and output was lost."""
+        """Returns OUTPUT_LOST if `code` is 0 and output was lost. Otherwise returns `code`."""
         sys.stdout.flush()
         if self._output.error is None:
             return code
@@ -133,12 +137,13 @@ class StandardStreams:
 
 
 def _occupy(number: int) -> None:
-    """Opens a descriptor that was closed (`>&-`), because the next socket would get it, and output would go there."""
+    """Opens /dev/null in place of a closed descriptor (`>&-`). Otherwise the next socket would get its number, and
+    output would go to the socket."""
     try:
         os.fstat(number)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
-        # The audit, which this process becomes, needs it open.
+        nowhere = os.open(os.devnull, os.O_RDWR)  # the system assigns the lowest free number, which is `number`
+        # The audit, which replaces this process, needs the descriptor open.
         os.set_inheritable(nowhere, True)  # noqa: FBT003 - os takes it in this form
 
 

@@ -1,7 +1,7 @@
 """Writes events of the policy as log records: one canonical line per round, and one line per other event.
 
-Idle rounds are summed up in one line per hour; at level DEBUG each has its line. Events about single keys or shards are
-a line of counts at level DEBUG, because the canonical line sums them up.
+One line per hour sums up idle rounds. At level DEBUG, each idle round also has a line of its own. An event about single
+keys or shards is a line of counts at level DEBUG, because the canonical line sums it up.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ IDLE_SECONDS = 3_600.0
 
 
 class EventLog:
-    """Sink that logs events to `reconciler.events`. Shared by threads; one of them logs a subscription."""
+    """Sink that logs events to `reconciler.events`. Threads share it. One thread logs all rounds of a subscription."""
 
     def __init__(self, english: Callable[[Fact], str], clock: Clock | None = None) -> None:
         self._english = english
         self._logger = logging.getLogger("reconciler.events")
         self._clock = clock or SystemClock()
-        #: Time of the last round logged above level DEBUG (monotonic seconds), and number of idle rounds since.
+        #: Subscription -> time of its last round that was logged above level DEBUG (monotonic seconds), and number of
+        #: idle rounds since.
         self._logged: dict[Subscription, tuple[float, int]] = {}
 
     def emit(self, event: Event) -> None:
@@ -81,7 +82,8 @@ class EventLog:
             self._logger.log(level, word, extra=self._told(event) | more)
 
     def _idle_rounds(self, event: RoundFinished) -> int | None:
-        """Counts idle rounds since the last one logged above DEBUG. None: this round is idle, too, and only counted."""
+        """Returns the number of idle rounds since the last round that was logged above DEBUG. None: this round is idle
+        and is only counted."""
         now = self._clock.monotonic_seconds()
         logged_at, idle_rounds = self._logged.get(event.subscription, (-IDLE_SECONDS + now, 0))
         if _is_idle(event) and now - logged_at < IDLE_SECONDS:
@@ -91,7 +93,7 @@ class EventLog:
         return idle_rounds
 
     def _told(self, event: Event) -> dict[str, Any]:
-        """Makes the event's fields, with numbers instead of keys."""
+        """Makes the log fields of an event. Numbers of keys stand in place of the keys."""
         if isinstance(event, ShardRoundRan):
             done = event.done
             return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | self._flat(done.counts)
@@ -106,7 +108,7 @@ class EventLog:
         return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}
 
     def _flat(self, event: Event | RoundCounts) -> dict[str, Any]:
-        """Makes flat fields. A fact becomes its sentence, with its code beside it."""
+        """Makes flat fields. A fact becomes two fields: its sentence and its code."""
         flat: dict[str, Any] = {}
         for field in fields(event):
             match getattr(event, field.name):

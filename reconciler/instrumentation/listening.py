@@ -11,13 +11,14 @@ from reconciler.errors import ConfigurationError
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Splits an address into host, without the brackets of IPv6, and port. 0: no port is named. Raises ValueError."""
+    """Splits an address into host and port. The host loses the brackets of IPv6. Port 0: the address names no port.
+    Raises ValueError for an invalid address."""
     host, port = read_address(address)
     return host.strip("[]"), port or 0
 
 
 def is_own_name(asked: str) -> bool:
-    """True if a Host header names this machine or an IP address, because a stranger's DNS can claim neither."""
+    """Returns True if a Host header names this machine or an IP address. A stranger's DNS can claim neither."""
     with suppress(ValueError):
         host = host_and_port(asked)[0].lower()
         if host in ("localhost", socket.gethostname().lower()):

@@ -1,4 +1,4 @@
-"""Logs on standard error: one JSON object per line, or text on a terminal. Never a body, never a secret."""
+"""Logs on standard error: one JSON object per line, or text on a terminal. A log contains no body and no secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, WrappedLogger
 
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
-#: Packages whose records begin with a word, or are a word. The test of all log calls reads it.
+#: Packages whose log records begin with an event word. The test of all log calls reads this list.
 _OURS = frozenset({"checkback_producers", "checkback_consumers", "reconciler"})
 _WORD = re.compile(r"(?P<word>[a-z][a-z0-9_]*)(?:(?P<has_sentence>: )|$)")
 #: Word of the records of other packages.
@@ -34,7 +34,7 @@ def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> 
 
 
 class _LateFormatter(logging.Formatter):
-    """Formatter that is made with the first record, because most commands log none, and structlog is slow to load."""
+    """Makes its formatter when the first record comes. Most commands log nothing, and structlog is slow to load."""
 
     def __init__(self, *, is_for_people: bool) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""The HTTP API and the console: requests go in, functions of the commands do the work, documents and pages come out.
+"""The HTTP API and the console. Handlers receive requests, call functions of the commands, and return documents or
+pages.
 
-Besides `embedded`, only this part runs an event loop. Handlers are plain functions on threads.
+Only this part and `embedded` run an event loop. Handlers are plain functions on threads.
 """

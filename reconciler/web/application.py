@@ -1,7 +1,7 @@
 """The ASGI application: every request takes the same way, from bytes to a handler and back.
 
-Request id, name of the host, visitor, role, handler, problem document, headers: each request passes all of them, and no
-route can skip one.
+The steps are: request id, name of the host, visitor, role, handler, problem document, headers. Each request passes all
+steps, and no route can skip one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
-#: Characters of a client's own X-Request-ID. With other characters it is replaced.
+#: Characters that a client's X-Request-ID may have. An id with other characters is replaced.
 REQUEST_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 REQUEST_ID_LENGTH_MAX = 64
-#: Limits of what the event loop reads before any check. Our pages and programs need a tenth.
+#: Limits of what the event loop reads before any check. Our pages and programs need a tenth of these limits.
 QUERY_BYTES_MAX = 16_384
 QUERY_FIELDS_MAX = 500
 HEADERS_MAX = 100
@@ -47,10 +47,10 @@ BODY_BYTES_MAX = 1 << 20
 #: Limit for visitors who have not logged in, for example for a login.
 STRANGERS_BODY_BYTES_MAX = 32 << 10
 BODY_SECONDS_MAX = 10.0
-#: With both headers, a proxy in front may see the request end elsewhere. So the connection ends with the answer, and no
-#: part of the body is taken for somebody else's request (RFC 9112, 6.1).
+#: If a request has both headers, a proxy in front may see its end elsewhere. So the connection ends with the answer,
+#: and no part of the body is taken for another client's request (RFC 9112, 6.1).
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
-#: Headers of every answer. Pages have no inline script or style, and nothing of another host.
+#: Headers of every answer. Pages have no inline script or style, and load nothing from another host.
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -58,7 +58,7 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # With no-referrer a browser sends no Origin with a form, but forms need it (access/forgery.py).
+    # With no-referrer, a browser sends a form without Origin, but a form needs Origin (access/forgery.py).
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -92,7 +92,7 @@ def build_application(services: WebServices, routes: Iterable[WebRoute] = ROUTES
         return _framework_response(services, answer, wanted, request.scope)
 
     application = Starlette(routes=served, exception_handlers={404: not_found, 405: not_found})
-    # Starlette's redirect would come before every check, and lead to whatever host the request names.
+    # Starlette's redirect would come before every check, and would lead to any host that the request names.
     application.router.redirect_slashes = False
     return application
 
@@ -105,7 +105,7 @@ def _by_path(routes: Iterable[WebRoute]) -> dict[str, dict[str, WebRoute]]:
 
 
 class _Endpoint:
-    """The routes of one path, by method. Without the method, Starlette tries a later path that fits, then answers
+    """The routes of one path, by method. For a missing method, Starlette tries later paths that fit, and then answers
     405."""
 
     def __init__(self, services: WebServices, by_method: Mapping[str, WebRoute]) -> None:
@@ -152,7 +152,7 @@ async def _body_of(request: Request, bytes_max: int) -> bytes:
 
 
 def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> WebResponse:
-    """Takes one request its whole way, in a thread. Raises nothing."""
+    """Takes one request from its bytes to its answer, in a thread. Raises nothing."""
     try:
         if not route.is_health:
             services.access.require_way(request)
@@ -167,7 +167,7 @@ def answer_of(services: WebServices, route: WebRoute, request: WebRequest) -> We
         if found.kind == "bug":
             logger.exception("web_request_failed", extra={"request_id": request.request_id, "route": route.name})
         return _told(services, request, found, route.surface)
-    except Exception:  # the visitor gets a bug's number, the log its text
+    except Exception:  # the visitor gets the number of a bug, and the log gets its text
         logger.exception("web_request_failed", extra={"request_id": request.request_id, "route": route.name})
         detail = f"this is a bug; the log has it under request_id {request.request_id}"
         bug = WebRefusal(HTTPStatus.INTERNAL_SERVER_ERROR, detail, kind="bug")
@@ -183,8 +183,8 @@ def _log_refusal(services: WebServices, route: WebRoute, request: WebRequest, re
 
 
 def _unserved(services: WebServices, request: WebRequest, refusal: WebRefusal, surface: Surface) -> WebResponse:
-    """Answers with a refusal from before any handler. Under a foreign name, or not from the proxy, the answer says that
-    instead."""
+    """Answers a request that was refused before any handler. If the request came under a foreign name or not from the
+    proxy, the answer gives that reason instead."""
     try:
         services.access.require_way(request)
     except WebRefusal as foreign:
@@ -213,8 +213,8 @@ def _beyond_bounds(scope: Scope) -> WebRefusal | None:
 
 
 def _request_of(services: WebServices, request: Request, *, is_bare: bool) -> WebRequest:
-    """Makes the request. `is_bare`, for a request above the limits: without query and cookies, and with the first
-    headers only."""
+    """Makes the request. `is_bare`: the request is above the limits, so it gets no query, no cookies, and only the
+    first headers."""
     if is_bare:
         headers = [(name, value) for name, value in request.scope["headers"] if name != b"cookie"][:HEADERS_MAX]
         request = Request({**request.scope, "query_string": b"", "headers": headers})
@@ -231,7 +231,7 @@ def _request_of(services: WebServices, request: Request, *, is_bare: bool) -> We
 
 
 def _headers_of(request: Request) -> dict[str, str]:
-    """Returns the headers. A header that came twice has both values joined (RFC 9110, 5.3), so a host or user in it is
+    """Returns the headers. If a header came twice, both values are joined (RFC 9110, 5.3). A joined host or user is
     unusable."""
     found: dict[str, str] = {}
     for name, value in request.headers.items():

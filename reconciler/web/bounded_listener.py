@@ -1,7 +1,7 @@
 """The socket on which the server listens.
 
-It closes a connection above the limits when it accepts it, before reading a byte. It closes one that keeps the server
-waiting later.
+When it accepts a connection above the limits, it closes the connection before reading a byte. Later it closes
+connections that keep the server waiting.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ from reconciler.web.access.addresses import Networks, counted_address
 
 logger = logging.getLogger(__name__)
 
-#: Most connections at once. With its other sockets, a process stays below 1,024, which many systems allow.
+#: Most connections at once. Together with its other sockets, a process stays below 1,024, which many systems allow.
 CONNECTIONS_MAX = 512
-#: Places of them for this machine and web.probe_addresses.
+#: Places of CONNECTIONS_MAX that are reserved for this machine and web.probe_addresses.
 KEPT_FOR_PROBES = 16
-#: Most connections of one address, or of one /64 network of IPv6. Proxies are exempt, because a proxy is many people.
+#: Most connections of one address, or of one /64 network of IPv6. Proxies are exempt, because many people share a
+#: proxy.
 OF_AN_ADDRESS_MAX = 64
-#: From the connection, or from the first byte of a further request, to the end of its headers, including TLS.
+#: Longest time until the headers of a request have ended. It begins with the connection, before TLS, or with the first
+#: byte of a further request.
 REQUEST_SECONDS_MAX = 5.0
 #: How long a client may take nothing of its answer before it is disconnected.
 UNREAD_SECONDS_MAX = 10.0
 #: Bytes on their way to a client. Linux doubles them.
 UNREAD_BYTES_MAX = 128 << 10
-#: How many refusals the event loop makes before other work.
+#: Most refusals that the event loop makes before it does other work.
 REFUSALS_AT_ONCE_MAX = 256
 TELL_SECONDS = 60.0
 THIS_MACHINE = ("127.0.0.1", "::1")
 
 
 class BoundedListener(socket.socket):
-    """A listening socket with limits. Used by the thread of the event loop only, once it listens."""
+    """A listening socket with limits. Once it listens, only the thread of the event loop uses it."""
 
     def __init__(self, bound: socket.socket, web: WebSettings, *, clock: Clock) -> None:
         """Takes the socket over."""
@@ -50,15 +52,15 @@ class BoundedListener(socket.socket):
         self._places: dict[int, AcceptedConnection] = {}
         self._taken: Counter[str] = Counter()
         self._told_at_seconds = -TELL_SECONDS
-        # Accepted connections inherit these options. Without TCP_NODELAY a kept connection waits 40 ms for each answer,
-        # because headers and body are two writes, and the kernel holds the second one until the first is acknowledged.
+        # Accepted connections inherit these options. Without TCP_NODELAY, each answer on a kept connection waits 40 ms.
+        # Headers and body are two writes, and the kernel holds the second one until the first is acknowledged.
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES_MAX)
-        if sys.platform == "linux":  # other systems lack it: there a client that reads nothing keeps its place
+        if sys.platform == "linux":  # other systems lack it: a client that reads nothing keeps its place
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS_MAX * 1_000))
 
     def accept(self) -> tuple[AcceptedConnection, Any]:
-        """Returns the next connection with a place. Raises BlockingIOError if there is none now."""
+        """Returns the next connection that gets a place. Raises BlockingIOError if there is none now."""
         for _ in range(REFUSALS_AT_ONCE_MAX):
             connection, address = super().accept()
             if self._has_room_for(address[0]):

@@ -1,4 +1,5 @@
-"""The end of a listing's page as an opaque text for the next request, with a version and the listing's name."""
+"""The end of a listing's page, as an opaque text for the next request. The text contains a version and the listing's
+name."""
 
 from __future__ import annotations
 

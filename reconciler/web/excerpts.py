@@ -1,4 +1,4 @@
-"""The one limit of texts from outside, in documents and on pages."""
+"""The one limit for texts from outside, in documents and on pages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import unicodedata
 
 from reconciler.contract.visible_text import excerpt, visible
 
-#: No name and no cursor is longer. A longer text, such as an error, is whole in the ledger and on the command line.
+#: Names and cursors are never longer. A longer text, such as an error, is complete in the ledger and on the command
+#: line.
 TEXT_CHARACTERS_MAX = 4_096
-#: Deepest nesting of objects and lists. Deeper ones are left out, because writing them would need an endless stack.
+#: Deepest nesting of objects and lists that is written. Deeper objects are left out, because writing them would need an
+#: endless stack.
 DEPTH_MAX = 32
 #: Unicode's classes of letters that run to the left.
 _LEFTWARD = frozenset({"R", "AL"})
@@ -16,19 +18,19 @@ _TOO_DEEP = "… (cut: too deep)"
 
 
 def shown(text: str) -> str:
-    """Prepares a text for a page: cuts a long one, and shows invisible characters as their numbers."""
+    """Prepares a text for a page: cuts a long text, and shows invisible characters as their numbers."""
     return visible(excerpt(text, TEXT_CHARACTERS_MAX))
 
 
 def isolated(text: str) -> str:
-    """Isolates a text within our sentence. Otherwise letters that run to the left would change the order of words and
-    figures around them."""
+    """Isolates a text within our sentence. Otherwise letters that run to the left would change the order of the words
+    around the text."""
     runs_left = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
     return f"\u2068{text}\u2069" if runs_left else text
 
 
 def excerpts(document: object, *, depth: int = 0) -> object:
-    """Cuts every text of a JSON document that is above the limit; a mark says how long it was."""
+    """Cuts every text of a JSON document that is above the limit. A mark says how long the text was."""
     if isinstance(document, str):
         return excerpt(document, TEXT_CHARACTERS_MAX)
     if not isinstance(document, dict | list | tuple):

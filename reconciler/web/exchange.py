@@ -21,7 +21,7 @@ FIELDS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebRequest:
-    """A request. Every text of it is hostile."""
+    """A request. Every text in it may be hostile."""
 
     #: GET or POST.
     method: str
@@ -29,7 +29,7 @@ class WebRequest:
     path: str
     #: Name in lower case -> value.
     headers: Mapping[str, str]
-    #: In the log, and in every problem document about this request.
+    #: Id of the request, for the log and for every problem document about the request.
     request_id: str
     #: Address of the client: a browser, or the proxy in front of it.
     peer: str = ""
@@ -42,7 +42,7 @@ class WebRequest:
     visitor: Visitor = ANYBODY
 
     def asked(self, name: str, default: str = "") -> str:
-        """Returns the value of a name in the query; the last of several."""
+        """Returns the value of a name in the query. Of several values, the last one counts."""
         return last_of(self.query, name, default)
 
     def form(self) -> Mapping[str, Sequence[str]]:
@@ -55,7 +55,7 @@ class WebRequest:
             raise WebRefusal(HTTPStatus.BAD_REQUEST, "the body is no form, or one with too many fields") from error
 
     def document(self) -> dict[str, object]:
-        """Returns the JSON object in the body. Raises WebRefusal if the body is none."""
+        """Returns the JSON object in the body. Raises WebRefusal if the body is no JSON object."""
         self._require_type(JSON)
         try:
             found = json.loads(self.body)
@@ -82,7 +82,7 @@ class WebResponse:
     cookies: Sequence[str] = ()
 
 
-#: Python 3.13 has the names of RFC 9110 for these. With this table a title is the same under every Python.
+#: Python 3.13 has the names of RFC 9110 for these statuses. With this table, a title is the same under every Python.
 _TITLES = {413: "Request Entity Too Large", 414: "URI Too Long", 422: "Unprocessable Entity"}
 
 
@@ -92,7 +92,7 @@ def title_of(status: HTTPStatus) -> str:
 
 
 class WebRefusal(Exception):
-    """The refusal of a request, in the words of RFC 9457: what is wrong, and what to do."""
+    """The refusal of a request, in the terms of RFC 9457: what is wrong, and what to do."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class WebRefusal(Exception):
     ) -> None:
         self.status = status
         self.detail = detail
-        #: The problem's type, one word. about:blank: the status says it all.
+        #: The problem's type, as one word. about:blank: the status says everything.
         self.kind = kind
         self.headers = headers or {}
         self.more = more
@@ -113,12 +113,12 @@ class WebRefusal(Exception):
 
 
 def last_of(fields: Mapping[str, Sequence[str]], name: str, default: str = "") -> str:
-    """Returns the value of a field of a query or a form; the last of several."""
+    """Returns the value of a field of a query or a form. Of several values, the last one counts."""
     return (fields.get(name) or (default,))[-1]
 
 
 def see_other(location: str, *, cookies: Sequence[str] = ()) -> WebResponse:
-    """Makes a 303, which leads to a page elsewhere after any request. `location`: with the prefix."""
+    """Makes an answer with status 303, which leads to another page. `location` contains the prefix."""
     headers = {"Location": location}
     return WebResponse(status=HTTPStatus.SEE_OTHER, content_type="text/plain", headers=headers, cookies=cookies)
 
@@ -130,8 +130,8 @@ def json_response(
     headers: Mapping[str, str] | None = None,
     is_whole: bool = False,
 ) -> WebResponse:
-    """Makes a JSON document; invisible characters are escaped. `is_whole`: its texts are limited already, and none is
-    cut."""
+    """Makes a JSON document in which invisible characters are escaped. `is_whole`: the caller has limited the texts
+    already, so none is cut."""
     bounded = document if is_whole else excerpts(document)
     text = visible_json(json.dumps(bounded, ensure_ascii=False, default=str))
     return WebResponse(status=status, body=f"{text}\n".encode("utf-8", "backslashreplace"), headers=headers or {})

@@ -1,4 +1,4 @@
-"""Limits requests that ask brokers and databases for seconds, so that they never take all threads."""
+"""Limits requests that ask brokers and databases for seconds, so that such requests never take all threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETRY_AFTER_SECONDS = 2
 
 
 def few_at_once(most: int) -> Callable[[Handler], Handler]:
-    """Wraps handlers that share the same places. A request without a place is refused with 503."""
+    """Wraps handlers that share a number of places. A request that gets no place is refused with 503."""
     places = threading.BoundedSemaphore(most)
 
     def wrap(handler: Handler) -> Handler:

@@ -1,4 +1,4 @@
-"""The metrics that the web server shows: those of its process, or the figures of status."""
+"""The metrics that the web server shows. They are the metrics of its process, or else the figures of status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from reconciler.wiring.metrics import Metering, build_samples, new_metering
 
 @contextmanager
 def measured(services: WebServices, metering: Metering | None) -> Iterator[WebServices]:
-    """Yields the services with their metrics, within the block. `metering`: the process' own, if it has one."""
+    """Yields the services with their metrics, within the block. `metering`: the metrics of the process, if it has
+    any."""
     if metering is not None:
         yield replace(services, metrics=metering.book.page)
         return

@@ -24,7 +24,8 @@ RETRY_AFTER_SECONDS = 10
 
 
 def refusal_of(error: ReconcilerError) -> WebRefusal:
-    """Makes the refusal by what the caller does next: correct the value, ask later, or call a person."""
+    """Makes the refusal for an error. The status depends on what the caller does next: correct the value, ask later, or
+    call a person."""
     text = str(error)
     match error:
         case InvalidValue():
@@ -47,7 +48,7 @@ def refusal_of(error: ReconcilerError) -> WebRefusal:
 
 @contextmanager
 def job_of_the_path() -> Iterator[None]:
-    """Answers 404 for an unknown job's id in the path. As a value in a body it would be 422."""
+    """Answers 404 if the path has an unknown job's id. An unknown id in a body gets 422."""
     try:
         yield
     except InvalidValue as error:
@@ -55,7 +56,7 @@ def job_of_the_path() -> Iterator[None]:
 
 
 def problem_document(refusal: WebRefusal, *, request_id: str) -> dict[str, object]:
-    """Makes a document with the members of RFC 9457, and `request_id`."""
+    """Makes a document with the members of RFC 9457 and with `request_id`."""
     kind = refusal.kind if ":" in refusal.kind else f"urn:checkback-reconciler:problem:{refusal.kind}"
     document = {
         "type": kind,

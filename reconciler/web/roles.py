@@ -7,15 +7,15 @@ from enum import Enum, IntEnum, auto
 
 
 class WebRole(IntEnum):
-    """A higher role may do what a lower one may."""
+    """Roles in ascending order. A higher role includes the rights of the lower ones."""
 
-    #: Everybody: health for a load balancer, the login page.
+    #: Role of everybody. It reads the health of the process and the login page.
     ANYBODY = 0
-    #: Only looks.
+    #: Role that reads everything and changes nothing.
     VIEWER = 1
-    #: Repairs, holds, resumes, dismisses, and opens a body with a reason.
+    #: Role that repairs, holds, resumes and dismisses, and opens a body with a reason.
     OPERATOR = 2
-    #: Rebuilds, closes the breaker, and repairs many at once.
+    #: Role that also rebuilds, closes the breaker, and repairs many messages at once.
     ADMIN = 3
 
     @property
@@ -32,9 +32,9 @@ class Credential(Enum):
     """The proof of who sent a request."""
 
     NONE = auto()
-    #: The connection itself, from this machine.
+    #: The connection itself, if it comes from this machine.
     LOCAL = auto()
-    #: The cookie of a login.
+    #: The cookie that a login has set.
     SESSION = auto()
     #: The header of a proxy in front.
     PROXY = auto()
@@ -51,7 +51,7 @@ class Credential(Enum):
 class Visitor:
     """The sender of a request."""
 
-    #: Name for the record; empty: the visitor is unknown.
+    #: Name for the record. Empty: the visitor is unknown.
     name: str
     role: WebRole
     credential: Credential = Credential.NONE
@@ -60,7 +60,7 @@ class Visitor:
 
     @property
     def has_session(self) -> bool:
-        """True: a logout would end a session."""
+        """True if the visitor has a session, which a logout ends."""
         return self.credential is Credential.SESSION
 
 

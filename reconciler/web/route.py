@@ -1,4 +1,4 @@
-"""One served path: for whom, in which form, and by which handler."""
+"""One served path, with its role, its form and its handler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.web.services import Handler
 
 
 class Surface(StrEnum):
-    """Who reads a refusal: a program or a visitor. Its form differs."""
+    """The reader of a refusal: a program or a visitor. A refusal has another form for each."""
 
     API = "api"
     PAGE = "page"
@@ -28,14 +28,15 @@ class WebRoute:
     handler: Handler
     surface: Surface
     role: WebRole
-    #: POST changes something. It must prove that it comes from one of our pages, or from the visitor's own program.
+    #: Method of the route. A POST changes something, and must come from one of our pages or from the visitor's own
+    #: program.
     method: Literal["GET", "POST"] = "GET"
-    #: What it takes and answers; None for pages.
+    #: Parameters and answer of the route. None: the route is a page.
     about: Description | None = None
-    #: True: it asks nobody, so it runs without a thread.
+    #: True: the handler asks no dependency, so it runs without a thread.
     is_instant: bool = False
 
     @property
     def is_health(self) -> bool:
-        """True: a probe may ask under any name, and need not come from the proxy."""
+        """True: a probe may ask under any name, and its request need not come from the proxy."""
         return self.surface is Surface.API and self.role is WebRole.ANYBODY

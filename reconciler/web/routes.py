@@ -115,6 +115,6 @@ ROUTES: Sequence[WebRoute] = (
     _get("/api/v1/audits/{name}", "show audit", ONE_AUDIT),
     _get("/api/v1/doctor", "doctor", DOCTOR),
     *map(_post, ACTS),
-    # A business id may contain slashes, and end like the path of an act.
+    # This route comes last, because a business id may contain slashes and end like the path of an act.
     _get("/api/v1/messages/{name:path}", "explain", MESSAGE),
 )

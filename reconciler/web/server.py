@@ -1,4 +1,4 @@
-"""The server: uvicorn on a thread of its own. Its address is bound before anything else begins."""
+"""The server: uvicorn on a thread of its own. The server binds its address before anything else begins."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from reconciler.wiring.metrics import Metering
 
 logger = logging.getLogger(__name__)
 
-#: How long an idle connection is kept.
+#: Longest time for which an idle connection is kept.
 KEEP_ALIVE_SECONDS = 30
-#: How long the stop waits for running answers.
+#: Longest time for which the stop waits for running answers.
 STOP_SECONDS_MAX = 5
 
 
@@ -47,10 +47,10 @@ def serving_web(
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
 ) -> Iterator[tuple[str, int]]:
-    """Serves API and console within the block; yields host and port. `does_jobs`: also works on jobs.
+    """Serves API and console within the block, and yields host and port.
 
-    `metering`, `repair_rate`: the process' own, if it has them. Raises ConfigurationError if the address cannot be
-    bound, or if serving there would be unsafe.
+    `does_jobs`: the server also works on jobs. `metering`, `repair_rate`: those of the process, if it has them. Raises
+    ConfigurationError if the address cannot be bound, or if serving there would be unsafe.
     """
     with (
         Connections.for_people(settings, clock=clock, repair_rate=repair_rate) as connections,
@@ -63,7 +63,8 @@ def serving_web(
 
 
 def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager[object]:
-    """Sends notices within the block. Beside `reconciler run`, which sends the others, only those about audits."""
+    """Sends notices within the block. Beside `reconciler run` it sends only notices about audits, because `run` sends
+    the others."""
     settings, clock = services.settings, services.clock
     watches = [] if services.audits is None else [audits_watch(services.audits, settings)]
     if is_alone:
@@ -73,7 +74,7 @@ def _telling(services: WebServices, *, is_alone: bool) -> AbstractContextManager
 
 @contextmanager
 def serving(services: WebServices, listen: str) -> Iterator[tuple[str, int]]:
-    """Serves the services within the block; yields host and port. Raises what `serving_web` raises."""
+    """Serves the services within the block, and yields host and port. Raises what `serving_web` raises."""
     web = services.settings.web
     application, certificate = build_application(services), server_certificate(web)
     with BoundedListener(_bound(listen), web, clock=services.clock) as bound:

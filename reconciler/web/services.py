@@ -35,7 +35,7 @@ HEALTH_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebServices:
-    """Shared by the threads of all requests."""
+    """Shared parts of handlers. The threads of all requests share this object."""
 
     settings: Settings
     #: Connections for the commands.
@@ -50,14 +50,15 @@ class WebServices:
     activities: Mapping[int, LatestReading[Activity]]
     #: Findings of `reconciler doctor`.
     health: LatestReading[Sequence[Diagnosis]]
-    #: The audits of the folder; None: no folder is set.
+    #: The audits of the folder. None: no folder is set.
     audits: AuditShelf | None = None
-    #: What a scraper accepts -> exposition and content type. None: prometheus-client is not installed.
+    #: Function that takes what a scraper accepts, and returns exposition and content type. None: prometheus-client is
+    #: not installed.
     metrics: Callable[[str], tuple[bytes, str]] | None = None
 
     @property
     def prefix(self) -> str:
-        """The beginning of every path: empty, or with a slash at its beginning and none at its end."""
+        """The beginning of every path. It is empty, or it begins with a slash and ends without one."""
         return self.settings.web.url_prefix
 
     def newest_status(self) -> StatusReport:
@@ -85,9 +86,9 @@ def _read(reading: LatestReading[T], without_it: str) -> T:
 def build_services(
     settings: Settings, connections: Connections, *, clock: Clock, listen: str = THIS_MACHINE
 ) -> WebServices:
-    """Builds the services. Except for the file of users, nothing is opened before the first request needs it.
+    """Builds the services. The file of users is opened at once, and everything else at the first request that needs it.
 
-    `listen`: host:port of the server. Raises ConfigurationError if that would be unsafe.
+    `listen`: host:port of the server. Raises ConfigurationError if serving there would be unsafe.
     """
     return WebServices(
         settings=settings,

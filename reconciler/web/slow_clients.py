@@ -11,13 +11,13 @@ from reconciler.web.bounded_listener import AcceptedConnection, BoundedListener
 
 
 class ImpatientProtocol(H11Protocol):
-    """uvicorn's protocol with one more limit. uvicorn limits the pause between two requests, but not the arrival of
-    one.
+    """uvicorn's protocol with one more limit. uvicorn limits the pause between two requests, but not the time in which
+    one request arrives.
 
     The application limits the wait for a request's body.
     """
 
-    #: Set once the connection is made.
+    #: Place of this connection, which is set once the connection is made.
     _place: AcceptedConnection
 
     def __init__(self, *arguments: Any, listener: BoundedListener, **more: Any) -> None:
@@ -26,12 +26,13 @@ class ImpatientProtocol(H11Protocol):
         self._listener = listener
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Finds the place of the connection. Its wait for the first request began at the accept, before TLS."""
+        """Finds the place of the connection. The wait for the first request began when the connection was accepted,
+        before TLS."""
         super().connection_made(transport)
         self._place = self._listener.place_of(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        """Takes a piece of a request. The end of its headers ends the wait."""
+        """Takes a piece of a request. The wait ends with the headers of the request."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._place.end_wait()

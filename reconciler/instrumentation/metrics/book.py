@@ -1,8 +1,8 @@
-"""Numbers of one process, in a registry of its own of Prometheus' client. Only this file imports the client.
+"""Metric values of one process, in a registry for this process alone. Only this file imports Prometheus' client.
 
-The book counts by itself. With PROMETHEUS_MULTIPROC_DIR set, as for a service beside which `replay` runs, counters of
-the client are files of that folder. They continue a counter of an older process with the same id, and fail without the
-folder.
+The book keeps its counts without the client's counters. If PROMETHEUS_MULTIPROC_DIR is set, the client keeps its
+counters in files of that folder. Such a counter continues the counter of an older process with the same id, and fails
+without the folder. The variable may be set for a service beside which `replay` runs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from reconciler.instrumentation.metrics.catalogue import METRICS, Metric, Metric
 
 logger = logging.getLogger(__name__)
 
-#: Reads values at a scrape. An exception loses only its values, and is logged.
+#: Function that reads values at a scrape. If the function raises an exception, only its values are missing, and the
+#: exception is logged.
 Reader = Callable[[], Iterable[Sample]]
 
 
 class MetricBook:
-    """Counts, and values that are read at a scrape. Shared by threads; several books of one process are separate."""
+    """Counts, and values that are read at a scrape. Threads share a book. Several books of one process are
+    independent."""
 
     def __init__(self, command: str) -> None:
         """`command`: run, sweep or replay. Metrics of other commands are not shown."""
@@ -74,7 +76,7 @@ class MetricBook:
 
     @contextmanager
     def reading(self, *readers: Reader) -> Iterator[None]:
-        """Asks these readers, too, at each scrape within the block. What they read lives as long as the block."""
+        """Adds readers to the scrapes within the block. The objects that the readers use live as long as the block."""
         with self._lock:
             self._readers += readers
         try:
@@ -84,7 +86,7 @@ class MetricBook:
                 self._readers = [one for one in self._readers if one not in readers]
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """Makes the exposition and its content type, in a form that the scraper takes."""
+        """Returns the exposition in a format that the scraper accepts, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 

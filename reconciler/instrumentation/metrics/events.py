@@ -1,4 +1,4 @@
-"""Counts events of the policy. Shared by threads, because the book is."""
+"""Counts events of the policy. Threads share the counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.policy.events import (
     VerdictsWritten,
 )
 
-#: Reasons of outages, in lower case: opened by a round, by the look at Redis' settings, or by announcements.
+#: Reasons of outages, in lower case. A round, the look at Redis' settings, or announcements open an outage.
 OUTAGE_REASONS = ("away", "memory_lost", "unsafe")
 
 
@@ -33,7 +33,7 @@ class EventMetrics:
         self._book = book
 
     def begin(self, subscriptions: Iterable[Subscription]) -> None:
-        """Shows the counters of alerts at 0, so that the first loss is an increase, too."""
+        """Shows the counters of alerts at 0 from the beginning. Otherwise the first loss would be no increase."""
         for reason in OUTAGE_REASONS:
             self._book.begin(c.OUTAGES, reason)
         for subscription in subscriptions:

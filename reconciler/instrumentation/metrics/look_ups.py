@@ -27,13 +27,14 @@ T = TypeVar("T")
 
 
 class MeasuredBrokerEvidence:
-    """Port BrokerEvidence in front of another one. Threads that may share the other one may share this one."""
+    """Wraps a BrokerEvidence and measures its answers. Threads may share the wrapper if they may share the wrapped
+    object."""
 
     def __init__(self, brokers: BrokerEvidence, book: MetricBook, *, clock: Clock) -> None:
         self._brokers = brokers
         self._book = book
         self._clock = clock
-        # These are not about one key, and are passed on as they are.
+        # These questions are not about one key, so nothing measures them.
         self.brokers_seen: Callable[[str], frozenset[str] | None] = brokers.brokers_seen
         self.expect: Callable[[str, Collection[str]], None] = brokers.expect
         self.watermark: Callable[[Subscription], Watermark] = brokers.watermark
@@ -109,7 +110,8 @@ class MeasuredBrokerEvidence:
         return hear
 
     def _timed(self, kind: str, ask: Callable[[], Asked[T]]) -> Asked[T]:
-        """Measures from the question until its answer is heard. Answers to earlier questions are heard first."""
+        """Measures the time from a question until its answer is read. Answers to earlier questions are read first and
+        add to this time."""
         began = self._clock.monotonic_seconds()
         asked = ask()
 

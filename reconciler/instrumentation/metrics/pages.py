@@ -1,4 +1,4 @@
-"""/metrics, /livez and /readyz as answers. serving.py, or a console, sends them."""
+"""Makes the answers of /metrics, /livez and /readyz. serving.py or a console sends them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class MetricPages:
     def answer(self, path: str, *, accept: str = "", host: str = "") -> PageAnswer:
         """Makes the page of a path. Any other path gets 404.
 
-        `host`: the name under which the page is requested. If it is not this machine's, a page of another site may be
-        asking (DNS rebinding): then the answer names what is away, without the error.
+        `host`: the name under which the page is requested. If it is not a name of this machine, a page of another site
+        may be asking (DNS rebinding). Then the answer names the unreachable dependencies without their errors.
         """
         if path == "/metrics":
             body, content_type = self._book.page(accept)

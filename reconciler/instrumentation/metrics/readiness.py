@@ -1,4 +1,4 @@
-"""Makes the answer of /readyz, whoever serves it."""
+"""Makes the answer of /readyz. Every server of the page uses it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def readiness_answer(
 ) -> tuple[HTTPStatus, dict[str, object], dict[str, str]]:
     """Makes status, document and headers.
 
-    `found`: dependency -> its error. Error None: it answered. `found` None: the errors were not found out in time.
-    `is_told`: the asker may read errors. False: the answer says only that a dependency is away.
+    `found`: dependency -> its error. Error None: the dependency answered. `found` None: the errors were not found out
+    in time. `is_told`: the asker may read errors. False: the answer says only that a dependency is away.
     """
     checks = {"dependencies": "no answer in time"}
     if found is not None:

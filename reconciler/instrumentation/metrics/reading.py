@@ -13,16 +13,16 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: An answer is shown for the interval, or for this many times as long as reading it took, if that is longer. So reading
-#: takes at most a twentieth of the time.
+#: An answer is shown for the interval. If reading it took long, it is shown for this multiple of the reading time. So
+#: reading takes at most a twentieth of the time.
 FRESH_READINGS = 20.0
-#: Largest number of intervals for which an answer is shown. An older one would hide that a dependency is back.
+#: Largest number of intervals for which an answer is shown. An older answer would hide that a dependency is back.
 FRESH_INTERVALS_MAX = 3.0
 #: Part of the interval that a scrape waits for a new answer.
 WAIT_INTERVALS = 0.4
 #: Longest time that a scrape waits, because Prometheus gives up after 10 s by default.
 WAIT_SECONDS_MAX = 4.0
-#: While a new answer is read, the old one is shown for at most this time after its renewal was due.
+#: While a new answer is read, the old answer is shown for at most this time after its renewal was due.
 STALE_SECONDS = 60.0
 
 
@@ -40,7 +40,7 @@ class LatestReading(Generic[T]):
         self._read_at_seconds: float | None = None
         self._ended = threading.Event()
         self._is_reading = False
-        #: Calls of outdate(): all of them, and those before the reading of the shown answer began.
+        #: Number of all calls of outdate(), and number of those before the reading of the shown answer began.
         self._outdated, self._outdated_before = 0, 0
         #: Seconds that the last reading took.
         self.took_seconds: float | None = None
@@ -55,7 +55,8 @@ class LatestReading(Generic[T]):
             return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
 
     def begin(self) -> threading.Event | None:
-        """Begins to read if the answer is old, and does not wait. A caller of several answers begins all of them first.
+        """Starts reading if the answer is old, and does not wait. A caller that needs several answers starts all
+        readings first.
 
         Returns the event that is set after the reading. None: the answer is young.
         """
@@ -78,7 +79,7 @@ class LatestReading(Generic[T]):
         answer: T | None = None
         try:
             answer = self._read()
-        except Exception:  # without an answer; the thread that asks must answer in any case
+        except Exception:  # the caller then gets no answer; its thread must continue in any case
             logger.exception("metrics_unread")
         now = self._clock.monotonic_seconds()
         with self._lock:

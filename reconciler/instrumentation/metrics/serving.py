@@ -1,4 +1,5 @@
-"""Small server for the pages of one process: one thread per request, few at once, each with a time limit."""
+"""Small server for the pages of one process. Each request has a thread and a time limit, and few requests run at
+once."""
 
 from __future__ import annotations
 
@@ -47,13 +48,13 @@ class _Server(ThreadingWSGIServer):
         super().__init__(*arguments, **more)
 
     def server_bind(self) -> None:
-        """Binds without HTTPServer's question to DNS for the name of the address, which can take many seconds."""
+        """Binds the address. HTTPServer would also ask DNS for the name of the address, which can take many seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a thread per connection. A connection without room is closed."""
+        """Starts a thread per connection. A connection above the limit is closed."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -75,7 +76,7 @@ class _Server6(_Server):
 def serving(pages: MetricPages, listen: str) -> Iterator[tuple[str, int]]:
     """Serves within the block, and yields the address on which it listens.
 
-    Raises ConfigurationError if the address cannot be had.
+    Raises ConfigurationError if the address cannot be bound.
     """
     host, port = host_and_port(listen)
     kind = _Server6 if ":" in host else _Server

@@ -1,7 +1,7 @@
 """Sends spans over HTTP to the OTLP collector that the standard OTEL_* variables name.
 
-It has a bounded queue and a thread of its own. A collector that is away or hangs costs spans, which are counted, and no
-time.
+A bounded queue holds the spans, and a thread of its own sends them. If the collector is away or hangs, spans are lost
+and counted, but nothing waits.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ REASON_CHARACTERS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCounts:
-    """Counts of the spans of a process. Spans that were made and never sent are lost, or wait in the queue."""
+    """Numbers of spans of a process. A span that was made but not sent is lost or waits in the queue."""
 
     made: int
     sent: int
 
 
 class _Reason(logging.Filter):
-    """Keeps the last reason why a batch was not taken, and drops the record, because each attempt logs one.
+    """Keeps the last reason why a batch was refused, and drops the log record, because each attempt logs a record.
 
     An error's text is left out, because it may hold a header.
     """
@@ -68,7 +68,7 @@ def _harmless(value: object) -> object:
 
 
 class CountedExporter(SpanExporter):
-    """Exporter whose answers are counted. Confined to the thread of its queue."""
+    """Exporter that counts its answers. Only the thread of its queue uses it."""
 
     def __init__(self, exporter: SpanExporter, *, clock: Clock, reason: _Reason) -> None:
         self._exporter = exporter
@@ -79,7 +79,7 @@ class CountedExporter(SpanExporter):
         self.refused = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Sends the spans, for the exporter's time-out at most."""
+        """Sends the spans within the exporter's time-out."""
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
@@ -96,7 +96,7 @@ class CountedExporter(SpanExporter):
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flushes the exporter; no span waits here."""
+        """Flushes the exporter. No span waits in this class."""
         return self._exporter.force_flush(timeout_millis)
 
     def _log(self) -> None:
@@ -109,7 +109,7 @@ class CountedExporter(SpanExporter):
 
 
 class CountedBatches(BatchSpanProcessor):
-    """Queue with the bounds of OTEL_BSP_*, which counts its spans. Shared by threads."""
+    """Queue that counts its spans. The variables OTEL_BSP_* set its bounds. Threads share it."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         super().__init__(exporter)
@@ -125,7 +125,7 @@ class CountedBatches(BatchSpanProcessor):
 
 
 class SpanExport:
-    """Tracer, with the thread that sends its spans."""
+    """Tracer, and the thread that sends its spans."""
 
     def __init__(self, exporter: SpanExporter, *, environment: str, release: str, clock: Clock) -> None:
         self._reason = _Reason()
@@ -142,7 +142,7 @@ class SpanExport:
         return SpanCounts(made=self._batches.made, sent=self._exporter.sent)
 
     def close(self) -> None:
-        """Sends waiting spans, for a bounded time. The others are lost, and the log says so."""
+        """Sends waiting spans for a bounded time. Spans that remain are lost, and the log says so."""
         ending = threading.Thread(target=self._provider.shutdown, name="reconciler-last-spans", daemon=True)
         ending.start()
         ending.join(LAST_SPANS_SECONDS)
@@ -154,7 +154,8 @@ class SpanExport:
 
 
 def open_export(environment: str, *, release: str, clock: Clock) -> SpanExport:
-    """Opens the exporter that the variables describe, without a connection. Raises ConfigurationError."""
+    """Makes the exporter that the variables describe, without connecting. Raises ConfigurationError for unusable
+    variables."""
     endpoint = read_endpoint(os.environ)
     try:
         export = SpanExport(OTLPSpanExporter(), environment=environment, release=release, clock=clock)
@@ -165,9 +166,9 @@ def open_export(environment: str, *, release: str, clock: Clock) -> SpanExport:
 
 
 def read_endpoint(variables: Mapping[str, str]) -> str:
-    """Reads the collector's URL, for people. Raises ConfigurationError for a URL that can never work.
+    """Reads the collector's URL, to show it to people. Raises ConfigurationError for a URL that can never work.
 
-    A password in it is refused, because errors of many libraries repeat URLs.
+    A password in the URL is refused, because errors of many libraries repeat URLs.
     """
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         protocol = variables.get(name)

@@ -42,7 +42,7 @@ STATE = "reconciler.state"
 REASON = "reconciler.reason"
 
 RUNG = "reconciler.rung"
-#: "*": every group of the topic. Else: the group of a hand-over.
+#: Scope of a repair: "*" for every group of the topic, or the group of a hand-over.
 SCOPE = "reconciler.repair.scope"
 BEFORE = "reconciler.repair.before"
 AFTER = "reconciler.repair.after"

@@ -1,7 +1,7 @@
 """Makes spans of the policy's events: rounds, and in them verifications with written verdicts and steps of repairs.
 
-A verification and a repair link to the span that sent the message, if the message names it. They are no part of the
-producer's trace, which ended long before. Nothing waits for spans, because they are made of events, after the fact.
+A verification or a repair links to the span that sent the message, if the message names that span. Neither belongs to
+the producer's trace, which ended long before. Nothing waits for spans, because they are made from events afterwards.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from reconciler.policy.judging.suspect import TRACEPARENT
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import RoundReport
 
-#: Spans of one round for keys with the same verdict, or for repairs that took the same step, because a flood of keys
-#: must not push a loss out of the queue. The round's span counts the others.
+#: Most spans of one round for keys with the same verdict, or for repairs with the same step. Without this limit, a
+#: flood of keys could push a loss out of the queue. The round's span counts the spans that are left out.
 ALIKE_MAX = 100
-#: Characters of a text from outside, before invisible characters are shown by their numbers.
+#: Most characters that are kept of a text from outside. Invisible characters are replaced by their numbers afterwards.
 TEXT_CHARACTERS_MAX = 400
 #: Problems of a round that its span lists.
 PROBLEMS_MAX = 16
@@ -60,7 +60,7 @@ _running: ContextVar[_RunningRound | None] = ContextVar("running_round", default
 
 
 class EventSpans:
-    """EventSink that makes spans. Shared by threads, each of which has a round of its own."""
+    """EventSink that makes spans. Threads share it, and each thread has its own round."""
 
     def __init__(self, tracer: Tracer, *, clock: Clock, english: Callable[[Fact], str]) -> None:
         self._tracer = tracer
@@ -68,7 +68,7 @@ class EventSpans:
         self._clock = clock
 
     def traced(self, run: Callable[[Subscription], RoundReport]) -> Callable[[Subscription], RoundReport]:
-        """Wraps the function: each call is in a round's span, also if the round did not run or failed."""
+        """Wraps the function so that each call has a span of the round, even if the round did not run or failed."""
 
         def run_traced(subscription: Subscription) -> RoundReport:
             with self._round(subscription) as span:
@@ -80,7 +80,7 @@ class EventSpans:
         return run_traced
 
     def emit(self, event: Event) -> None:
-        """Makes the event's spans; most events have none."""
+        """Makes the spans of an event. Most events have none."""
         match event:
             case RoundFinished():
                 self._finished(event)
@@ -88,7 +88,7 @@ class EventSpans:
                 for entry in event.entries:
                     if _has_room(names.VERIFY, entry.verdict.value):
                         self._verification(event, entry)
-            # SENDING is written before a byte leaves, so the step is over when the answer is written.
+            # SENDING is written before a byte is sent. The step ends later, when the answer is written.
             case RepairStepped() if event.after is not RepairState.SENDING:
                 if _has_room(names.REPAIR, event.rung.value, event.after.value):
                     self._repair(event)
@@ -181,7 +181,7 @@ class EventSpans:
         traceparent: object,
         failed: str | None = None,
     ) -> None:
-        """Makes a span that ends now, as a child of the round that runs in this thread, if one does."""
+        """Makes a span that ends now. If a round runs in this thread, the span is a child of the round's span."""
         running = _running.get()
         context = Context() if running is None else set_span_in_context(running.span, Context())
         ends_ns = self._now_ns(running)
@@ -197,14 +197,15 @@ class EventSpans:
         span.end(ends_ns)
 
     def _now_ns(self, running: _RunningRound | None) -> int:
-        """Reads the time; in a round from its beginning on, so that a step of the wall clock reorders no spans."""
+        """Returns the time. In a round, the monotonic clock counts from the round's beginning, so a step of the wall
+        clock reorders no spans."""
         if running is None:
             return self._clock.now_ms() * 1_000_000
         return running.began_ns + round((self._clock.monotonic_seconds() - running.began_seconds) * 1e9)
 
 
 class TraceOfRecords(logging.Filter):
-    """Filter that gives log records `trace_id` and `span_id` of the round in their thread, if its spans are kept."""
+    """Adds `trace_id` and `span_id` of the thread's round to log records, if the round's spans are kept."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """True, because no record is dropped."""
@@ -216,7 +217,7 @@ class TraceOfRecords(logging.Filter):
 
 
 def _has_room(*kind: str) -> bool:
-    """Counts one more of a kind. False: the round that runs in this thread has enough of them."""
+    """Counts one more span of a kind. Returns False if the round of this thread has enough spans of this kind."""
     running = _running.get()
     if running is None:
         return True

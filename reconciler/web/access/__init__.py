@@ -1,1 +1,1 @@
-"""Who visitors are, and what they may do."""
+"""The identity of visitors, and their rights."""

@@ -1,4 +1,4 @@
-"""Addresses of clients, and which of them are our proxies."""
+"""Addresses of clients and of our proxies."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ class Networks:
 
 
 class TrustedProxies(Networks):
-    """Networks whose members' headers are believed."""
+    """Networks of proxies whose headers are believed."""
 
     def sent(self, request: WebRequest) -> bool:
-        """Returns True if the connection comes from one of them."""
+        """Returns True if the connection comes from one of these proxies."""
         return self.has(request.peer)
 
     def client_of(self, request: WebRequest) -> str:
         """Returns the client's address for counting: the nearest address in X-Forwarded-For that belongs to no proxy.
 
-        Each proxy appends the address that it sees. So addresses before that of the first proxy may be invented.
+        Each proxy appends the address that it sees. An address that stands before the first proxy's entry may be
+        invented.
         """
         found = _address(request.peer)
         hops = request.headers.get("x-forwarded-for", "").split(",")
@@ -47,8 +48,8 @@ class TrustedProxies(Networks):
 
 
 def counted_address(text: str) -> str:
-    """Returns the address or network whose connections and attempts are counted together. Empty: the text is no
-    address."""
+    """Returns the address or network whose connections and attempts are counted together. Returns an empty text if
+    `text` is no address."""
     return _counted(_address(text))
 
 

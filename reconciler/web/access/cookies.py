@@ -1,7 +1,8 @@
 """Cookies that admit a visitor: the id of a session, and the mark of a known device.
 
-A *known device* is a browser in which a user has logged in before. The server keeps nothing about it. Its cookie is
-signed with the hash of the user's password, which has 128 random bits. So another password makes the device unknown.
+A *known device* is a browser in which a user has logged in before. The server stores nothing about the device. The
+device's cookie is signed with the hash of the user's password, which has 128 random bits. A new password therefore
+makes the device unknown.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ DEVICE_SECONDS_MAX = 180 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCookie:
-    """A cookie with one name per deployment, because a browser has one jar for all ports of a host, staging and
-    production included."""
+    """A cookie whose name differs between deployments. A browser keeps one jar for all ports of a host, even for
+    staging and production together."""
 
     name: str
     path: str
     is_secure: bool
-    #: None: until the browser is closed.
+    #: Lifetime of the cookie. None: the cookie lives until the browser is closed.
     age_seconds: int | None = None
 
     def value_in(self, request: WebRequest) -> str:
-        """Returns the cookie's value. Empty: the request does not have it."""
+        """Returns the cookie's value. Returns an empty text if the request lacks the cookie."""
         return request.cookies.get(self.name, "")
 
     def header(self, value: str) -> str:
@@ -42,25 +43,25 @@ class OwnCookie:
 
 
 def session_cookie(environment: str, *, prefix: str, is_secure: bool) -> OwnCookie:
-    """Makes the cookie of a session. If the rules of RFC 6265bis (4.1.3) allow it, a prefix keeps other hosts from
-    setting it."""
+    """Makes the cookie of a session. If the rules of RFC 6265bis (4.1.3) allow a prefix, its name has one, and other
+    hosts cannot set it."""
     guard = "" if not is_secure else "__Secure-" if prefix else "__Host-"
     return OwnCookie(name=f"{guard}reconciler-{environment}", path=prefix or "/", is_secure=is_secure)
 
 
 def device_cookie(session: OwnCookie) -> OwnCookie:
-    """Makes the cookie of a device, next to that of a session."""
+    """Makes the cookie of a device that belongs to the cookie of a session."""
     return replace(session, name=f"{session.name}-device", age_seconds=DEVICE_SECONDS_MAX)
 
 
 def new_device(user: WebUser) -> str:
-    """Makes the cookie's value for a device in which this user has just logged in."""
+    """Makes the cookie's value for a device in which the user has just logged in."""
     number = secrets.token_urlsafe(16)
     return f"{number}.{_signature(user, number)}"
 
 
 def is_device_of(user: WebUser, value: str) -> bool:
-    """Returns True if the user has logged in with this device and has not changed the password since."""
+    """Returns True if the user has logged in with this device and has kept the same password since."""
     number, _, signature = value.partition(".")
     return hmac.compare_digest(signature.encode("utf-8", "surrogatepass"), _signature(user, number).encode())
 

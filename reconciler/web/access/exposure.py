@@ -1,4 +1,4 @@
-"""The address, names and scheme by which browsers reach the server, and whether that is safe."""
+"""The address, names and scheme by which browsers reach the server. The module also checks whether they are safe."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from reconciler.web.exchange import WebRefusal, WebRequest
 class Exposure:
     """How browsers reach the server."""
 
-    #: The scheme of browsers' requests.
+    #: The scheme of the requests that browsers send.
     scheme: Literal["http", "https"]
-    #: Names in lower case, besides those of this machine.
+    #: Names of the server in lower case, besides the names of this machine.
     host_names: frozenset[str]
     #: True: browsers reach only the proxies.
     is_for_proxies_only: bool
 
     def require_own_name(self, request: WebRequest) -> None:
-        """Raises WebRefusal if a page of another site asks, whose name leads here by DNS (DNS rebinding)."""
+        """Raises WebRefusal for a request under a foreign name. A page of another site can lead its own name here by
+        DNS (DNS rebinding)."""
         asked = request.headers.get("host", "")
         try:
             host = host_and_port(asked)[0].lower()

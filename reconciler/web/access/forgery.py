@@ -1,7 +1,8 @@
 """Guard against requests that a page of another site makes a browser send (CSRF).
 
-It needs two proofs. The browser gives Sec-Fetch-Site (Fetch Metadata) or Origin (RFC 6454). And only pages for this
-visitor have the token, an HMAC-SHA256 over the visitor with a secret of this process.
+A request needs two proofs. The browser sends the first one: Sec-Fetch-Site (Fetch Metadata) or Origin (RFC 6454). The
+second one is a token that only this visitor's pages have: an HMAC-SHA256 over the visitor with a secret of this
+process.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ CSRF_HEADER = "x-csrf-token"
 
 
 class ForgeryGuard:
-    """Makes tokens and compares them. Its only state is the secret, so a restart makes every token old."""
+    """Makes tokens and compares them. Its only state is the secret, so a restart makes every token invalid."""
 
     def __init__(self, *, scheme: str) -> None:
-        """`scheme`: http or https, as in browsers' requests."""
+        """`scheme`: http or https, as in the requests of browsers."""
         self._scheme = scheme
         self._secret = secrets.token_bytes(32)
 
     def token_for(self, credential: Credential, subject: str) -> str:
-        """Makes the token of a visitor's pages. `subject`: the session's id, or the name."""
+        """Makes the token for a visitor's pages. `subject`: the session's id, or the visitor's name."""
         text = f"{credential.name}:{subject}"
         return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def require_own_page(self, request: WebRequest) -> None:
-        """Raises WebRefusal if a page of another site asks, or a page that was made for somebody else."""
+        """Raises WebRefusal if the request comes from a page of another site, or from a page that was made for another
+        visitor."""
         if request.visitor.credential is Credential.TOKEN:
             return
         if not self._is_from_own_page(request):

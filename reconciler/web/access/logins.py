@@ -1,4 +1,4 @@
-"""Logins: compare name and password with the file of users, slow guesses down, and write to the log."""
+"""Logins of users. A login compares name and password with the file of users, slows guesses down, and is logged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
-    """Logins of users. The threads of all requests share it."""
+    """Logins of users. The threads of all requests share this object."""
 
     users: UsersFile
     sessions: Sessions
@@ -31,22 +31,21 @@ class Logins:
     comparison: PasswordComparison
 
     def log_in(self, request: WebRequest, name: str, password: str) -> tuple[str, str]:
-        """Begins a session on a device that is now known, and ends the former session. Returns the values of
-        Set-Cookie.
+        """Begins a session and ends the former session. The device becomes known. Returns the values of Set-Cookie.
 
-        Raises WebRefusal if name or password is wrong (without saying which), or after too many attempts.
+        Raises WebRefusal if name or password is wrong, without saying which. Raises WebRefusal after too many attempts.
         """
         user = self.users.current().users.get(name)
         address = self.proxies.client_of(request)
         device = device_cookie(self.cookie)
         shown = device.value_in(request)
         is_known = user is not None and is_device_of(user, shown)
-        # A text typed as a name may be a password, so the log gets only names of users.
+        # A person may type the password in place of the name, so the log gets only names of users.
         told = {"user": user.name if user else "(unknown)", "address": address, "request_id": request.request_id}
         told["device"] = "known" if is_known else "unknown"
         user_text = f"user {name[:100]}"
         counted = {f"{user_text} from {address}": OF_ONE_PLACE, f"from {address}": OF_AN_ADDRESS, user_text: OF_A_USER}
-        if is_known:  # so guesses from elsewhere never lock out this device
+        if is_known:  # so guesses from other devices never lock out this one
             counted = {f"device {digest_of(shown)}": OF_ONE_PLACE}
         wait_seconds = self.throttle.attempt(counted)
         if wait_seconds > 0:

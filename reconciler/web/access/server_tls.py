@@ -1,4 +1,4 @@
-"""The server's certificate, read again when its files are renewed."""
+"""The server's certificate. It is read again when its files are renewed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 class ServerCertificate:
-    """TLS 1.2 or newer. Used by the thread of the event loop only, once the server listens.
+    """Certificate for TLS 1.2 or newer. Once the server listens, only the thread of the event loop uses it.
 
-    New connections see a renewed certificate. If its files become unusable (for example half-renewed), the former one
-    stays in use, and the log warns.
+    New connections get a renewed certificate. If its files become unusable (for example half-renewed), the former
+    certificate stays in use, and a warning is logged.
     """
 
     def __init__(self, certificate: Path, key: Path | None) -> None:
@@ -53,7 +53,7 @@ class ServerCertificate:
         try:
             # Without a password, openssl would ask at the terminal.
             context.load_cert_chain(certificate, key, password="")
-        except OSError as error:  # SSLError is one
+        except OSError as error:  # SSLError is an OSError
             remedy = f"with web.tls_key: PEM files of a certificate and its key, without a password ({error})"
             raise InvalidValue("web.tls_certificate", str(certificate), remedy) from error
         return context

@@ -1,4 +1,5 @@
-"""A *session* connects later requests with a login. Sessions are in the memory of the process, limited in number."""
+"""A *session* connects later requests with a login. Sessions are kept in the memory of the process, and their number is
+limited."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from reconciler.clock import Clock
 from reconciler.web.access.tokens import digest_of, new_session_id
 from reconciler.web.access.users import WebUser
 
-#: How long a session lasts without a request.
+#: Longest pause between two requests of a session.
 IDLE_SECONDS_MAX = 3_600.0
-#: How long a session lasts after the login, even in use.
+#: Longest life of a session after the login, even if it is in use.
 SESSION_SECONDS_MAX = 12 * 3_600.0
-#: Above this number, the least recently used session ends.
+#: Most sessions. Above this number, the session that was used least recently ends.
 SESSIONS_MAX = 1_000
 
 
@@ -26,7 +27,7 @@ class _Session:
 
 
 class Sessions:
-    """Sessions by the digest of their id. Threads share it."""
+    """Sessions by the digest of their id. Threads share this object."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -44,8 +45,8 @@ class Sessions:
         return session_id
 
     def user_of(self, session_id: str) -> WebUser | None:
-        """Returns the user as of the login, and counts the session as used. None: the session is unknown or has
-        ended."""
+        """Returns the user as known at the login, and marks the session as used now. None: the session is unknown or
+        has ended."""
         digest = digest_of(session_id)
         now = self._clock.monotonic_seconds()
         with self._lock:

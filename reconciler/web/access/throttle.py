@@ -9,42 +9,41 @@ from dataclasses import dataclass
 
 from reconciler.clock import Clock
 
-#: Above this number, the entry that failed least recently is forgotten.
+#: Most counted texts. Above this number, the entry whose last failure is oldest is forgotten.
 COUNTED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """So many failures cost nothing, because people mistype. Each pause lets one of them be forgotten."""
+    """Number of failures that are free, because people mistype. After each pause, one failure is forgotten."""
 
     failures: int
     #: Pause before the next attempt after further failures.
     pause_seconds: float
 
 
-#: One user from one address, or on one known device.
+#: Bound for one user from one address, or on one known device.
 OF_ONE_PLACE = Bound(failures=5, pause_seconds=60.0)
-#: One address, which many people may share.
+#: Bound for one address, which many people may share.
 OF_AN_ADDRESS = Bound(failures=20, pause_seconds=10.0)
-#: One user from all other devices together. Four addresses that guess at full speed do not reach it.
+#: Bound for one user from all other devices together. Four addresses that guess at full speed do not reach it.
 OF_A_USER = Bound(failures=40, pause_seconds=15.0)
 
 
 class LoginThrottle:
-    """Counts failed attempts by any text, such as a user's name or an address. Threads share it."""
+    """Counts failed attempts by any text, such as a user's name or an address. Threads share this object."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        #: Counted text -> when all its failures are forgotten.
+        #: Counted text -> time at which all its failures are forgotten.
         self._forgotten_at: OrderedDict[str, float] = OrderedDict()
 
     def attempt(self, counted: Mapping[str, Bound]) -> float:
-        """Returns 0 if the attempt may begin. It counts as failed until `take_back`, so that a hundred attempts at once
-        count as a hundred.
+        """Returns 0 if the attempt may begin. The attempt counts as failed until `take_back`, so that a hundred
+        attempts at once count as a hundred.
 
-        Otherwise returns the seconds until the next attempt. It waits for nothing, and does not count the refused
-        attempt.
+        Otherwise returns the seconds until the next attempt, at once. A refused attempt is not counted.
         """
         now = self._clock.monotonic_seconds()
         with self._lock:
@@ -61,8 +60,8 @@ class LoginThrottle:
         return 0.0
 
     def take_back(self, counted: Mapping[str, Bound]) -> None:
-        """Takes the attempt back. Earlier failures stay, because a guesser with a login of their own must not erase
-        them."""
+        """Takes back an attempt. Earlier failures stay, so that a guesser cannot erase them by a login with an own
+        account."""
         with self._lock:
             for one, of in counted.items():
                 if one in self._forgotten_at:

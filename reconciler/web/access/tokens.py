@@ -1,6 +1,6 @@
 """Random texts that prove who sends them: sessions and bearer tokens. Only their digests are kept.
 
-Nobody can guess 256 random bits, so a fast digest is enough. For a password it is not.
+Nobody can guess 256 random bits, so a fast digest is enough for these texts. A password needs a slow one.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 
-#: By this prefix, people and programs that look for leaked secrets recognise a token.
+#: Prefix of tokens. People and programs that look for leaked secrets recognise a token by it.
 TOKEN_PREFIX = "reconciler_"  # noqa: S105 - the part that is no secret
 _RANDOM_BYTES = 32
 

@@ -1,4 +1,4 @@
-"""Users and tokens, and the text of their file."""
+"""Users and tokens, and the text of the file that keeps them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WebUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebToken:
-    """The proof of a program's name."""
+    """The token that proves a program's name."""
 
     name: str
     role: WebRole
@@ -48,7 +48,8 @@ class WebUsers:
     tokens: Mapping[str, WebToken] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_entry(self, entry: WebUser | WebToken) -> WebUsers:
-        """Adds the entry, or replaces the one with its name and kind. Raises InvalidValue."""
+        """Adds the entry, or replaces the entry with the same name and kind. Raises InvalidValue for an entry that
+        cannot be added."""
         own, other = (self.users, self.tokens) if isinstance(entry, WebUser) else (self.tokens, self.users)
         if not is_name(entry.name):
             raise InvalidValue("name", entry.name, "1 to 100 of the characters A-Z a-z 0-9 . _ @ + -")
@@ -61,13 +62,13 @@ class WebUsers:
         return WebUsers(self.users, {**self.tokens, entry.name: entry})
 
     def without_user(self, name: str) -> WebUsers:
-        """Returns the rest without a user. Raises InvalidValue for an unknown name."""
+        """Returns the users and tokens without this user. Raises InvalidValue for an unknown name."""
         if name not in self.users:
             raise InvalidValue("name", name, "no user has this name")
         return WebUsers({one: user for one, user in self.users.items() if one != name}, self.tokens)
 
     def without_token(self, name: str) -> WebUsers:
-        """Returns the rest without a token. Raises InvalidValue for an unknown name."""
+        """Returns the users and tokens without this token. Raises InvalidValue for an unknown name."""
         if name not in self.tokens:
             raise InvalidValue("name", name, "no token has this name")
         return WebUsers(self.users, {one: token for one, token in self.tokens.items() if one != name})
@@ -79,7 +80,7 @@ def is_name(text: str) -> bool:
 
 
 def read_users(content: bytes) -> WebUsers:
-    """Reads users and tokens of a file's content. Raises ConfigurationError, which shows no hash."""
+    """Reads users and tokens from a file's content. Raises ConfigurationError, whose text shows no hash."""
     try:
         document = _Document.model_validate_json(content)
     except ValidationError as error:

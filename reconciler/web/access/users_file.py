@@ -1,4 +1,4 @@
-"""The file of users and tokens: read again after a change, and replaced in one step."""
+"""The file of users and tokens. It is read again after a change, and replaced in one step."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ logger = logging.getLogger(__name__)
 #: Longest delay before a change is seen.
 LOOK_SECONDS = 1.0
 FILE_BYTES_MAX = 8 << 20
-#: How long a change waits for another one.
+#: Tries and pauses while a change waits for another change.
 LOCK_TRIES_MAX = 100
 LOCK_PAUSE_SECONDS = 0.1
 
 
 class UsersFile:
-    """The present users. Threads share it.
+    """The present users. Threads share this object.
 
-    An unreadable file admits nobody, because a user who was just removed must not stay because of a wrong comma.
+    An unreadable file admits nobody. Otherwise a user who was just removed could stay because of a wrong comma.
     """
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
@@ -68,16 +68,16 @@ class UsersFile:
 
 
 def load_users(path: Path) -> WebUsers:
-    """Loads the users of a file. Raises ConfigurationError."""
+    """Loads the users of a file. Raises ConfigurationError for an unusable file."""
     return read_users(_content(path))
 
 
 def change_users(path: Path, change: Callable[[WebUsers], WebUsers]) -> WebUsers:
-    """Replaces the file by one with changed users, which only its owner can read. A missing file counts as one without
-    users.
+    """Replaces the file by a file with changed users. Only its owner can read the new file. A missing file counts as a
+    file without users.
 
-    The file's owner stays; a new file gets the folder's owner. A second change at the same time waits for the first
-    one. A crash leaves the former file or the new one. Raises ConfigurationError, and what `change` raises.
+    The file's owner stays. A new file gets the folder's owner. If two changes come at the same time, the second one
+    waits. A crash leaves either the former file or the new file. Raises ConfigurationError, and what `change` raises.
     """
     path = path.resolve()
     try:
@@ -113,7 +113,7 @@ def _replace(path: Path, content: bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # A command of root must not lock out the service, which has a login of its own.
+            # Even if root runs the command, the service, which has a login of its own, must be able to read the file.
             with suppress(PermissionError):
                 os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             file.write(content)

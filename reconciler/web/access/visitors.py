@@ -1,4 +1,4 @@
-"""Finds the visitor of a request by its credential."""
+"""Finds the visitor of a request by the credential in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProxyHeaders:
     """Headers in which a trusted proxy names the visitor."""
 
     user: str
-    #: None: every visitor has the same role.
+    #: Header with the visitor's role. None: every visitor has the role `same_role`.
     role: str | None
     same_role: WebRole
 
@@ -35,8 +35,8 @@ class ProxyHeaders:
 class Visitors:
     """Finds the visitor of a request. The first of these credentials counts: proxy, bearer token, session.
 
-    Without users and without a proxy's header, every client is a viewer. Then only this machine reaches the server, and
-    nobody acts, because acts are recorded with a name.
+    If there is neither a file of users nor a proxy's header, every client is a viewer. Then only this machine reaches
+    the server. Nobody can act, because acts are recorded with a name.
     """
 
     clock: Clock
@@ -48,7 +48,8 @@ class Visitors:
     headers: ProxyHeaders | None
 
     def visitor_of(self, request: WebRequest) -> Visitor:
-        """Finds the visitor. Raises WebRefusal for an unusable credential, DependencyAway if users cannot be read."""
+        """Finds the visitor. Raises WebRefusal for an unusable credential. Raises DependencyAway if the users cannot be
+        read."""
         if self.users is None and self.headers is None:
             return self._known("", WebRole.VIEWER, Credential.LOCAL)
         if self.headers is not None and request.headers.get(self.headers.user) and self.proxies.sent(request):
@@ -76,7 +77,7 @@ class Visitors:
                 f"the proxy's header {headers.user} holds no name of 1 to 100 of the characters A-Z a-z 0-9 . _ @ + -",
                 kind="no-name",
             )
-        # Users and tokens have names of their own, so the same name belongs to another person.
+        # A user or token may have the same name as the proxy's visitor, but is somebody else.
         return self._known(f"{PROXY_USER_PREFIX if self.users else ''}{name}", role, Credential.PROXY)
 
     def _of_token(self, token: str, users: WebUsers) -> Visitor:
@@ -102,7 +103,7 @@ class Visitors:
 
 
 def require_role(request: WebRequest, role: WebRole) -> None:
-    """Raises WebRefusal if the visitor may not do this."""
+    """Raises WebRefusal if the visitor's role is lower than this role."""
     if request.visitor.role < role:
         needed = role.word
         raise WebRefusal(HTTPStatus.FORBIDDEN, f"this needs the role {needed}", kind="role-needed", role=needed)

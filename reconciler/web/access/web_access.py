@@ -24,7 +24,7 @@ from reconciler.web.roles import ROLES_BY_NAME, Credential, WebRole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebAccess:
-    """The rights of visitors. The threads of all requests share it."""
+    """The rights of visitors. The threads of all requests share this object."""
 
     exposure: Exposure
     visitors: Visitors
@@ -34,7 +34,7 @@ class WebAccess:
     is_read_only: bool
 
     def require_way(self, request: WebRequest) -> None:
-        """Raises WebRefusal if the request came under a foreign name, or did not come from the proxy."""
+        """Raises WebRefusal if the request came under a foreign name, or past the proxy that must send it."""
         self.exposure.require_own_name(request)
         if self.exposure.is_for_proxies_only and not self.visitors.proxies.sent(request):
             raise WebRefusal(
@@ -42,7 +42,7 @@ class WebAccess:
             )
 
     def require_admitted(self, request: WebRequest, role: WebRole) -> None:
-        """Raises WebRefusal if the visitor may not do this, or did not use one of our pages."""
+        """Raises WebRefusal if the visitor lacks the role, or if a POST did not come from one of our pages."""
         is_nobody = request.visitor.credential is Credential.NONE and role is not WebRole.ANYBODY
         if is_nobody and self.logins is not None:
             raise WebRefusal(
@@ -62,7 +62,8 @@ class WebAccess:
 
 
 def build_access(settings: Settings, listen: str, *, clock: Clock) -> WebAccess:
-    """Builds the rights. `listen`: host:port of the server. Raises ConfigurationError if this would be unsafe."""
+    """Builds the rights. `listen`: host:port of the server. Raises ConfigurationError if serving there would be
+    unsafe."""
     web = settings.web
     exposure = exposure_of(web, listen)
     guard = ForgeryGuard(scheme=exposure.scheme)

@@ -1,1 +1,2 @@
-"""Acts of visitors. An act is one function for both: programs use the API, people a form of the console."""
+"""Acts of visitors. One function does an act, for programs through the API and for people through a form of the
+console."""

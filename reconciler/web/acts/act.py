@@ -28,7 +28,7 @@ class ActFields(BaseModel):
 
 
 class NoFields(ActFields):
-    """Everything is in the path."""
+    """Fields of an act whose path says everything."""
 
 
 class Reasoned(ActFields):
@@ -47,8 +47,8 @@ EXIT_CODE: Schema = {"type": "integer", "description": "That of the command."}
 
 
 def name_on_record(visitor: Visitor) -> str:
-    """Returns the visitor's name for the record, told apart from logins of the command line. Raises WebRefusal for a
-    visitor without a name."""
+    """Returns the visitor's name for the record. A prefix tells it apart from logins of the command line. Raises
+    WebRefusal for a visitor without a name."""
     if not visitor.name:
         raise WebRefusal(HTTPStatus.FORBIDDEN, "what is done has the name of who did it: log in", kind="name-needed")
     return f"{WEB_USER_PREFIX}{visitor.name}"
@@ -59,7 +59,7 @@ class ActRequest:
     """The visitor of an act, and their request."""
 
     request: WebRequest
-    #: Id of the job that this request places. The same request again places the same job.
+    #: Id of the job that this request places. If the request is repeated, it places the same job.
     job_id: str
 
     @property
@@ -72,9 +72,9 @@ class ActRequest:
 class ActResult:
     """The result of an act."""
 
-    #: Ready for JSON.
+    #: Document of the result, ready for JSON.
     document: Mapping[str, object]
-    #: ACCEPTED: a job was placed. Its document is under `job`.
+    #: ACCEPTED: a job was placed, and the document has it under `job`.
     status: HTTPStatus = HTTPStatus.OK
 
 
@@ -82,9 +82,9 @@ class ActResult:
 class WebAct(Generic[F]):
     """One act. Its function raises WebRefusal and any ReconcilerError."""
 
-    #: Also the scope of idempotency keys: two acts never share a key.
+    #: Name of the act. It is also the scope of idempotency keys, so two acts never share a key.
     name: str
-    #: Path below the prefix of the console, and below that of the API.
+    #: Path of the act. The console and the API each put it below their own prefix.
     path: str
     role: WebRole
     #: One line for the API's description.
@@ -95,16 +95,16 @@ class WebAct(Generic[F]):
     #: Further statuses for the API's description, besides those of every act.
     statuses: Mapping[int, str] = field(default_factory=lambda: DONE, hash=False)
     do: Callable[[WebServices, ActRequest, F], ActResult]
-    #: False: the act must not run again after a process died in it, because it could undo another person's later act.
+    #: False: the act must not run again after a process died in it. A second run could undo another person's later act.
     is_harmless_again: bool = True
-    #: False: the result is for the visitor's eyes only, and is not kept. A repeated request does the act again.
+    #: False: the result is only for the visitor and is not kept. A repeated request does the act again.
     keeps_result: bool = True
-    #: True: a page of the console shows the result. Other acts are jobs, or show their result where they were
-    #: requested.
+    #: True: a page of the console shows the result. Other acts are jobs, or show their result on the page that
+    #: requested them.
     is_told: bool = False
 
     def read(self, document: Mapping[str, Any]) -> F:
-        """Reads the fields of a document. Raises InvalidValue for the first wrong one."""
+        """Reads the fields of a document. Raises InvalidValue for the first wrong field."""
         try:
             return self.fields.model_validate(dict(document))
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The act of opening a message. No other part shows its body."""
+"""The act of opening a message. No other part shows a message's body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts on the brakes: hold a topic's repairs, and lift the hold."""
+"""Acts on the brakes. One holds the repairs of a topic, and the other lifts the hold."""
 
 from __future__ import annotations
 

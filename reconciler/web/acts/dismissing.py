@@ -1,4 +1,4 @@
-"""The act on messages that a person has handled: dismiss."""
+"""The act of dismissing messages that a person has handled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from reconciler.web.services import WebServices
 
 
 class DismissalFields(ActFields):
-    """The keys that are closed without a send."""
+    """The keys that are closed without sending their messages."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -135,7 +135,7 @@ def _dismiss(services: WebServices, asked: ActRequest, fields: DismissalFields) 
 
 
 def _waiting(services: WebServices, fields: DismissalFields) -> list[str]:
-    """Returns the keys that wait for a person, which `all` takes now. Raises InvalidValue without a preview."""
+    """Returns the keys that wait for a person and that `all` takes now. Raises InvalidValue without a preview."""
     if not fields.seen:
         raise InvalidValue("seen", "{}", "look at them first: give seen and digest as a dry run of all told them")
     require_preview(fields.digest, fields.seen)
@@ -191,7 +191,7 @@ _DISMISSALS = record(
         "seen": {"type": "object", "additionalProperties": TEXT},
         "chosen": record(
             {"all": FLAG} | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
-            optional=("all", "verdict"),  # of an answer that 0.2.0 has kept
+            optional=("all", "verdict"),  # an answer that 0.2.0 has kept lacks these fields
         ),
         "messages": {**NUMBER, "description": "In a dry run of all: the number of messages that wait."},
         "digest": {**TEXT, "description": "In a dry run of all: digest of `seen`, which the act repeats."},

@@ -1,4 +1,4 @@
-"""All acts of visitors. Each has a route of the API and one of the console, with its own path and role."""
+"""All acts of visitors. Each act has a route of the API and a route of the console, with its own path and role."""
 
 from __future__ import annotations
 
@@ -14,5 +14,6 @@ from reconciler.web.acts.jobs import CANCEL, REBUILD
 from reconciler.web.acts.repairing import REPAIR
 
 ACTS: Sequence[WebAct[Any]] = (REPAIR, HOLD, LIFT, DISMISS, ACKNOWLEDGE, REBUILD, CANCEL, OPEN_BODY)
-#: Name -> act whose result a page shows. The others are jobs, which have a page of their own.
+#: Name -> act whose result a page shows. The other acts are jobs, which have a page of their own, or show their result
+#: elsewhere.
 TOLD: Mapping[str, WebAct[Any]] = {act.name: act for act in ACTS if act.is_told}

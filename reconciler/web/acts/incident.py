@@ -1,4 +1,4 @@
-"""The act of taking care of losses. Everybody sees who does; it changes nothing else."""
+"""The act of taking care of losses. Everybody sees who takes care. The act changes nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts that are jobs, and the act that ends one."""
+"""The acts that are jobs, and the act that ends a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reconciler.web.services import WebServices
 
 
 class RebuildFields(Reasoned):
-    """The inbox rows that are scanned."""
+    """Fields that name the inbox rows to scan."""
 
     since_ms: int | None = Field(
         default=None,

@@ -1,4 +1,5 @@
-"""Does a request once, even if it is sent twice: a double click, a reload, a client without an answer."""
+"""Does a request once, even if it is sent twice. A double click, a reload, or a client that got no answer sends it
+twice."""
 
 from __future__ import annotations
 
@@ -20,28 +21,27 @@ from reconciler.web.services import WebServices
 
 logger = logging.getLogger(__name__)
 
-#: Header of the idempotency key. A form of the console has a field for it.
+#: Header of the idempotency key. A form of the console sends the key in a field.
 KEY_HEADER = "Idempotency-Key"
 #: The RFC draft draft-ietf-httpapi-idempotency-key-header leaves the length to the server.
 KEY_CHARACTERS_MAX = 255
-#: How long a request may be without an answer before it counts as dead. The slowest act (repairs of some keys) takes
-#: less.
+#: Longest time without an answer before a request counts as dead. The slowest act, which repairs some keys, takes less.
 LEASE_SECONDS = 120.0
-#: Pause before a running request is asked for again.
+#: Pause before a client asks again for a running request.
 RETRY_AFTER_SECONDS = 2
 #: Status of a request whose outcome is unknown. No act answers with it.
 _UNKNOWN = HTTPStatus.CONFLICT
-#: Field that 0.2.0 lacks -> its value if it is not given.
+#: Field that 0.2.0 lacks -> its default value.
 _SINCE_0_2_0: Mapping[str, object] = {"seen": {}, "by": "ladder", "cancel": False, "failed": False, "digest": None}
-#: Act -> such fields of this act only, because another act of 0.2.0 has them.
+#: Act -> fields that 0.2.0 lacks in this act, but has in another act. The value of a field is its default.
 _OF_ACT: Mapping[str, Mapping[str, object]] = {"dismiss": {"all": False, "verdict": None}}
-#: Kind of refusal if the first request with this key is not answered yet.
+#: Kind of the refusal while the first request with this key has no answer yet.
 UNDER_WAY = "under-way"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneAct:
-    """An act with its result."""
+    """An act that was done, with its result."""
 
     result: ActResult
     #: True: the act was done before, and this is its result.
@@ -53,8 +53,8 @@ def done_once(
 ) -> DoneAct:
     """Does an act under an idempotency key, or returns the kept result of the first time. Results are kept for a day.
 
-    A refusal frees the key, because the act did nothing, or is harmless when it is done again. Raises what the act
-    raises. Raises WebRefusal if another request used the key, if its request still runs, or if its outcome is unknown.
+    A refusal frees the key, because the act did nothing, or can be done again without harm. Raises what the act raises.
+    Raises WebRefusal if another request used the key, if the first request still runs, or if its outcome is unknown.
     """
     require_key(key)
     fields = act.read(document)
@@ -82,7 +82,7 @@ def done_once(
 
 
 def outcome_unknown() -> WebRefusal:
-    """Makes the refusal for a request that broke off, and that could do harm if it is done again."""
+    """Makes the refusal for a request that broke off and could do harm if it were done again."""
     return WebRefusal(
         _UNKNOWN,
         "this request broke off, and it may have been done: look at the actions of the last minutes, and ask again "
@@ -100,9 +100,10 @@ def require_key(key: str) -> None:
 
 
 def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, key: str) -> KeyedRequest:
-    """Makes the kept form of a request: the key of a visitor and an act, and a digest of the request."""
+    """Makes the form of a request that is kept: the key of a visitor and an act, and a digest of the request."""
     named = fields.model_dump(mode="json")
-    # Unset fields that an earlier release lacks are left out, so that a request which it began stays the same request.
+    # Unset fields that an earlier release lacks are left out. So a request that the earlier release began stays the
+    # same request.
     for name, default in (*_SINCE_0_2_0.items(), *_OF_ACT.get(act.name, {}).items()):
         if name in named and named[name] == default:
             del named[name]
@@ -115,7 +116,7 @@ def keyed_request(act: WebAct[Any], request: WebRequest, fields: ActFields, *, k
 
 
 def kept_key(act: WebAct[Any], key: str) -> str:
-    """Returns the key for the ledger, with the same length for every client's key."""
+    """Returns the key for the ledger. Its length is the same for every client's key."""
     return f"{act.name}:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
@@ -128,7 +129,7 @@ def _first(
     except (WebRefusal, ReconcilerError) as error:
         # The unreachable dependency may have done its work: the answer to a COMMIT can be lost.
         may_be_done = isinstance(error, TransientError) and not act.is_harmless_again
-        with suppress(DatabaseAway):  # the key expires
+        with suppress(DatabaseAway):  # the ledger forgets the key later
             if may_be_done:
                 keys.answer(environment, keyed, token=found.token, status=_UNKNOWN, answer="{}")
             else:
@@ -139,6 +140,6 @@ def _first(
     try:
         kept = text if act.keeps_result else ""
         keys.answer(environment, keyed, token=found.token, status=result.status.value, answer=kept)
-    except DatabaseAway as error:  # the act is done, and its caller gets the result
+    except DatabaseAway as error:  # the act is done, so its caller gets the result
         logger.warning("act_result_not_kept", extra={"act": act.name, "by": asked.by, "error": str(error)})
     return DoneAct(result=ActResult(document=json.loads(text), status=result.status))

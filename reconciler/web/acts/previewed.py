@@ -1,4 +1,5 @@
-"""Shared parts of acts on many messages. A preview shows them first, and the act sends back what the preview showed."""
+"""Shared parts of acts on many messages. A preview shows the messages first, and the act sends back what the preview
+showed."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from reconciler.web.acts.act import ActRequest
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: Most messages of one preview. Each is judged by asking brokers and databases.
+#: Most messages of one preview. Brokers and databases are asked about each message.
 PREVIEWED_MAX = 100
-#: Most changed lines in the sentence of a refusal. Its data has all of them.
+#: Most changed lines in the sentence of a refusal. The refusal's data has all changed lines.
 LINES_TOLD = 3
 
 SEEN: Any = Field(
@@ -35,23 +36,23 @@ VERDICT = f"^({'|'.join(Verdict)})$"
 
 
 def require_preview(digest: str | None, seen: Mapping[str, str]) -> None:
-    """Raises InvalidValue if the act sends back something else than the preview showed."""
+    """Raises InvalidValue if the act sends back something other than what the preview showed."""
     if digest is not None and digest != digest_of(seen):
         raise InvalidValue("digest", digest, "they are not those of the preview: look at it again")
 
 
 def require_bulk_role(services: WebServices, asked: ActRequest, count: int) -> None:
-    """Raises WebRefusal if so many messages at once need a higher role."""
+    """Raises WebRefusal if this number of messages at once needs a higher role."""
     if count > services.settings.web.bulk_admin_above:
         require_role(asked.request, WebRole.ADMIN)
 
 
 def few(lines: Sequence[str]) -> str:
-    """Joins the first lines to one sentence."""
+    """Joins the first lines into one sentence."""
     more = [f"{len(lines) - LINES_TOLD} more"] if len(lines) > LINES_TOLD else []
     return "; ".join([*lines[:LINES_TOLD], *more])
 
 
 def verdict_of(named: str | None) -> Verdict | None:
-    """Returns the verdict that narrows `all`."""
+    """Returns the verdict to which `all` is limited."""
     return Verdict(named) if named else None

@@ -37,9 +37,10 @@ from reconciler.web.exchange import WebRefusal
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: More keys than these become a job, because a browser must not wait for a hundred answers of slow brokers.
+#: Most keys that one request repairs. More keys become a job, because a browser must not wait for a hundred answers of
+#: slow brokers.
 REPAIRED_AT_ONCE_MAX = 5
-#: Schema of acts that are decided message by message: a hand-over by a person, and its cancellation.
+#: Schema of acts that are decided message by message. They are a person's hand-over and its cancellation.
 _NAMED: Any = {
     "all": {"const": False},
     "keys": {"minItems": 1, "maxItems": REPAIRED_AT_ONCE_MAX},
@@ -147,7 +148,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
         act=fields.act,
     )
     changed = [line for line in report.keys if line.outcome == CHANGED]
-    if changed and len(changed) == len(report.keys):  # nothing was done, so the key of the request is free again
+    if changed and len(changed) == len(report.keys):  # nothing was done, so the idempotency key is free again
         told = few([f"{line.unique_key} for {line.group} is {line.verdict}" for line in changed])
         raise ChangedMeanwhile("what was to be repaired", now=report.as_dict(), told=told)
     named = {"topic": fields.topic, "group": fields.group, "verdict": fields.verdict}
@@ -159,7 +160,7 @@ def _repaired(services: WebServices, asked: ActRequest, fields: RepairFields) ->
 
 
 def _matching(services: WebServices, fields: RepairFields, limit: int) -> list[str]:
-    """Returns the keys that `all` takes now. A key that is lost for several groups occurs once per group."""
+    """Returns the keys that `all` takes now. A key that is lost for several groups is listed once per group."""
     connections, topic, group = services.connections, fields.topic, fields.group
     if fields.failed:
         return failed_keys(connections, topic=topic, group=group, limit=limit)
@@ -167,11 +168,11 @@ def _matching(services: WebServices, fields: RepairFields, limit: int) -> list[s
 
 
 def _bulk_keys(services: WebServices, asked: ActRequest, fields: RepairFields) -> list[str]:
-    """Returns the keys to repair; for `all`, those of the preview. Without a preview returns none, which means all open
-    losses, including later ones until the job begins.
+    """Returns the keys to repair. With `all`, these are the keys of the preview.
 
-    Returns named keys even without a preview for a single verdict, for failed repairs, and for few losses that need no
-    higher role. Raises WebRefusal.
+    With `all` and without a preview, returns an empty list. It means all open losses, including those found before the
+    job begins. A single verdict, failed repairs, and few losses that need no higher role are exceptions: then returns
+    their keys. Raises WebRefusal.
     """
     few, keys = services.settings.web.bulk_admin_above, fields.keys
     is_named = bool(fields.seen or fields.verdict or fields.failed)
@@ -195,7 +196,7 @@ _REPORT = record(
         "chosen": record(
             {"all": FLAG, "failed": FLAG, "act": one_of(RepairAct)}
             | dict.fromkeys(("topic", "group", "verdict"), nullable(TEXT)),
-            optional=("failed",),  # of an answer that 0.2.0 has kept
+            optional=("failed",),  # an answer that 0.2.0 has kept lacks this field
         ),
         "seen": {"type": "object", "additionalProperties": TEXT},
         "lines": {**NUMBER, "description": "Number of lines without the bound of a dry run."},
