@@ -29,7 +29,7 @@ from reconciler.errors import InvalidValue, MalformedInput
 VERSION = 1
 BODY_BYTES_MAX = 64 * 1024
 KEYS_MAX = 500
-#: The latest committed_at_ms that is a time.
+#: The latest valid committed_at_ms.
 TIME_MS_MAX = (1 << 53) - 1
 SIGNATURE_PROPERTY = "RECONCILER_SIGNATURE"
 #: Topic of the announcements unless a business topic has its own.
@@ -41,7 +41,8 @@ class AnnouncedKey:
     """One committed unique key."""
 
     unique_key: str
-    #: The message's tag: a group that filters by tags is not expected to consume other tags. None: no tag.
+    #: The message's tag. A group that filters by tags does not have to consume other tags. None: the message has no
+    #: tag.
     tag: str | None
     #: The outbox row's created_at: database time of the producer, milliseconds UTC.
     committed_at_ms: int
@@ -49,7 +50,7 @@ class AnnouncedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """Keys of one producer group and topic; all of one shard when it travels."""
+    """Keys of one producer group and topic. In a message, all keys are of one shard."""
 
     environment: str
     topic: str
@@ -58,10 +59,10 @@ class Announcement:
 
 
 def encode_announcement(announcement: Announcement) -> bytes:
-    """Version 1 body; raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard).
+    """Returns a version 1 body. Raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard).
 
-    A committed_at_ms that is no valid time is replaced by the nearest valid one, because a reader would refuse the
-    whole message for it.
+    An invalid committed_at_ms is replaced by the nearest valid time, because a reader would refuse the whole message
+    otherwise.
     """
     if not 0 < len(announcement.keys) <= KEYS_MAX:
         raise MalformedInput(f"an announcement carries 1 to {KEYS_MAX} keys, not {len(announcement.keys)}")
@@ -83,7 +84,7 @@ def encode_announcement(announcement: Announcement) -> bytes:
 def split_by_shard(announcement: Announcement, shards: int) -> Iterator[tuple[int, Announcement]]:
     """Cuts an announcement into (shard, announcement) parts that each fit into one message.
 
-    Each part has either keys that releases up to 0.2.0 know, or only keys that they do not know.
+    The keys of one part are either all known to releases up to 0.2.0, or all unknown to them.
     """
     parts: dict[tuple[int, bool], list[AnnouncedKey]] = {}
     for key in announcement.keys:
@@ -117,7 +118,8 @@ def _chunks(keys: Sequence[AnnouncedKey]) -> Iterator[list[AnnouncedKey]]:
 
 
 def decode_announcement(body: bytes) -> Announcement:
-    """A version 1 body; raises MalformedInput, naming the field, for anything else. Unknown fields are ignored."""
+    """Reads a version 1 body. Raises MalformedInput, which names the field, for any other bytes. Unknown fields are
+    ignored."""
     if len(body) > BODY_BYTES_MAX:
         raise MalformedInput(f"announcement of {len(body)} bytes: at most {BODY_BYTES_MAX} are accepted")
     try:
@@ -141,7 +143,7 @@ def decode_announcement(body: bytes) -> Announcement:
 
 
 def decode_bare_key(body: bytes) -> str:
-    """A version 0 body: one unique key; raises MalformedInput otherwise."""
+    """Reads a version 0 body, which is one unique key. Raises MalformedInput for any other bytes."""
     try:
         return require_unique_key(body.decode("ascii").strip())
     except UnicodeDecodeError as error:
@@ -158,7 +160,7 @@ def _decode_keys(entries: Iterable[Any]) -> Iterator[AnnouncedKey]:
         at = entry.get("committed_at_ms")
         if type(at) is not int:
             raise MalformedInput(f"announcement field keys[{number}].committed_at_ms is no time in milliseconds")
-        # Senders up to 0.2.0 accept an invalid time: it must not cost the other keys of the message.
+        # Senders up to 0.2.0 accept an invalid time. Such a time must not cost the other keys of the message.
         yield AnnouncedKey(unique_key=require_unique_key(entry.get("key")), tag=tag or None, committed_at_ms=_time(at))
 
 
@@ -174,14 +176,14 @@ def _text(document: dict[str, Any], field: str) -> str:
     return value
 
 
-#: A secret, or a function that returns the present secrets: the first one signs, and a signature by any of them is
+#: A secret, or a function that returns the present secrets. The first secret signs. A signature by any of them is
 #: accepted.
 SignatureSecret: TypeAlias = bytes | Callable[[], Sequence[bytes]]
 
 
 def signing_keys(secret: SignatureSecret) -> Sequence[bytes]:
-    """Returns the present secrets. Raises InvalidValue if there is none, or if one is empty: any sender could sign with
-    that."""
+    """Returns the present secrets. Raises InvalidValue if there is no secret, or if a secret is empty: any sender could
+    sign with an empty secret."""
     keys = (secret,) if isinstance(secret, bytes) else secret()
     if not keys or not all(keys):
         raise InvalidValue("signature_secret", "(empty)", 'a secret, or None: any sender can sign with ""')
@@ -189,13 +191,13 @@ def signing_keys(secret: SignatureSecret) -> Sequence[bytes]:
 
 
 def sign(body: bytes, secret: SignatureSecret) -> str:
-    """The value of the property RECONCILER_SIGNATURE. Raises InvalidValue as signing_keys() does."""
+    """Returns the value of the property RECONCILER_SIGNATURE. Raises InvalidValue like signing_keys()."""
     return _signature(body, signing_keys(secret)[0])
 
 
 def is_signed(body: bytes, signature: str | None, secret: SignatureSecret) -> bool:
-    """True if the signature belongs to the body; compares in constant time. Raises InvalidValue as signing_keys()
-    does."""
+    """Returns True if the signature belongs to the body. The comparison takes constant time. Raises InvalidValue like
+    signing_keys()."""
     if signature is None:
         return False
     given = signature.encode()

@@ -1,6 +1,6 @@
-"""Codes for what witnesses answer about a key; verdicts and life stories keep them.
+"""Codes for what witnesses answer about a key. Verdicts and life stories keep these codes.
 
-A foreign text, such as a driver's error, is the field of FOREIGN and is shown as it is.
+A foreign text, such as a driver's error, is the field of FOREIGN and is shown unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SCANNED = Code("answer.scanned", number=Field.NUMBER)
 NOTHING_AT = Code("answer.nothing-at", offset=Field.NUMBER)
 NO_MASTER = Code("answer.no-master")
 NO_BROKER = Code("answer.no-broker")
-#: For half queues, which are read to find messages with the same business key.
+#: Facts about half queues, which are read to find messages with the same business key.
 HALVES_UNREAD = Code("answer.halves-unread")
 HALVES_LEFT = Code("answer.halves-left", broker=Field.NAME, number=Field.NUMBER)
 HALVES_UNPROVED = Code("answer.halves-unproved", broker=Field.NAME)

@@ -1,8 +1,9 @@
-"""The rights that each role needs on brokers, in both generations of access control; least_rights.py assigns them to
-the roles.
+"""The rights that each role needs on brokers, in both generations of access control. least_rights.py assigns these
+rights to the roles.
 
 ACL 1.0 (4.4 to 5.2) knows PUB and SUB on topics and groups, and accounts that are admin. Authorization (from 5.3) knows
-more actions, and the cluster. In both, a producer's heartbeat and END_TRANSACTION need a signature but no right.
+more actions, and also the cluster. In both generations, a producer's heartbeat and END_TRANSACTION need a signature but
+no right.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Literal
 Kind = Literal["topic", "group", "cluster", "broker"]
 Right = Literal["PUB", "SUB", "GET", "CREATE", "ADMIN"]
 
-#: Placeholders for names of the settings; `filled` replaces them.
+#: Placeholders for names of the settings. `filled` replaces them.
 BUSINESS_TOPIC = "TOPIC"
 GROUP = "GROUP"
 UNIQUE_KEY_TOPIC = "UNIQUE_KEY_TOPIC"
 PROBE_TOPIC = "PROBE_TOPIC"
-#: The name that `group rename` gives to a group; it is in no setting yet, so it is not replaced.
+#: The new name that `group rename` gives to a group. No setting has this name yet, so the placeholder stays.
 NEW_GROUP = "NEW_GROUP"
 #: The name of the retry topic of a group that pops.
 POP_GROUP = f"{GROUP}_{BUSINESS_TOPIC}"
@@ -48,7 +49,7 @@ class BrokerRight:
 
 
 def _topic(name: str, *rights: Right, authorization: tuple[Right, ...] | None = None, why: str) -> BrokerRight:
-    """Makes a right on a topic; `authorization`: the actions that authorization demands where they differ from ACL
+    """Makes a right on a topic. `authorization`: the actions that authorization demands, if they differ from ACL
     1.0."""
     return BrokerRight(kind="topic", name=name, acl=rights, authorization=authorization or rights, why=why)
 
@@ -98,12 +99,12 @@ _INQUIRES = (
     _topic(f"%DLQ%{GROUP}", "SUB", why="dead letters are looked up"),
     _topic(f"%RETRY%{GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
-#: Rights of whoever looks at groups that pop. No role has them by default, because few groups pop.
+#: Rights to look at groups that pop. No role has these rights by default, because few groups pop.
 OF_GROUPS_THAT_POP = (
     BrokerRight(kind="group", name=POP_GROUP, acl=("SUB",), why="retries are looked up"),
     _topic(f"%RETRY%{POP_GROUP}", authorization=("SUB",), why="retries are looked up"),
 )
-#: Rights of whoever takes announcements, for subscriptions whose announcements are the half messages.
+#: Rights to take announcements of subscriptions whose announcements are the half messages.
 OF_HALF_TOPIC = (
     _group("TOOLS_CONSUMER", "SUB", why="half messages are read under this group, which every broker has"),
     _topic("RMQ_SYS_TRANS_HALF_TOPIC", "SUB", authorization=_SUB_OR_GET, why="half messages are read"),

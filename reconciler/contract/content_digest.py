@@ -1,4 +1,4 @@
-"""SHA-256 over what a consumer can see of a message: proves that a repaired message equals its half."""
+"""SHA-256 over what a consumer can see of a message. An equal digest proves that a repaired message equals its half."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LENGTH = struct.Struct(">I")
 def content_digest(
     *, topic: str, tags: str | None, keys: str | None, properties: Mapping[str, str], body: bytes
 ) -> bytes:
-    """32 bytes over topic, tags, keys, user properties sorted by name and the uncompressed body.
+    """Returns 32 bytes over topic, tags, keys, the user properties sorted by name, and the uncompressed body.
 
-    Each part is a 4-byte big-endian length and its bytes (UTF-8). `keys` is the KEYS property as sent, on 3.2.6
-    without the leading unique key (see content_keys). Reserved properties are left out. Half of a surrogate pair, which
-    JSON may hold, is a question mark, as Java's String.getBytes writes it.
+    Each part is a 4-byte big-endian length and its bytes (UTF-8). `keys` is the KEYS property as sent. On 3.2.6 the
+    leading unique key is left out (see content_keys). Reserved properties are left out. JSON may contain half of a
+    surrogate pair; that half counts as a question mark, as Java's String.getBytes writes it.
     """
     texts = [topic, tags or "", keys or ""]
     for pair in user_properties(properties).items():
         texts += pair
-    # One update per message for all parts but the body, because consumers pay for this on every message; the body may
-    # be long and is not copied.
+    # Consumers pay for this digest on every message. So one update covers all parts but the body, and the body, which
+    # may be long, is not copied.
     parts: list[bytes] = []
     for text in texts:
         part = text.encode("utf-8", "replace")
@@ -36,7 +36,7 @@ def content_digest(
 
 
 def content_keys(keys: str | None, unique_key: str) -> str:
-    """Returns KEYS without the unique key that this project puts first for brokers without an index on UNIQ_KEY
+    """Returns KEYS without the leading unique key, which this project writes for brokers without an index on UNIQ_KEY
     (3.2.6)."""
     parts = (keys or "").split(" ")
     if parts[0] == unique_key:
@@ -45,8 +45,8 @@ def content_keys(keys: str | None, unique_key: str) -> str:
 
 
 def digest_of_message(*, topic: str, unique_key: str, properties: Mapping[str, str], body: bytes) -> bytes:
-    """Returns the digest of a message as a consumer or a look-up sees it: with its properties and its uncompressed
-    body."""
+    """Returns the digest of a message in the form that a consumer or a look-up sees, with its properties and its
+    uncompressed body."""
     return content_digest(
         topic=topic,
         tags=properties.get(TAGS),

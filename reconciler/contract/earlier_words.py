@@ -1,13 +1,13 @@
-"""The words by which 0.2.0 decides, where it has no code. This file and one expression of the ledger's retention, which
-uses BEGINS_DISMISSED, are the only places of the product that read sentences.
+"""The words by which 0.2.0 decides where it has no code. Only this file reads sentences, besides one expression of the
+ledger's retention, which uses BEGINS_DISMISSED.
 
-A process of 0.2.0 that runs beside this release overwrites the text of a row but not the fact beside it. So a stored
-fact counts only for the text that it was written with (stored_facts.py). A row without a fact gets its code from the
-first words of the text of 0.2.0. This release begins its own texts with the same words (reconciler/words; a test
-compares them): otherwise 0.2.0 would send a message that a person dismissed.
+A process of 0.2.0 that runs beside this release overwrites the text of a row but not the fact beside the text. So a
+stored fact counts only for the text that it was written with (stored_facts.py). A row without a fact gets its code from
+the first words of the text of 0.2.0. The texts of this release begin with the same words, which a test compares
+(reconciler/words). Otherwise 0.2.0 would send a message that a person dismissed.
 
-This file can go in 0.4.0: 0.2.0 does not run beside that release, whose migration gives a fact to each row that still
-has none.
+This file can go in 0.4.0. No 0.2.0 runs beside that release, whose migration gives a fact to each row that still has
+none.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from reconciler.contract.schema import Column, Table
 
-#: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
-#: 3: files of all prefixes.
+#: Grows when a reader of the old version would misread the new rows. Version 2 has keys that are text
+#: (contract/unique_key.py). Version 3 has files with keys of all prefixes.
 EVIDENCE_VERSION = 3
 #: Columns that ledgers, inboxes, evidence and exports of earlier releases may lack. A missing column is read as NULL,
 #: which proves nothing. The result says "not checked" for a rule that needs such a column

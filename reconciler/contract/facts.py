@@ -1,9 +1,9 @@
-"""A *fact* is a code with its fields. It says what was seen, why something waits, or what to do next.
+"""A *fact* is a code with its fields. A fact says what was seen, why something waits, or what to do next.
 
 Decisions read the code and the fields. The sentences for people, in each language, are in reconciler/words/.
 
-A room declares its codes at the top of the file that makes their facts, one line each, and each code is called in one
-place:
+A room declares its codes at the top of the file that makes their facts. Each code has one line there, and is called in
+one place:
 
     SWEPT_LAST = Code("account.swept-last", group=Field.NAME, at_ms=Field.TIME)
     cause = SWEPT_LAST(group="shop", at_ms=1_764_000_000_000)
@@ -29,14 +29,14 @@ class Field(StrEnum):
 
     #: A name, a key, or a word of a closed list.
     NAME = "name"
-    #: A foreign text, such as a driver's error or a broker's remark: shown as it is.
+    #: A foreign text, such as a driver's error or a broker's remark. It is shown unchanged.
     TEXT = "text"
     NUMBER = "number"
     #: A number of rows, counted up to COUNTED_MAX; COUNTED_MAX + 1 means "more than that".
     COUNT = "count"
     #: Milliseconds since 1970-01-01 UTC, shown in seconds.
     TIME = "time"
-    #: The same, shown with its milliseconds.
+    #: Milliseconds since 1970-01-01 UTC, shown with the milliseconds.
     EXACT_TIME = "exact-time"
     EXACT_TIMES = "exact-times"
     NAMES = "names"
@@ -57,15 +57,15 @@ class Fact:
         return dict(self.values)
 
     def as_dict(self) -> dict[str, object]:
-        """Returns plain data for JSON: `code`, and `fields`, in which a nested fact is such an object again."""
+        """Returns plain data for JSON: `code` and `fields`. A nested fact is again such an object."""
         return {"code": self.code.name, "fields": {name: _plain(value) for name, value in self.values}}
 
 
 class Code:
-    """A name for what can be said, and the fields that belong to it. A call with the fields makes the fact.
+    """A name for a statement, with the fields that belong to the statement. A call with the fields makes the fact.
 
-    The name is the name of the room, a dot, and words: `account.swept-last`. It is the same in the catalogue, in logs
-    and in JSON.
+    The name is the name of the room, a dot, and words: `account.swept-last`. Catalogue, logs and JSON use the same
+    name.
     """
 
     __slots__ = ("fields", "name")
@@ -75,8 +75,8 @@ class Code:
         self.fields: Mapping[str, Field] = MappingProxyType(fields)
 
     def __call__(self, **values: FieldValue) -> Fact:
-        """Raises TypeError for a field that is missing, unknown or of another kind, because that is a bug of the
-        caller."""
+        """Returns the fact. Raises TypeError for a field that is missing, unknown or of another kind, because the
+        caller has a bug."""
         if values.keys() != self.fields.keys() or not all(_fits(self.fields[one], values[one]) for one in values):
             raise TypeError(f"{self!r} was called with {values!r}")
         return Fact(self, tuple((name, values[name]) for name in self.fields))

@@ -36,7 +36,7 @@ VERSION = 1
 
 
 class HandOverSource(Protocol):
-    """What encode_hand_over reads; StoredMessage is one."""
+    """What encode_hand_over reads. StoredMessage has all of these fields."""
 
     @property
     def unique_key(self) -> str: ...  # noqa: D102 - the fields are explained in evidence.py
@@ -103,11 +103,12 @@ class HandOverSigner:
     group: str
 
     def signature_of(self, *, topic: str, unique_key: str, content_digest: str) -> str:
-        """HMAC-SHA256, hexadecimal, over the JSON array [environment, topic, group, unique key, digest]."""
+        """Returns the HMAC-SHA256, in hexadecimal, over the JSON array [environment, topic, group, unique key,
+        digest]."""
         return sign(self._signed(topic, unique_key, content_digest), self.secret)
 
     def has_signed(self, signature: object, *, topic: str, unique_key: str, content_digest: str) -> bool:
-        """True if the signature is that of the place and the digest; compares in constant time."""
+        """Returns True if the signature belongs to the place and the digest. The comparison takes constant time."""
         if not isinstance(signature, str) or not signature.isascii():
             return False
         return is_signed(self._signed(topic, unique_key, content_digest), signature, self.secret)
@@ -120,10 +121,10 @@ class HandOverSigner:
 def encode_hand_over(
     message: HandOverSource, *, content_digest: bytes | None = None, signer: HandOverSigner | None = None
 ) -> str:
-    """The JSON text of a message; its size is 4/3 of the body and the properties.
+    """Returns the JSON text of a message. The size is 4/3 of the body, plus the properties.
 
-    `content_digest`: the outbox row's; None: the digest of the message itself. Without a signer the text has no
-    signature.
+    `content_digest`: the digest of the outbox row. None: the digest of the message itself is computed. Without a signer
+    the text has no signature.
     """
     digest = (content_digest or _digest_of(message)).hex()
     document: dict[str, object] = {
@@ -154,9 +155,10 @@ def encode_hand_over(
 
 
 def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> HandOverFields:
-    """The fields of an encoded message. With a signer, the text must have a signature that fits.
+    """Returns the fields of an encoded message. With a signer, the text must have a signature that fits.
 
-    Raises MalformedInput, which names the field, for any other text, and for a message that differs from its digest.
+    Raises MalformedInput, which names the field, for any other text. A message that differs from its digest is refused
+    in the same way.
     """
     try:
         document: Any = json.loads(text)

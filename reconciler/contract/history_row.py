@@ -14,7 +14,8 @@ from enum import StrEnum
 
 from reconciler.contract.schema import Column, Table
 
-#: Grows when a reader of the old version would misread the new rows. 2: keys that are text (contract/unique_key.py).
+#: Grows when a reader of the old version would misread the new rows. Version 2 has keys that are text
+#: (contract/unique_key.py).
 HISTORY_VERSION = 2
 
 #: Partitions of every stream whose rows have a key.
@@ -22,7 +23,7 @@ PREFIXES = 64
 
 
 class Leaving(StrEnum):
-    """Why an id left pending: a match, the state of its ledger row, or a tag in the outbox that the group does not
+    """Why a key left pending: a match, the state of its ledger row, or a tag in the outbox that the group does not
     take. `detail` holds the verdict."""
 
     MATCHED = "MATCHED"
@@ -32,8 +33,8 @@ class Leaving(StrEnum):
 
 
 class SnapshotKind(StrEnum):
-    """Why pending was written down. AT_REST: the shard was at rest and its pending empty; the row says until when the
-    rounds up to `generation` are all that there were."""
+    """Why pending was written down. AT_REST: the shard was at rest and its pending set was empty. Until the time of
+    this row, no rounds ran but those up to `generation`."""
 
     DAY_END = "DAY_END"
     SHUTDOWN = "SHUTDOWN"
@@ -41,7 +42,7 @@ class SnapshotKind(StrEnum):
 
 
 def prefix_of(member: bytes) -> int:
-    """The partition of a key's bytes."""
+    """Returns the partition of a key's bytes."""
     return zlib.crc32(member) % PREFIXES
 
 
@@ -194,5 +195,5 @@ REREAD = Table(
     ),
 )
 
-#: Every stream; docs and schemas are made from it.
+#: Every stream. Docs and schemas are made from this list.
 HISTORY_STREAMS = (ANNOUNCED, CONSUMED, LEFT, PENDING, SNAPSHOT, ROUND, GATE, VERDICT, REPAIR, GAP, REREAD)

@@ -1,18 +1,19 @@
-"""The codes of answers to repairs, and of acts that later commands decide by. Ledger rows keep them beside a text.
+"""The codes of answers to repairs, and of acts by which later commands decide. Ledger rows keep each code beside a
+text.
 
-Whatever a handler, a broker or a driver said stays text. Codes and fields must not change as long as a ledger may hold
-them; a release that does not know a code shows the text.
+The words of a handler, a broker or a driver stay text. Codes and fields must not change as long as a ledger may hold
+them. A release that does not know a code shows the text.
 """
 
 from __future__ import annotations
 
 from reconciler.contract.facts import Code, Field
 
-#: A person closed the repair, and repairs the message by hand or leaves it. `by` has the prefix of its kind of name
-#: (tables.py).
+#: A person closed the repair, and either repairs the message by hand or leaves it. `by` has the prefix of its kind of
+#: name (tables.py).
 REPAIR_DISMISSED = Code("repair.dismissed", by=Field.NAME, reason=Field.TEXT)
 DISMISSAL_TAKEN_BACK = Code("repair.dismissal-taken-back", by=Field.NAME, reason=Field.TEXT)
-#: The words of a handler, or of a release whose code this one does not know.
+#: The words of a handler, or of a release whose code this release does not know.
 IN_WORDS = Code("repair.in-words", text=Field.TEXT)
 #: ---- how a repair ended, also one whose hand-over was taken back from its worker
 EFFECT_SEEN = Code("repair.effect-seen")
@@ -85,8 +86,8 @@ TAKEN = Code("repair.taken")
 CLAIM_RAN_OUT = Code("repair.claim-ran-out")
 FINISHED = Code("repair.finished")
 
-#: When a hold ends: it is lifted once every clock has passed this time. It counts only together with the reason that it
-#: was written with, because a person using 0.2.0 may hold the topic, too, and that release knows no end.
+#: The end of a hold: the hold is lifted once every clock has passed this time. The fact counts only with the reason
+#: that it was written with, because a person using 0.2.0 may hold the topic, too. That release knows no end.
 HOLD_ENDS = Code("hold.ends", at_ms=Field.TIME)
 
 #: Why the circuit breaker opened.
@@ -98,7 +99,8 @@ TOO_MANY_SO_FAR = Code(
     left_over=Field.NUMBER,
     ceiling=Field.NUMBER,
 )
-#: The same for rounds less than five seconds apart, which are counted together over so many seconds.
+#: Why the circuit breaker opened for rounds less than five seconds apart, which are counted together over so many
+#: seconds.
 TOO_MANY_TOGETHER = Code("hold.too-many-together", losses=Field.NUMBER, seconds=Field.NUMBER, ceiling=Field.NUMBER)
 TOO_MANY_TOGETHER_SO_FAR = Code(
     "hold.too-many-together-so-far",
@@ -111,9 +113,9 @@ TOO_MANY_TOGETHER_SO_FAR = Code(
 TOO_ABSENT = Code("hold.too-absent", found_nowhere=Field.NUMBER, half_asked=Field.NUMBER)
 
 ACT_GROUP_RENAME = Code("act.group-rename", old=Field.NAME, new=Field.NAME)
-#: A person has accepted the commit query with this digest although these aspects of it are not proved.
+#: A person accepted the commit query with this digest, although these aspects of the query are not proved.
 ACT_QUERY_ACCEPTED = Code("act.query-accepted", topic=Field.NAME, digest=Field.NAME, unproved=Field.NAMES)
 #: A person has withdrawn the acceptance of the topic's commit query, which had this digest.
 ACT_QUERY_WITHDRAWN = Code("act.query-withdrawn", topic=Field.NAME, digest=Field.NAME)
-#: An error ended the renaming, and what it had changed was restored.
+#: An error ended the renaming, and everything that the renaming had changed was restored.
 ACT_GROUP_RENAME_UNDONE = Code("act.group-rename-undone", old=Field.NAME, new=Field.NAME)

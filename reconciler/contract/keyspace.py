@@ -56,39 +56,39 @@ from reconciler.errors import InvalidValue
 PREFIX = "reconciler:v1:"
 INBOX_PREFIX = "reconciler:inbox:v1:"
 
-#: Consumed keys are kept for this many further rounds, so that a late announcement still finds its match.
+#: Consumed keys stay for this many further rounds, so that a late announcement still finds its match.
 COMMIT_GENERATIONS_DEFAULT = 2
 
-#: At most so many rounds keep their sets for the history.
+#: Most rounds whose sets are kept for the history.
 HISTORY_GENERATIONS_MAX = 4
-#: So many rounds keep their times for the history.
+#: Number of rounds whose times are kept for the history.
 TIMES_KEPT = 64
-#: How far the time of rounds may be ahead of Redis' clock; beyond it, Redis' clock dates the keys.
+#: The time of rounds may be ahead of Redis' clock by this much. If it is further ahead, Redis' clock dates the keys.
 AHEAD_MS_MAX = 1_000
-#: At most so many entries of K:covered are kept, for the floor. If there are more, the entry is deleted that leaves the
+#: Most entries of K:covered that are kept for the floor. If there are more, the entry is deleted that leaves the
 #: smallest gap for its age.
 COVERED_ROUNDS_MAX = 64
 
 #: The end of a half queue's name.
 _HALF_QUEUE = "/half"
 
-#: Most members of K:apart. Beyond it, keys are not set apart, and a verdict per key finds out their tag.
+#: Most members of K:apart. Further keys are not set apart; a verdict finds out the tag of each such key.
 APART_KEYS_MAX = 250_000
 
-#: Queues of the unique-key topic on every master, and so shards of every subscription on it.
+#: Number of queues of the unique-key topic on every master. Every subscription on the topic has as many shards.
 SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ShardKeys:
-    """The keys of one shard; all in one Cluster slot."""
+    """The keys of one shard. All of them are in one Cluster slot."""
 
     shard: Shard
 
     @property
     def root(self) -> str:
-        """What all keys of the shard begin with."""
+        """The common beginning of all keys of the shard."""
         s = self.shard.subscription
         return f"{PREFIX}{{{s.environment}:{s.topic}:{s.group}:{self.shard.number}}}"
 
@@ -98,7 +98,7 @@ class ShardKeys:
         return f"{self.root}:half"
 
     def half_generation(self, number: int) -> str:
-        """Announced keys that an earlier round took; 1 is the youngest."""
+        """Announced keys that an earlier round took. Number 1 is the youngest round."""
         return f"{self.root}:half:{number}"
 
     @property
@@ -112,7 +112,7 @@ class ShardKeys:
         return f"{self.root}:commit"
 
     def commit_generation(self, number: int) -> str:
-        """Consumed keys of an earlier round; 1 is the youngest."""
+        """Consumed keys of an earlier round. Number 1 is the youngest round."""
         return f"{self.root}:commit:{number}"
 
     @property
@@ -126,7 +126,7 @@ class ShardKeys:
         return f"{self.root}:matched"
 
     def matched_generation(self, number: int) -> str:
-        """Keys that left pending by a match in an earlier round; 1 is the youngest."""
+        """Keys that left pending by a match in an earlier round. Number 1 is the youngest round."""
         return f"{self.root}:matched:{number}"
 
     @property
@@ -141,7 +141,7 @@ class ShardKeys:
 
     @property
     def pending(self) -> str:
-        """Unmatched keys with the time they were first seen."""
+        """Unmatched keys, each with the time when a round first saw the key."""
         return f"{self.root}:pending"
 
     @property
@@ -156,58 +156,59 @@ class ShardKeys:
 
     @property
     def proofs(self) -> str:
-        """The records that prove that the queues are still the ones that were read."""
+        """The records that prove that the queues are still those that were read."""
         return f"{self.root}:proofs"
 
     @property
     def epoch(self) -> str:
-        """Marker of Redis' memory."""
+        """The marker of Redis' memory."""
         return f"{self.root}:epoch"
 
     @property
     def round_lease(self) -> str:
-        """Right to run the rounds; saves work, proves nothing."""
+        """The right to run the rounds. It saves work and proves nothing."""
         return f"{self.root}:round_lease"
 
     def announcement_lease(self, broker: str) -> str:
-        """Right to consume the shard's queue on one broker; saves work, proves nothing."""
+        """The right to consume the shard's queue on one broker. It saves work and proves nothing."""
         return f"{self.root}:announcement_lease:{broker}"
 
 
 def meta_key(subscription: Subscription) -> str:
-    """The hash that says how many shards a subscription has."""
+    """Returns the hash that says how many shards a subscription has."""
     return f"{PREFIX}{{{subscription.environment}:{subscription.topic}:{subscription.group}}}:meta"
 
 
 def keys_of(environment: str) -> str:
-    """The pattern of every key of an environment, as SCAN takes it. It does not match inboxes in Redis."""
+    """Returns the pattern of every key of an environment for SCAN. Inboxes in Redis do not match this pattern."""
     return f"{PREFIX}{{{environment}:*"
 
 
 def use_key(environment: str) -> str:
-    """The key that says which cluster the environment is used for."""
+    """Returns the key that says for which cluster the environment is used."""
     return f"{PREFIX}{{{environment}:use}}:brokers"
 
 
 def identity_key(environment: str) -> str:
-    """The key whose text identifies this Redis."""
+    """Returns the key whose text identifies this Redis."""
     return f"{PREFIX}{{{environment}:use}}:identity"
 
 
 def sharers_key(environment: str) -> str:
-    """The key of the processes that share the environment's subscriptions."""
+    """Returns the key of the processes that share the environment's subscriptions."""
     return f"{PREFIX}{{{environment}:use}}:sharers"
 
 
 def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:
-    """The key that marks one message in a Redis inbox; with a business id, it marks the whole business transaction."""
+    """Returns the key that marks one message in a Redis inbox. With a business id, the key marks the whole business
+    transaction."""
     identity = unique_key if business_id is None else f"business:{business_id}"
     return f"{INBOX_PREFIX}{{{environment}:{group}:{identity}}}"
 
 
 def half_queue(broker: str) -> str:
-    """The name under which the half queue of a broker is read. It holds halves of all topics and shards, so each shard
-    has its own position there, with the shard's number in place of a queue number."""
+    """Returns the name under which the half queue of a broker is read. A half queue holds halves of all topics and
+    shards. So each shard has its own position there, with the shard's number in place of a queue number."""
     return f"{broker}{_HALF_QUEUE}"
 
 
@@ -222,18 +223,18 @@ def is_half_queue(name: str) -> bool:
 
 
 def offsets_field(broker: str, queue_id: int) -> str:
-    """Field of K:offsets for one queue of the unique-key topic."""
+    """Returns the field of K:offsets for one queue of the unique-key topic."""
     return f"{broker}/{queue_id}"
 
 
 def trail_field(broker: str, queue_id: int) -> str:
-    """Returns the field of K:proofs for the earlier records of one queue; no queue's name ends like it."""
+    """Returns the field of K:proofs for the earlier records of one queue. No queue's name has this ending."""
     return f"{offsets_field(broker, queue_id)}/trail"
 
 
 def require_history_generations(number: int, *, commit_generations: int) -> None:
-    """Raises InvalidValue if the number is too high: the history reads the consumed keys of a round from the commit
-    sets, which rounds keep for so long only."""
+    """Raises InvalidValue if the number is higher than the number of commit sets that rounds keep, because the history
+    reads the consumed keys of a round from these sets."""
     if not 0 <= number <= min(HISTORY_GENERATIONS_MAX, commit_generations):
         raise InvalidValue(
             "history_generations",

@@ -23,8 +23,8 @@ def imported_when_used(package: str, places: Mapping[str, str]) -> Callable[[str
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Imports without the garbage collector, because modules live until the process ends: walking through them again
-    and again takes a fifth of an import."""
+    """Imports modules with the garbage collector switched off. Modules live until the process ends, and walking through
+    them again and again takes a fifth of an import."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,8 @@
-"""What each *role* may do, and needs: in Redis, in the databases, on the brokers. A role is one kind of process.
+"""What each *role* may do and what it needs: in Redis, in the databases, and on the brokers. A role is one kind of
+process.
 
-`doctor`, docs/reference/rights.md and the tests that take away one right after the other read this table. Not in it:
-the tables of a service's own business, and the owner's login that `reconciler db upgrade` needs.
+This table is read by `doctor`, by docs/reference/rights.md, and by the tests that take away one right after the other.
+The table leaves out the tables of a service's own business, and the owner's login that `reconciler db upgrade` needs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from reconciler.contract.facts import Code, Fact
 from reconciler.contract.keyspace import INBOX_PREFIX, PREFIX, identity_key, use_key
 from reconciler.contract.schema import Table
 
-#: What the keys of a shard begin with; %s stands for the environment.
+#: The common beginning of a shard's keys. %s stands for the environment.
 _SHARD = f"{PREFIX}{{%s:*}}:"
 
 SqlVerb = Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
@@ -25,21 +26,21 @@ Tree = Literal["outbox", "inbox", "ledger"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUser:
-    """What a login of Redis may do, beginning with nothing."""
+    """What a login of Redis may do. A login has no rights but these."""
 
     name: str
-    #: Patterns of keys; %s stands for the environment.
+    #: Patterns of keys. %s stands for the environment.
     keys: tuple[str, ...]
-    #: Names of commands, a subcommand behind a bar, as ACL SETUSER takes them behind a +.
+    #: Names of commands, as ACL SETUSER takes them after a +. A subcommand follows a bar.
     commands: tuple[str, ...]
 
     def rules(self, *, environment: str, password: str, without: str | None = None) -> list[str]:
-        """What follows `user <name>` in a configuration and ACL SETUSER <name>."""
+        """Returns the words that follow `user <name>` in a configuration, and ACL SETUSER <name>."""
         keys = [f"~{pattern % environment}" for pattern in self.keys]
         return ["on", f">{password}", *keys, "-@all", *(f"+{one}" for one in self.commands if one != without)]
 
     def line(self, *, environment: str, password: str) -> str:
-        """The line of redis.conf or of an ACL file."""
+        """Returns the line for redis.conf or for an ACL file."""
         return f"user {self.name} {' '.join(self.rules(environment=environment, password=password))}"
 
 
@@ -49,13 +50,13 @@ class SqlRight:
 
     verb: SqlVerb
     table: str
-    #: What an UPDATE writes, for a grant by column; empty: any column.
+    #: The columns that an UPDATE writes, for a grant by column. Empty: any column.
     columns: tuple[str, ...] = ()
-    #: Needed by MySQL and MariaDB only, whose ON DUPLICATE KEY UPDATE asks for it.
+    #: True if only MySQL and MariaDB need the right, for ON DUPLICATE KEY UPDATE.
     only_mysql: bool = False
-    #: Setting without which the right is not needed; empty: always needed.
+    #: The setting without which the right is not needed. Empty: the right is always needed.
     only_with: str = ""
-    #: What the role does not do without it, and does everything else; None: it needs the right.
+    #: What the role leaves undone without the right, while it does everything else. None: the role needs the right.
     without_it: Fact | None = None
 
     def __str__(self) -> str:
@@ -64,7 +65,7 @@ class SqlRight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One kind of process and all that it needs."""
+    """One kind of process, and everything that such a process needs."""
 
     name: str
     does: str
@@ -76,22 +77,22 @@ class Role:
 
     @property
     def login(self) -> str:
-        """A name for its login; ACL 1.0 takes none of six characters."""
+        """A name for the role's login. ACL 1.0 takes only names of more than six characters."""
         return f"reconciler_{self.name.replace(' ', '_')}"
 
     @property
     def databases(self) -> Mapping[Tree, tuple[SqlRight, ...]]:
-        """Tables -> its rights there; none: the role does not reach them."""
+        """Tables -> the role's rights there. A missing tree: the role does not reach these tables."""
         every: dict[Tree, tuple[SqlRight, ...]] = {"outbox": self.outbox, "inbox": self.inbox, "ledger": self.ledger}
         return {tree: rights for tree, rights in every.items() if rights}
 
     def rights_in(self, tree: str) -> tuple[SqlRight, ...]:
-        """Its rights on the tables of a tree."""
+        """Returns the role's rights on the tables of a tree."""
         return next((rights for name, rights in self.databases.items() if name == tree), ())
 
 
 def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[str]:
-    """One GRANT a table, without a semicolon. Rights that only a setting needs are among them."""
+    """Returns one GRANT per table, without a semicolon. Rights that only a setting needs are included."""
     verbs: dict[str, list[str]] = {}
     for right in rights:
         if is_mysql or not right.only_mysql:
@@ -100,14 +101,14 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
     return [f"GRANT {', '.join(granted)} ON {table} TO {login}" for table, granted in verbs.items()]
 
 
-#: What is missing where a role goes on without the right.
+#: What is missing if a role goes on without the right.
 SINCE_UNKNOWN = Code("rights.since-unknown")
 COMPLETE_AT_ONCE = Code("rights.complete-at-once")
 REST_NOT_KEPT = Code("rights.rest-not-kept")
 REST_UNSEEN = Code("rights.rest-unseen")
 HALVES_NOT_KEPT = Code("rights.halves-not-kept")
 HALVES_NOT_NAMED = Code("rights.halves-not-named")
-#: Tables that a role goes on without.
+#: Tables without which a role goes on.
 _WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN(), tables.HALF.name: HALVES_NOT_KEPT()}
 
 
@@ -150,9 +151,10 @@ RECONCILER = RedisUser(
         "pexpire", "info", "role", "config|get", "script|load", "eval", "evalsha", "ping",
     ),
 )  # fmt: skip
-#: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.
+#: Commands that each of these users needs in addition on the nodes of a Redis Cluster: to find the nodes, and to follow
+#: a moving slot.
 IN_A_CLUSTER = ("asking", "cluster|slots", "command")
-#: And where the URL names another database than 0.
+#: The command that each of these users needs in addition if the URL names another database than 0.
 IN_ANOTHER_DATABASE = ("select",)
 REDIS_USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)
 
@@ -181,7 +183,7 @@ _ALL_OF_LEDGER = (
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
 _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in tables.VERSION_TABLES.items()}
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
-#: What a process needs that tells people, and writes no other table.
+#: The rights of a process that only tells people, and so writes no other table.
 _TELLING = tuple(
     replace(right, only_with="notifiers", without_it=REST_UNSEEN() if right.without_it else None)
     for right in (

@@ -34,13 +34,14 @@ class HistoryFile:
     rows: int
     size_bytes: int
     sha256: str
-    #: Smallest and largest at_ms of its rows.
+    #: Smallest and largest at_ms of the file's rows.
     first_ms: int
     last_ms: int
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> HistoryFile:
-        """Reads a file of an entry's JSON, without the fields of newer writers. Raises TypeError for a missing one."""
+        """Reads a file from an entry's JSON, without the fields of newer writers. Raises TypeError for a missing
+        field."""
         return cls(**{name: value for name, value in item.items() if name in _FILE_FIELDS})
 
 
@@ -50,11 +51,11 @@ _FILE_FIELDS = frozenset(f.name for f in fields(HistoryFile))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """One write: the files that it added and removed."""
+    """One write, with the files that it added and removed."""
 
     environment: str
     sequence: int
-    #: SHA-256 of the entry before, in hexadecimal; "" for the first entry.
+    #: SHA-256 of the entry before, in hexadecimal. "" for the first entry.
     previous: str
     #: "seal" (new rows), "compact" (the same rows in fewer files) or "retire" (older than the history is kept).
     action: str
@@ -64,21 +65,21 @@ class ManifestEntry:
     added: tuple[HistoryFile, ...] = ()
     #: Paths.
     removed: tuple[str, ...] = ()
-    #: "retire": rows before this UTC day (YYYY-MM-DD) are gone on purpose.
+    #: For "retire": rows before this UTC day (YYYY-MM-DD) were removed on purpose.
     kept_from: str | None = None
     version: int = HISTORY_VERSION
-    #: Unknown fields of newer writers are kept, so that the digest can be computed again.
+    #: Unknown fields of newer writers. They are kept, so that the digest can be computed again.
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """Returns the bytes of the entry's file; the next entry names their SHA-256."""
+        """Returns the bytes of the entry's file. The next entry names their SHA-256."""
         document = asdict(self)
         document.update(document.pop("extra"))
         return canonical_json(document)
 
 
 def canonical_json(document: object) -> bytes:
-    """Returns the only form in which an entry may be stored."""
+    """Returns the bytes of an entry in the only form that may be stored."""
     return (json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
 
 
@@ -88,10 +89,11 @@ def digest_of(entry: bytes) -> str:
 
 
 def kept_from(entry_says: str, removed: Iterable[str]) -> str:
-    """Returns the first day whose rows are kept after a "retire" entry: the day after the newest one that it removed.
+    """Returns the first day whose rows are kept after a "retire" entry: the day after the newest day that the entry
+    removed.
 
-    The day in the entry itself is only an upper bound. Its writer's clock may have been years ahead for a moment, and
-    then all later rows would count as deleted for ever.
+    The day in the entry itself is only an upper bound. The clock of its writer may have been years ahead for a moment,
+    and then all later rows would count as deleted for ever.
     """
     days = [found[1] for path in removed if (found := _DATE.search(path))]
     if not days:
@@ -100,10 +102,10 @@ def kept_from(entry_says: str, removed: Iterable[str]) -> str:
 
 
 def manifest_folder(environment: str) -> str:
-    """Relative to the history's folder."""
+    """Returns the folder of the manifest, relative to the history's folder."""
     return f"manifest/environment={environment}"
 
 
 def entry_name(sequence: int) -> str:
-    """File name of an entry."""
+    """Returns the file name of an entry."""
     return f"{sequence:012d}.json"

@@ -1,4 +1,4 @@
-"""Message properties that belong to RocketMQ or to this project: all others are the user's.
+"""Message properties that belong to RocketMQ or to this project. All other properties are the user's.
 
 Names are those of org.apache.rocketmq.common.message.MessageConst (3.2.6 to 5.5.0).
 """
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 KEYS = "KEYS"
 TAGS = "TAGS"
-#: The business transaction's own id; travels as a user property and is part of the content.
+#: The business transaction's own id. It travels as a user property and is part of the content.
 BUSINESS_ID = "BUSINESS_ID"
-#: The mark of a half: it identifies the only outbox that can have the half's row (`reconciler_outbox_identity`). A user
-#: property like BUSINESS_ID, so that plug-ins of every release compute the same digest.
+#: The mark of a half: it identifies the only outbox that can have the half's row (`reconciler_outbox_identity`). The
+#: mark is a user property like BUSINESS_ID, so that plug-ins of every release compute the same digest.
 OUTBOX_MARK = "RECONCILER_OUTBOX"
 
 #: These properties are never copied by a republish and are never part of the content digest. A name that a service may
@@ -38,5 +38,5 @@ RESERVED = frozenset(
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that the producing service set itself, sorted by name."""
+    """Returns the properties that the producing service set itself, sorted by name."""
     return {name: properties[name] for name in sorted(properties) if name not in RESERVED}

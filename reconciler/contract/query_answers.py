@@ -1,4 +1,4 @@
-"""Codes for what a commit query answers about a half where none of its listed values fits; verdicts keep them."""
+"""Codes for what a commit query answers about a half if the answer is none of the listed values. Verdicts keep them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Proves that a queue is still the one that was read. Offsets alone do not, because a broker may assign them again.
+"""Proves that a queue is still the queue that was read. Offsets alone prove nothing, because a broker may assign them
+again.
 
-A broker that lost its tail (asynchronous flush, a fail-over to a slave that was behind, a store that was put back), or
-whose topic was created again, stores other records at offsets that were read before. So the announcement consumer
-stores beside its offset the last record that it saw there, and a *trail* of earlier ones: one per minute for an hour,
-one per hour for the brokers' retention.
+A broker stores other records at offsets that were read before, if it lost its tail or if its topic was created again.
+Causes of a lost tail are an asynchronous flush, a fail-over to a slave that was behind, and a store that was put back.
+So the announcement consumer stores beside its offset the last record that it saw there, and a *trail* of earlier
+records: one per minute for an hour, and one per hour for the brokers' retention.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-#: If its record lies further than this before its offset, a proof is not used to read on: see announcing/proving.py.
+#: A proof is not used to read on if its record lies further before its offset than this (announcing/proving.py).
 NEAR_OFFSETS_MAX = 1_000
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
-#: Hours of the trail: longer than brokers keep messages by default (72 h).
+#: Hours of the trail. They are longer than brokers keep messages by default (72 h).
 TRAIL_HOURS = 96
-#: At most so many records of a trail, even if brokers' clocks jump.
+#: Most records of a trail, even if brokers' clocks jump.
 TRAIL_RECORDS_MAX = 60 + TRAIL_HOURS + 4
 
 _PLAIN_KEY = re.compile(r"[0-9A-Za-z_-]{0,64}")
@@ -31,17 +32,19 @@ _PROOF = re.compile(r"(\d{1,19}) (.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """One record of a queue. Time, place in the log and key tell it from any other record that may get its offset."""
+    """One record of a queue. Time, place in the log and key distinguish it from any other record that may get its
+    offset."""
 
     queue_offset: int
     stored_at_ms: int
     commit_log_offset: int
-    #: UNIQ_KEY; its hash where it is no plain text of 64 characters at most, because any sender can write it.
+    #: UNIQ_KEY, or its hash. Any sender can write this property, so a value that is no plain text of up to 64
+    #: characters is hashed.
     unique_key: str
 
     @property
     def text(self) -> str:
-        """Four words; read_record reads it."""
+        """Returns four words, which read_record reads."""
         return f"{self.queue_offset} {self.stored_at_ms} {self.commit_log_offset} {self.unique_key}"
 
 
@@ -54,12 +57,12 @@ class QueueProof:
 
     @property
     def text(self) -> str:
-        """Five words; read_proof reads it."""
+        """Returns five words, which read_proof reads."""
         return f"{self.following} {self.record.text}"
 
 
 def beginning_before(offset: int) -> QueueRecord:
-    """Returns a record for a queue whose beginning the broker has confirmed: there was no record before it."""
+    """Returns a record for a queue if the broker has confirmed that the queue has no record before this offset."""
     return QueueRecord(queue_offset=offset - 1, stored_at_ms=0, commit_log_offset=0, unique_key="")
 
 
@@ -68,27 +71,28 @@ class StoredRecord(Protocol):
 
     @property
     def queue_offset(self) -> int:
-        """Its place in the queue."""
+        """The message's place in the queue."""
         ...
 
     @property
     def store_timestamp_ms(self) -> int:
-        """When the broker stored it, by the broker's clock."""
+        """When the broker stored the message, by the broker's clock."""
         ...
 
     @property
     def physical_offset(self) -> int:
-        """Its place in the commit log."""
+        """The message's place in the commit log."""
         ...
 
     @property
     def unique_key(self) -> str:
-        """UNIQ_KEY, as its sender wrote it."""
+        """UNIQ_KEY, as the message's sender wrote it."""
         ...
 
 
 def record_of(stored: StoredRecord) -> QueueRecord:
-    """Returns what tells the message from another one at its offset, whatever its sender wrote as its key."""
+    """Returns what distinguishes the message from any other message at its offset, whatever its sender wrote as its
+    key."""
     unique_key = stored.unique_key
     if _PLAIN_KEY.fullmatch(unique_key) is None:
         unique_key = hashlib.sha256(unique_key.encode("utf-8", "surrogatepass")).hexdigest()
@@ -101,7 +105,7 @@ def record_of(stored: StoredRecord) -> QueueRecord:
 
 
 def read_record(text: str) -> QueueRecord | None:
-    """Returns the record that a text spells. None: the text is damaged and proves nothing."""
+    """Returns the record in a text. None: the text is damaged and proves nothing."""
     found = _RECORD.fullmatch(text)
     if found is None:
         return None
@@ -115,7 +119,7 @@ def read_record(text: str) -> QueueRecord | None:
 
 
 def read_proof(text: str) -> QueueProof | None:
-    """Returns the proof that a text spells. None: the text is damaged and proves nothing."""
+    """Returns the proof in a text. None: the text is damaged and proves nothing."""
     found = _PROOF.fullmatch(text)
     record = None if found is None else read_record(found.group(2))
     if found is None or record is None or record.queue_offset >= int(found.group(1)):
@@ -124,22 +128,22 @@ def read_proof(text: str) -> QueueProof | None:
 
 
 def trail_text(trail: Iterable[QueueRecord]) -> str:
-    """Returns one line per record, the oldest first."""
+    """Returns one line per record. The first line is the oldest record."""
     return "\n".join(record.text for record in trail)
 
 
 def read_trail(text: str) -> tuple[QueueRecord, ...]:
-    """Returns the records of a trail, the oldest first, without damaged lines."""
+    """Returns the records of a trail, beginning with the oldest. Damaged lines are left out."""
     records = (read_record(line) for line in text.split("\n")[:TRAIL_RECORDS_MAX])
     return _rising(record for record in records if record is not None)
 
 
 def with_record(trail: Sequence[QueueRecord], record: QueueRecord) -> tuple[QueueRecord, ...]:
-    """Returns the trail after the consumer saw this record; it is unchanged while its last entry is younger than a
-    minute.
+    """Returns the trail after the consumer saw this record. The trail stays unchanged while its last entry is younger
+    than a minute.
 
-    Ages are differences between the store times of the broker. Entries at or above the new record's offset belong to a
-    queue that was replaced.
+    An age is the difference between two store times of the broker. Entries at or above the new record's offset belong
+    to a queue that was replaced.
     """
     kept = [one for one in trail if one.queue_offset < record.queue_offset]
     if len(kept) == len(trail) and kept and abs(record.stored_at_ms - kept[-1].stored_at_ms) < _MINUTE_MS:
@@ -161,13 +165,13 @@ def with_record(trail: Sequence[QueueRecord], record: QueueRecord) -> tuple[Queu
 def next_floor(
     stored: tuple[int, QueueProof | None], told: tuple[int, QueueProof | None]
 ) -> tuple[int, QueueProof | None] | None:
-    """Returns offset and proof of the next floor, from the stored floor and that of a new round; None: the stored floor
-    stays.
+    """Returns offset and proof of the next floor, from the stored floor and from the floor of a new round. None: the
+    stored floor stays.
 
-    The floor rises, except to an offset whose record is older than that of the stored floor, because that record
-    belongs to a queue that was replaced. It sinks if the round's record is younger and lies lower, because the queue
-    began again or lost its tail. A lower floor is always safe, because announcements are only read again. A floor that
-    rises without a proof keeps its old proof, which also marks the place up to which everything is settled.
+    The floor rises, except to an offset whose record is older than the record of the stored floor: such a record
+    belongs to a queue that was replaced. The floor sinks if the round's record is younger and lies lower, because the
+    queue began again or lost its tail. A lower floor is always safe, because announcements are only read again. A floor
+    that rises without a proof keeps its old proof, which also marks the place up to which everything is settled.
     """
     (old_offset, old_proof), (offset, proof) = stored, told
     if offset == old_offset:

@@ -1,4 +1,4 @@
-"""Why a key has its verdict: the codes that rows of candidates, and the history, keep beside the English text."""
+"""Why a key has its verdict. Rows of candidates, and the history, keep these codes beside the English text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from reconciler.contract.facts import Code, Field
 
-#: A text that was written down without a code, or with one of another release.
+#: A text that was written without a code, or with the code of another release.
 AS_WRITTEN = Code("reason.as-written", text=Field.TEXT)
 
 # ---- of effects
@@ -52,7 +52,7 @@ NO_ROW = Code("reason.no-row")
 ROLLED_BACK = Code("reason.rolled-back")
 UNPROVED = Code("reason.unproved")
 YOUNG = Code("reason.young")
-#: Of a commit query.
+#: The answer of a commit query.
 BUSINESS_UNKNOWN = Code("reason.business-unknown", **_WITNESS)
 BUSINESS_ROLLED_BACK = Code("reason.business-rolled-back")
 NO_BUSINESS_ROW = Code("reason.no-business-row")
@@ -67,7 +67,7 @@ SIBLINGS_UNREAD = Code("reason.siblings-unread", **_WITNESS)
 _HALF: Mapping[str, Field] = {"producer_group": Field.NAME, "half_at": Field.NAME}
 NAMED_LACKS_ROW = Code("reason.named-lacks-row", **_HALF, witness=Field.NAME, **_WITNESS)
 NAMED_NOT_ASKED = Code("reason.named-not-asked", **_HALF, identity=Field.NAME, **_WITNESS)
-#: Committed rows of one key in several databases.
+#: Committed rows of one key in several databases differ.
 DIGESTS_DIFFER = Code("reason.digests-differ", digests=Field.NAMES)
 TAGS_DIFFER = Code("reason.tags-differ", tags=Field.NAMES)
 
@@ -85,7 +85,7 @@ ROLLED_BACK_WRONGLY = Code("reason.rolled-back-wrongly")
 PARKED = Code("reason.parked")
 NO_COPY = Code("reason.no-copy")
 NO_OWN_COPY = Code("reason.no-own-copy", other=Field.FACT)
-#: Kind of copy -> the message that it is of is another one.
+#: Kind of copy -> the code that says that the copy is of another message.
 OTHER_COPIES: Mapping[str, Code] = {
     "committed": Code("reason.other-committed-copy", why=Field.FACT),
     "half": Code("reason.other-half", why=Field.FACT),

@@ -1,7 +1,7 @@
-"""Which release this is, and the revision of the source that it was built from.
+"""Tells which release this is, and from which revision of the source it was built.
 
 The build writes the revision into the file REVISION of the package `reconciler`, in sdist and wheel, by the hook that
-pyproject.toml names. A checkout has no such file, whether it is installed editable or not: its code may change under a
+pyproject.toml names. A checkout has no such file, whether it is installed editable or not. Its code may change under a
 running process, so no revision would be true. This module never starts git.
 """
 
@@ -11,12 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 
 DISTRIBUTION = "checkback-reconciler"
-#: The revision where no build has written one.
+#: The revision if no build has written one.
 CHECKOUT = "checkout"
 
 
 def release() -> str:
-    """The installed release."""
+    """Returns the installed release."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
@@ -24,7 +24,8 @@ def release() -> str:
 
 
 def revision() -> str:
-    """The commit, with `+changes` for a tree that differed from it; `unknown`: built without git; or `checkout`."""
+    """Returns the commit, with `+changes` if the tree differed from the commit. `unknown`: the build had no git.
+    `checkout`: this is a checkout."""
     try:
         return files("reconciler").joinpath("REVISION").read_text(encoding="ascii").strip()
     except FileNotFoundError:
@@ -32,5 +33,5 @@ def revision() -> str:
 
 
 def version_line() -> str:
-    """For people: what is installed."""
+    """Returns what is installed, in words for people."""
     return f"reconciler {release()} (revision {revision()})"

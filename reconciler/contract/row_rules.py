@@ -1,4 +1,4 @@
-"""Rules about rows that the SQL adapters and the ones in memory must share."""
+"""Rules about rows that the SQL adapters share with the adapters in memory."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from collections.abc import Collection, Iterable, Mapping
 
 from reconciler.contract.tables import CandidateState, RepairState
 
-#: A verdict never moves a candidate to a lower state: a settled candidate stays settled when a slower owner writes.
+#: A verdict never moves a candidate to a lower state: a settled candidate stays settled even if a slower owner writes.
 STATE_RANK = {CandidateState.OPEN: 0, CandidateState.QUARANTINED: 1, CandidateState.SETTLED: 2}
 
 #: Repairs in these states are never claimed again.
 FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 
-#: The command of an act that gave a group another name: retention keeps it.
+#: The command of an act that gave a group another name. Retention keeps such an act.
 GROUP_RENAME = "group rename"
-#: The command of an act that accepted a commit query: retention keeps it.
+#: The command of an act that accepted a commit query. Retention keeps such an act.
 QUERY_ACCEPTANCE = "query accept"
-#: The command of an act that took back what was accepted of a topic: retention keeps it.
+#: The command of an act that withdrew the acceptance of a topic's query. Retention keeps such an act.
 QUERY_WITHDRAWAL = "query withdraw"
 
-#: So many bytes of a refused announcement are kept (contract/tables.py, reconciler_quarantine.body).
+#: Number of bytes that are kept of a refused announcement (contract/tables.py, reconciler_quarantine.body).
 QUARANTINE_BODY_BYTES = 4096
 
-#: So many characters of an explanation are kept.
+#: Number of characters that are kept of an explanation.
 TEXT_CHARACTERS = 2_000
 NAME_CHARACTERS = 160
 
-#: So many brokers of one topic are remembered, because a route from a hostile name server must not fill a table.
+#: Most brokers that are remembered for one topic, because a route from a hostile name server must not fill a table.
 BROKERS_MAX = 1_000
 
-#: A Redis in the list of a use begins with this; no cluster name, with which brokers begin there, contains a blank.
+#: The beginning of a Redis in the list of a use. Brokers begin with the name of a cluster there, which contains no
+#: blank.
 _REDIS = "Redis "
 
 
-#: A row that waits longer may have been written before the database's clock was set back. So the reader checks whether
-#: its last change lies in the future. Few rows wait so long, so this check costs little.
+#: If a row waits longer than this, it may have been written before the database's clock was set back. So the reader
+#: checks whether the row's last change lies in the future. Few rows wait so long, so this check costs little.
 USUAL_WAIT_MS = 300_000
 
 
@@ -45,7 +46,7 @@ def is_of_the_future(*, next_at_ms: int, updated_at_ms: int, now_ms: int) -> boo
     return updated_at_ms > now_ms and next_at_ms > now_ms + USUAL_WAIT_MS
 
 
-#: The longest wait of a repair: one that lies further ahead was written before the clock was set back.
+#: The longest wait of a repair. A time that lies further ahead was written before the clock was set back.
 REPAIR_WAIT_MS_MAX = 900_000
 
 
@@ -54,8 +55,8 @@ def is_repair_due(next_at_ms: int, *, now_ms: int) -> bool:
     return not now_ms < next_at_ms <= now_ms + REPAIR_WAIT_MS_MAX
 
 
-#: The longest pause before a closed row is asked about again: a time further ahead was written before the clock was set
-#: back.
+#: The longest pause before a closed row is asked about again. A time that lies further ahead was written before the
+#: clock was set back.
 ASK_AGAIN_MS_MAX = 6 * 3_600_000
 
 
@@ -65,30 +66,30 @@ def is_asked_again(ask_again_at_ms: int, *, now_ms: int) -> bool:
 
 
 def aged_by_ms(database_ms: int, host_ms: int) -> int:
-    """Returns the time by which the age of rows is measured before they are deleted: database time, or the host's if
-    that is earlier. So one clock that jumps ahead ages nothing."""
+    """Returns the time by which the age of rows is measured before their deletion: the earlier of database time and the
+    host's time. So one clock that jumps ahead ages no row."""
     return min(database_ms, host_ms)
 
 
 def wait_ms(seconds: float) -> int:
-    """Whole milliseconds."""
+    """Returns whole milliseconds."""
     return round(seconds * 1000)
 
 
 def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
-    """Returns the text as every database can store it: without NUL (PostgreSQL refuses it) and lone surrogates, cut to
-    the length."""
+    """Returns the text in a form that every database can store. NUL, which PostgreSQL refuses, and lone surrogates are
+    replaced. The text is cut to the length."""
     return text[:characters].replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def is_storable(text: str, characters: int = NAME_CHARACTERS) -> bool:
-    """Returns True if every database stores the text unchanged. No row may be looked up by a changed text, because that
-    is an error there."""
+    """Returns True if every database stores the text unchanged. A changed text must not be used to look up a row,
+    because that is an error there."""
     return bounded_text(text, characters) == text
 
 
 def storable_names(names: Iterable[str]) -> list[str]:
-    """Returns those names of brokers that every database stores unchanged, sorted, at most BROKERS_MAX of them."""
+    """Returns the broker names that every database stores unchanged. They are sorted, and at most BROKERS_MAX."""
     return sorted(filter(is_storable, names))[:BROKERS_MAX]
 
 

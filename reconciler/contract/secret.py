@@ -1,4 +1,4 @@
-"""A *secret*: a text that is never shown and may change while the process runs (its source: secret_sources.py)."""
+"""A *secret* is a text that is never shown and may change while the process runs (its source: secret_sources.py)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ HIDDEN_SECRET = "**********"  # noqa: S105 - what is shown instead
 
 
 class SecretSource(Protocol):
-    """Where a secret comes from. Shared by threads."""
+    """The place from which a secret comes. Threads share it."""
 
     def current(self) -> str:
-        """Returns the present secret, or the last one that could be read. Raises nothing."""
+        """Returns the present secret, or the last secret that could be read. Raises nothing."""
 
     def ask_again(self, refused: str) -> bool:
-        """Returns True if the source has another secret now; called after a server refused this one."""
+        """Returns True if the source has another secret now. Call this after a server refused the secret."""
 
 
 class SecretText:
-    """A secret. Two are equal if their first texts were equal, so that one service has one connection pool. The text
-    appears in neither repr(), str(), format() nor a pickle. Shared by threads."""
+    """A secret. Two secrets are equal if their first texts were equal, so that one service has one connection pool. The
+    text appears in neither repr(), str(), format() nor a pickle. Threads share a secret."""
 
     __slots__ = ("_first", "_source")
 
     def __init__(self, first: str, source: SecretSource | None = None) -> None:
-        """`first`: the present text. `source`: it is asked from now on; None: the text never changes."""
+        """`first`: the present text. `source`: from now on the text comes from there. None: the text never changes."""
         self._first = first
         self._source = source
 
@@ -37,11 +37,11 @@ class SecretText:
         """Returns the present text."""
         return self._first if self._source is None else self._source.current()
 
-    #: The remoting client takes functions that return a secret, and knows nothing of this class.
+    #: The remoting client takes functions that return a secret. It does not know this class.
     __call__ = reveal
 
     def ask_again(self, refused: str) -> bool:
-        """Returns True if there is another text now; called after a server refused this one."""
+        """Returns True if the source has another text now. Call this after a server refused the text."""
         return self._source is not None and self._source.ask_again(refused)
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,7 @@ class SecretText:
         raise TypeError("a secret is written nowhere")
 
 
-#: The type of a parameter that takes a secret; a plain text will do, too.
+#: The type of a parameter that takes a secret. A plain text is accepted, too.
 Secret: TypeAlias = str | SecretText
 
 

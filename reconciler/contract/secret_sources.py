@@ -1,11 +1,11 @@
-"""Where secrets come from: a file, or what a command prints. Both are read again while the process runs.
+"""The sources of secrets: a file, or the output of a command. Both are read again while the process runs.
 
-A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input; its standard
-error is discarded, because it may contain the secret. Its output is kept for COMMAND_KEEP_SECONDS. Both are asked again
-as soon as a server has refused the secret. If a later reading fails, the secret stays as it was, and a warning is
+A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input. Its standard
+error is discarded, because it may contain the secret. Its output is kept for COMMAND_KEEP_SECONDS. As soon as a server
+has refused the secret, both are read again. If a later reading fails, the secret stays unchanged, and a warning is
 logged.
 
-A text may have several lines: one secret per line, for settings that take a list.
+A text may have several lines. For settings that take a list, each line is one secret.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ _TOO_LONG = f"gives more than {SECRET_BYTES_MAX} bytes; that is no secret"
 
 
 class UnreadableSecret(ValueError):
-    """Says why a source gave no secret, without repeating its output."""
+    """Says why a source gave no secret. The message never repeats the source's output."""
 
 
 class KeptSecret:
-    """A source whose answer is kept for a while. Shared by threads: one thread asks, the others wait for its answer."""
+    """A source whose answer is kept for a while. Threads share it: one thread asks, and the others wait for the
+    answer."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class KeptSecret:
         keep_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name`: what people call the secret. Reads it; raises UnreadableSecret."""
+        """Reads the secret. `name`: what people call the secret. Raises UnreadableSecret."""
         self._read = read
         self._name = name
         self._keep_seconds = keep_seconds
@@ -65,14 +66,14 @@ class KeptSecret:
         self._problem = ""
 
     def current(self) -> str:
-        """The secret, read again if it was kept for long enough."""
+        """Returns the secret. Reads it again if it was kept for long enough."""
         with self._lock:
             if self._monotonic() - self._read_at >= self._keep_seconds:
                 self._read_again()
             return self._text
 
     def ask_again(self, refused: str) -> bool:
-        """Returns True if the secret is no longer the refused one; a source that was asked a moment ago is not asked
+        """Returns True if the secret is no longer the refused one. A source that was read a moment ago is not read
         again."""
         with self._lock:
             if self._text == refused and self._monotonic() - self._read_at >= ASKED_AGAIN_SECONDS_MIN:
@@ -94,7 +95,7 @@ class KeptSecret:
 
 
 class _OneOf:
-    """One of the secrets of a source that has several."""
+    """One of the secrets of a source with several secrets."""
 
     def __init__(self, source: KeptSecret, place: int) -> None:
         self._source = source
@@ -102,27 +103,27 @@ class _OneOf:
         self._last = several(source.current())[place]
 
     def current(self) -> str:
-        """Returns the secret at this place, or the last one that was there."""
+        """Returns the secret at this place, or the last secret that was there."""
         found = several(self._source.current())
         self._last = found[self._place] if self._place < len(found) else self._last
         return self._last
 
     def ask_again(self, refused: str) -> bool:
-        """Does what KeptSecret.ask_again does."""
+        """Returns what KeptSecret.ask_again returns."""
         if self.current() == refused:
             self._source.ask_again(self._source.current())
         return self.current() != refused
 
 
 def secret_from_file(path: str | os.PathLike[str], *, name: str = "") -> SecretText:
-    """Returns a secret that a file holds, without white space around it. Raises InvalidValue, which never repeats the
+    """Returns a secret from a file, without the white space around it. Raises InvalidValue, which never repeats the
     file's content."""
     return _secret(lambda: read_secret_file(path), name or "a secret's file", os.fspath(path), FILE_KEEP_SECONDS)
 
 
 def secret_from_command(command: str | Sequence[str], *, name: str = "") -> SecretText:
-    """Returns a secret that a command prints. A command given as text is split into words as a shell does. Raises
-    InvalidValue."""
+    """Returns a secret that a command prints. A command that is given as text is split into words like in a shell.
+    Raises InvalidValue."""
     words = words_of(command)
     return _secret(
         lambda: run_secret_command(words), name or "a secret's command", words[0] if words else "", COMMAND_KEEP_SECONDS
@@ -138,7 +139,7 @@ def _secret(read: Callable[[], str], name: str, shown: str, keep_seconds: float)
 
 
 def secrets_of(secret: SecretText) -> list[SecretText]:
-    """Returns each secret of a text with several; their number must not change while the process runs."""
+    """Returns each secret of a text with several secrets. Their number must not change while the process runs."""
     source = secret._source  # noqa: SLF001 - the two files are one idea
     found = several(secret.reveal())
     if not isinstance(source, KeptSecret):
@@ -149,7 +150,8 @@ def secrets_of(secret: SecretText) -> list[SecretText]:
 
 
 def signature_secrets(secret: SecretText) -> list[str]:
-    """Returns the present secrets of announcements: each line of a changing source is one, and the first one signs."""
+    """Returns the present secrets of announcements. Each line of a changing source is one secret; the first one
+    signs."""
     text = secret.reveal()
     return several(text) or [text] if secret.changes else [text]
 
@@ -164,8 +166,7 @@ def several(text: str) -> list[str]:
 
 
 def words_of(command: str | Sequence[str]) -> list[str]:
-    """Returns the program and its arguments. Raises InvalidValue for quotes that do not close; the text is not
-    shown."""
+    """Returns the program and its arguments. Raises InvalidValue for an open quote, and never shows the text."""
     if not isinstance(command, str):
         return [*command]
     try:
@@ -175,7 +176,7 @@ def words_of(command: str | Sequence[str]) -> list[str]:
 
 
 def read_secret_file(path: str | os.PathLike[str]) -> str:
-    """Reads the file; raises UnreadableSecret."""
+    """Returns the content of the file. Raises UnreadableSecret."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(SECRET_BYTES_MAX + 1)
@@ -187,7 +188,7 @@ def read_secret_file(path: str | os.PathLike[str]) -> str:
 
 
 def run_secret_command(words: Sequence[str]) -> str:
-    """Runs the command for COMMAND_SECONDS_MAX at most. Raises UnreadableSecret."""
+    """Runs the command for at most COMMAND_SECONDS_MAX. Raises UnreadableSecret."""
     if not words:
         raise UnreadableSecret("names no program")
     try:

@@ -1,14 +1,14 @@
-"""Facts as they are stored: the English text under its name, and code and fields under the same name in `facts` beside
-it.
+"""The stored form of facts. The English text is stored under its name. The code and its fields are stored beside the
+text, under the same name in `facts`.
 
 A fact is stored as a list, because most rows of a ledger have several facts: the code, a digest of the text, and the
-values in the order of the code's fields. A fact within a fact has no digest. A value that the text contains is not
-stored again: its place and its length in the text are stored instead. Columns, and rows of earlier releases, have an
-object with the names of the fields.
+values in the order of the code's fields. A fact within a fact has no digest. If the text contains a value, only the
+value's place and length in the text are stored. Columns, and rows of earlier releases, have an object with the names of
+the fields.
 
 A process that knows no codes, such as one of 0.2.0, reads and writes the text only. A fact counts only for the text
-that it was stored with, because 0.2.0 overwrites the text and leaves the fact. A code of a newer release is shown as
-its text.
+that it was stored with, because 0.2.0 overwrites the text and leaves the fact. Of a code of a newer release, only the
+text is shown.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from reconciler.contract.earlier_words import tells_double_effect
 from reconciler.contract.facts import Code, Fact, Field, FieldValue
 from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
 
-#: Name of the facts beside texts.
+#: The name under which facts are stored beside texts.
 FACTS = "facts"
 REASON = "reason"
-#: At most so many characters of a text are kept.
+#: Most characters of a text that are kept.
 TEXT_CHARACTERS_MAX = 400
 _OF_TEXT = "crc32"
-#: From this number of characters on, a value takes more room than its place in the text.
+#: A value with at least so many characters takes more room than its place in the text.
 _CHARACTERS_MIN = 8
 
 
@@ -53,7 +53,8 @@ CODES = codes_of(answers, kept_facts, outcomes, query_answers, reasons)
 def with_texts(
     values: Mapping[str, object], english: Callable[[Fact], str], *, characters_max: int = TEXT_CHARACTERS_MAX
 ) -> dict[str, object]:
-    """Returns the values, JSON-ready: each fact as its bounded text, and as code and fields in `facts`."""
+    """Returns the values, ready for JSON. Each fact is there twice: as its bounded text, and as code and fields in
+    `facts`."""
     found: dict[str, object] = {}
     facts: dict[str, object] = {}
     for name, value in values.items():
@@ -66,23 +67,23 @@ def with_texts(
 
 @lru_cache(maxsize=1_000)
 def _told(fact: Fact, english: Callable[[Fact], str], characters_max: int) -> tuple[str, Sequence[object]]:
-    """Returns the text and its stored fact. It is cached because most keys of a page have the same answers."""
+    """Returns the text and its stored fact. The result is cached, because most keys of a page have the same answers."""
     text = english(fact)[:characters_max]
     return text, _listed(fact, text)
 
 
 def beside(name: str, text: str, fact: Fact) -> dict[str, object]:
-    """Returns the fact that is stored beside the text of that name."""
+    """Returns the fact to store beside the text of that name."""
     return {FACTS: {name: _listed(fact, text)}}
 
 
 def column_of(fact: Fact, text: str) -> str:
-    """Returns the value of the fact's column, which lies beside the column of the text."""
+    """Returns the value of the fact's column. That column lies beside the column of the text."""
     return json.dumps({**bounded(fact), _OF_TEXT: _sum(text)}, separators=(",", ":"))
 
 
 def fact_of_column(value: object, text: str) -> Fact | None:
-    """Returns the fact of such a column. None: it is not of this text, or this release does not know its code."""
+    """Returns the fact of such a column. None: the fact is of another text, or this release does not know its code."""
     try:
         stored = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
@@ -96,13 +97,13 @@ def begins_column(code: Code) -> str:
 
 
 def fact_in(values: Mapping[str, object], name: str, codes: Mapping[str, Code] = CODES) -> Fact | None:
-    """Returns the fact beside a text. None: there is none, or this release does not know it."""
+    """Returns the fact beside a text. None: no fact is stored there, or this release does not know it."""
     stored, text = _stored(values, name)
     return _of_list(stored, text, codes) if isinstance(stored, list) else fact_of(stored, codes)
 
 
 def coded(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns stored values for JSON: each fact that this release knows gets the names of its fields."""
+    """Returns stored values for JSON. Each fact that this release knows gets the names of its fields."""
     found = {name: coded(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     if isinstance(facts := values.get(FACTS), Mapping):
         known = {name: fact_in(values, name) for name in facts}
@@ -149,7 +150,7 @@ def _value(kind: Field | None, plain: Any, codes: Mapping[str, Code]) -> Any:
 
 
 def _stored(values: Mapping[str, object], name: str) -> tuple[object, str]:
-    """Returns the stored fact beside the text of that name, and the text; None: nothing is stored beside it."""
+    """Returns the stored fact beside the text of that name, and the text. None: no fact is stored there."""
     facts, text = values.get(FACTS), values.get(name)
     stored = facts.get(name) if isinstance(facts, Mapping) else None
     return (stored, text) if isinstance(text, str) and _is_of(stored, text) else (None, "")
@@ -183,7 +184,7 @@ def _of_list(stored: Sequence[Any], text: str, codes: Mapping[str, Code]) -> Fac
 
 
 def _full(kind: Field, plain: Any, text: str, codes: Mapping[str, Code]) -> Any:
-    """Returns the value of a field; a nested fact that this release does not know becomes None, which no code
+    """Returns the value of a field. A nested fact that this release does not know becomes None, which no code
     accepts."""
     match kind, plain:
         case Field.FACT, [name, *values] if name in codes:

@@ -1,6 +1,6 @@
-"""The *subscription*, a topic as one consumer group sees it, is the unit that is reconciled.
+"""A *subscription* is a topic as one consumer group sees it. Subscriptions are what is reconciled.
 
-A *shard* is a slice of its keys.
+A *shard* is a slice of a subscription's keys.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Subscription:
     """A consumer group's view of a topic, in one environment."""
 
-    #: Name of the deployment (production, staging ...); keeps shared Redis servers and databases apart.
+    #: The name of the deployment (production, staging ...). It keeps shared Redis servers and databases apart.
     environment: str
     #: The business topic.
     topic: str
@@ -25,7 +25,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Shard:
-    """A slice of a subscription's keys; its number is also the number of its queue in the unique-key topic."""
+    """A slice of a subscription's keys. Its number is also the number of its queue in the unique-key topic."""
 
     subscription: Subscription
     number: int

@@ -1,9 +1,9 @@
-"""Tables as plain data: SQLAlchemy tables, DDL, migrations' tests and the docs are made from it (reconciler/sql).
+"""Tables as plain data. SQLAlchemy tables, DDL, the tests of migrations and the docs are made from this
+(reconciler/sql).
 
-The tables are the evidence: the *outbox* of a producer proves its commits, the *inbox* of a consumer its effects, and
-the *ledger* keeps what the reconciler judged and did. Redis proves nothing.
-All times are BIGINT milliseconds UTC of the database's own clock (SQLite: the host's).
-"""
+The tables are the evidence. The *outbox* of a producer proves its commits, and the *inbox* of a consumer its effects.
+The *ledger* keeps what the reconciler judged and did. Redis proves nothing. All times are milliseconds UTC, as BIGINT,
+of the database's own clock (SQLite: the host's)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RepairState(StrEnum):
 
 
 class Rung(StrEnum):
-    """A *rung* is a way to repair; these are all, in the default order."""
+    """A *rung* is a way to repair. The members are all rungs in the default order."""
 
     END = "end"
     REPUBLISH = "republish"
@@ -99,11 +99,11 @@ class NoticeKind(StrEnum):
     DATABASE_AWAY = "DATABASE_AWAY"
 
 
-#: Scope of repairs that every group sees (END, republish); a hand-over has the group's name instead.
+#: The scope of repairs that every group sees (END, republish). The scope of a hand-over is the group's name.
 EVERY_GROUP = "*"
 
-#: Prefixes of the name of whoever acted by hand: a login on the command line, a user of the console, and, where a proxy
-#: names people, such a person.
+#: Prefixes of the name of a person who acted: a login on the command line, a user of the console, and a person whom a
+#: proxy named.
 LOGIN_PREFIX, WEB_USER_PREFIX, PROXY_USER_PREFIX = "operator ", "web:", "proxy:"
 BY_PREFIXES = (LOGIN_PREFIX, WEB_USER_PREFIX, f"{WEB_USER_PREFIX}{PROXY_USER_PREFIX}")
 
@@ -162,39 +162,39 @@ OUTBOX_FILTER = Table(
     primary_key=("producer_group", "topic", "consumer_group"),
 )
 
-#: Topic of the inbox rows that repeat an effect under its former name, the offset message id, by which releases up to
-#: 0.2.0 find messages whose unique key they do not know. No real topic can have this name, so scans and audits, which
-#: read the rows of one topic, leave these rows out. They are written for one more release only.
+#: The topic of inbox rows that repeat an effect under its former name, the offset message id. Releases up to 0.2.0 find
+#: messages with other keys by this name. Scans and audits read rows of one topic, and no topic has this name. Only one
+#: more release writes such rows.
 FORMER_NAMES_TOPIC = "(offset message ids)"
 
 
 def is_former_name_of_another(unique_key: str, *, topic: str, duplicate_of: str | None) -> bool:
     """Returns True if a row under a former name of the key is known to belong to another message. Such rows name their
-    message, because a broker whose store was replaced assigns its offsets, and so their names, a second time."""
+    message, because a broker whose store was replaced assigns offsets, and so these names, again."""
     return topic == FORMER_NAMES_TOPIC and duplicate_of != unique_key
 
 
 class RepairAct(StrEnum):
-    """How messages are repaired by hand."""
+    """The ways in which messages are repaired by hand."""
 
-    #: By the rungs of `repair_order`, for every group that lacks the effect.
+    #: The rungs of `repair_order`, for every group that lacks the effect.
     LADDER = "ladder"
-    #: By the replay worker of one group.
+    #: The replay worker of one group.
     HAND_OVER = "hand-over"
     #: Takes back a hand-over that waits for a replay worker.
     CANCEL = "cancel"
 
 
 class Ending(StrEnum):
-    """How a person ends an inbox row whose effect may be half."""
+    """How a person ends an inbox row whose effect may be incomplete."""
 
-    #: The effect is whole, or a person made it whole: the row becomes complete.
+    #: The effect is complete, or a person completed it: the row becomes complete.
     ACCEPT = "accept"
-    #: A person undid the half effect: the row is deleted, and the next delivery runs the handler.
+    #: A person undid the incomplete effect: the row is deleted, and the next delivery runs the handler.
     DELETE = "delete"
 
 
-#: The inbox column that marks rows whose effect may be half done.
+#: The inbox column that marks rows whose effect may be incomplete.
 INCOMPLETE = "incomplete"
 
 INBOX = Table(
@@ -588,10 +588,10 @@ LEDGER_TABLES = (
     *(HOLD, BROKER, ENVIRONMENT, QUARANTINE, OPERATOR_ACTION, JOB, IDEMPOTENCY_KEY, NOTICE),
 )
 
-#: Tables that 0.2.0 lacks: where one is missing, its writers work without it and say so.
+#: Tables that 0.2.0 lacks. If such a table is missing, its writers work without it and say so.
 LATER_TABLES = frozenset({SUBSCRIPTION.name, HALF.name})
 
-#: The tables in which migrations keep the revision, one per tree.
+#: The tables in which migrations store the revision. Each tree has one.
 VERSION_TABLES = {tree: f"reconciler_alembic_version_{tree}" for tree in ("outbox", "inbox", "ledger")}
 
 

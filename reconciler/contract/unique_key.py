@@ -25,48 +25,48 @@ from typing import TypeGuard
 
 from reconciler.errors import MalformedInput
 
-#: Characters of the shortest accepted key, and of the longest.
+#: Number of characters of the shortest accepted key, and of the longest.
 UNIQUE_KEY_CHARACTERS_MIN = 16
 UNIQUE_KEY_CHARACTERS_MAX = 64
-#: What a key looks like, for people.
+#: The form of a key, in words for people.
 UNIQUE_KEY_SHAPE = f'{UNIQUE_KEY_CHARACTERS_MIN} to {UNIQUE_KEY_CHARACTERS_MAX} letters, digits, "_" or "-"'
 
 #: The property that carries the key (MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX).
 UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
 
-#: Bytes of members that are digits, and of those that are text.
+#: Least and most bytes of a member that is digits, and then of a member that is text.
 DIGITS_BYTES_MIN, DIGITS_BYTES_MAX = 16, 32
 TEXT_BYTES_MIN, TEXT_BYTES_MAX = 33, 1 + UNIQUE_KEY_CHARACTERS_MAX
 
-#: The same as a regular expression for the whole text.
+#: UNIQUE_KEY_SHAPE for the whole text, as a regular expression.
 UNIQUE_KEY_PATTERN = "[0-9A-Za-z_-]{16,64}"
 _SHAPE = re.compile(UNIQUE_KEY_PATTERN)
 _KEY_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-")
 _HEXADECIMAL = frozenset(b"0123456789ABCDEFabcdef")
-#: Stands before the digits where bytes are the member of no key; no key contains this character.
+#: Stands before the digits of bytes that are the member of no key. No key contains the colon.
 _NO_KEY = "bytes:"
 
 
 def is_unique_key(text: object) -> TypeGuard[str]:
-    """True for 16 to 64 of the characters that a key may have."""
+    """Returns True for 16 to 64 of the characters that a key may have."""
     return isinstance(text, str) and _SHAPE.fullmatch(text) is not None
 
 
 def require_unique_key(text: object) -> str:
-    """Returns the key itself; raises MalformedInput for any text without the shape of a key."""
+    """Returns the key itself. Raises MalformedInput for any text without the form of a key."""
     if is_unique_key(text):
         return text
     raise MalformedInput(f"{repr(text)[:80]} is no unique key: expected {UNIQUE_KEY_SHAPE}")
 
 
 def is_digits(unique_key: str) -> bool:
-    """Returns True for a key whose member is the bytes that it spells: releases up to 0.2.0 know only such keys."""
+    """Returns True if the key's member is the bytes that the key spells. Releases up to 0.2.0 know only such keys."""
     return _spelled(unique_key) is not None
 
 
 def in_other_case(unique_key: str) -> tuple[str, ...]:
-    """Returns the keys that differ from this one in case alone, as clients write them: the first part in one case, the
-    rest in the other. At most two for each of its characters."""
+    """Returns keys that differ from this key only in case, as clients write them: the first part in one case, and the
+    rest in the other. There are at most two for each character."""
     upper, lower = unique_key.upper(), unique_key.lower()
     places = range(len(unique_key) + 1)
     found = dict.fromkeys(one[:n] + rest[n:] for one, rest in ((upper, lower), (lower, upper)) for n in places)
@@ -75,7 +75,7 @@ def in_other_case(unique_key: str) -> tuple[str, ...]:
 
 
 def member_of(unique_key: str) -> bytes:
-    """Returns the key's bytes, as Redis sets and history columns hold them; the inverse of key_of."""
+    """Returns the key's bytes, in the form of Redis sets and history columns. key_of is the inverse."""
     spelled = _spelled(unique_key)
     if spelled is not None:
         return spelled
@@ -85,8 +85,8 @@ def member_of(unique_key: str) -> bytes:
 
 
 def _spelled(unique_key: str) -> bytes | None:
-    """Returns the 16 to 32 bytes that upper-case digits spell; None for any other text. Runs for every consumed
-    message."""
+    """Returns the 16 to 32 bytes that upper-case digits spell. None: the text is another one. This runs for every
+    consumed message."""
     if unique_key != unique_key.upper():
         return None
     try:
@@ -97,8 +97,8 @@ def _spelled(unique_key: str) -> bytes | None:
 
 
 def key_of(member: bytes) -> str:
-    """Returns the key of a member. For other bytes, returns a text that is no key, from which member_of gives the bytes
-    back."""
+    """Returns the key of a member. For other bytes, returns a text that is no key; member_of turns this text into the
+    bytes again."""
     if DIGITS_BYTES_MIN <= len(member) <= DIGITS_BYTES_MAX:
         return member.hex().upper()
     text = _text_of(member)
@@ -106,13 +106,13 @@ def key_of(member: bytes) -> str:
 
 
 def is_member(member: bytes) -> bool:
-    """Returns True if the bytes are the member of a key: a client with the right to SADD can write anything into a
+    """Returns True if the bytes are the member of a key. A client with the right to SADD can write any bytes into a
     set."""
     return DIGITS_BYTES_MIN <= len(member) <= DIGITS_BYTES_MAX or _text_of(member) is not None
 
 
 def _text_of(member: bytes) -> str | None:
-    """Returns the key of a member that holds text; None for other bytes."""
+    """Returns the key of a member that holds text. None: the bytes are no such member."""
     if not TEXT_BYTES_MIN <= len(member) <= TEXT_BYTES_MAX or member[0]:
         return None
     text = (member[1:].rstrip(b"\0") if len(member) == TEXT_BYTES_MIN else member[1:]).decode("latin-1")
@@ -120,10 +120,10 @@ def _text_of(member: bytes) -> str | None:
 
 
 def fault_of_member(member: bytes) -> str | None:
-    """Explains to people why no announced key equals this member of a Redis set; None: it may be a key.
+    """Returns, for people, why no announced key equals this member of a Redis set. None: the member may be a key.
 
-    Thirty-two bytes that are all hexadecimal digits are a key's text by mistake: no client makes a key that spells
-    them.
+    Thirty-two bytes that are all hexadecimal digits are a key's text, written by mistake. No client makes a key that
+    spells such bytes.
     """
     length = len(member)
     is_text = length == DIGITS_BYTES_MAX and all(byte in _HEXADECIMAL for byte in member)
@@ -136,5 +136,5 @@ def fault_of_member(member: bytes) -> str | None:
 
 
 def shard_of(unique_key: str, shards: int) -> int:
-    """The shard of a key, which is also its queue in the unique-key topic: CRC-32 of the ASCII text."""
+    """Returns the shard of a key, which is also the key's queue in the unique-key topic: CRC-32 of the ASCII text."""
     return zlib.crc32(unique_key.encode("ascii")) % shards

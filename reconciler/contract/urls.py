@@ -1,8 +1,8 @@
-"""URLs of databases, Redis and mail servers: the one place that reads them, and that decides which parts are shown.
+"""URLs of databases, Redis and mail servers. Only this module reads them, and decides which parts are shown.
 
-Only what names the service is shown: scheme, hosts, database. So the code needs no list of what is secret. A text that
-two drivers could read in two ways is refused, because a piece of a password could be taken for a host. No error of this
-module repeats a piece of the text, except the name of a parameter.
+Only the parts that name the service are shown: scheme, hosts, database. So the code needs no list of what is secret. If
+two drivers could read a text in two ways, the text is refused, because a piece of a password could be taken for a host.
+No error of this module repeats a piece of the text, except the name of a parameter.
 
     scheme[+driver]://[user[:password]@][host[:port][,host[:port]]][/path][?name=value[&name=value]]
 """
@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl, unquote
 from reconciler.contract.secret import Secret, SecretText
 
 HIDDEN = "(hidden)"
-#: Longer texts are cut where they are shown.
+#: Longer texts are cut when they are shown.
 SHOWN_CHARACTERS_MAX = 120
-#: Shorter secrets are not removed, because that would remove equal letters elsewhere.
+#: Shorter secrets stay in a shown text, because their removal would also remove equal letters elsewhere.
 BLOTTED_CHARACTERS_MIN = 4
-#: RFC 1035, 2.3.4.
+#: The longest host name (RFC 1035, 2.3.4).
 HOST_CHARACTERS_MAX = 253
 LABEL_CHARACTERS_MAX = 63
 
@@ -35,21 +35,21 @@ _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
 )
 _NAME = re.compile(r"[a-z][a-z_]{1,39}")
-#: Parameters that say where the server is; _PLACE matches values of them that can be a place.
+#: Parameters that say where the server is. _PLACE matches those of their values that can be a place.
 _WHERE = frozenset({"host", "port", "hostaddr", "dbname", "service", "unix_socket", "db"})
 _PLACE = re.compile(r"[A-Za-z0-9_./:,\[\]-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Url:
-    """A URL that was read. Its text leaves out what is secret."""
+    """A URL that was read. Its text leaves secrets out."""
 
     scheme: str
-    #: The text after the scheme's +.
+    #: The text after the + of the scheme.
     driver: str
     username: str | None
     password: str | None
-    #: Each host, with its port where the URL has one.
+    #: Each host, with its port if the URL has one.
     hosts: tuple[tuple[str, int | None], ...]
     #: The path as written, with its slash.
     path: str
@@ -64,7 +64,7 @@ class Url:
         return f"<{self}>"
 
     def blot(self, text: str) -> str:
-        """Returns a driver's words without the secrets of this URL; parts that are shown anyway stay."""
+        """Returns a driver's words without the secrets of this URL. Parts that are shown anyway stay."""
         shown = f"{self} {self.username or ''}"
         hidden = [self.password or "", unquote(self.password or "")]
         hidden += [value for name, value in self.parameters if not _tells_where(name, value)]
@@ -79,7 +79,7 @@ def _tells_where(name: str, value: str) -> bool:
 
 
 def read_url(text: Secret) -> Url:
-    """Reads the parts of a URL of any scheme. Raises ValueError with a remedy that repeats nothing of the text."""
+    """Returns the parts of a URL of any scheme. Raises ValueError with a remedy that repeats nothing of the text."""
     if isinstance(text, SecretText):
         text = text.reveal()
     if not isinstance(text, str):
@@ -107,7 +107,7 @@ def read_url(text: Secret) -> Url:
 
 
 def read_address(text: str) -> tuple[str, int | None]:
-    """Reads host and port. Raises ValueError."""
+    """Returns host and port. Raises ValueError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or not _can_be_resolved(found["host"]):
         raise ValueError(f"a host is malformed, or a port is no number; {_PERCENT}")
@@ -123,13 +123,13 @@ def address_of(host: str, port: int) -> str:
 
 
 def _can_be_resolved(host: str) -> bool:
-    """Returns False for names that are too long or have an empty part: Python's resolver raises UnicodeError for
-    them."""
+    """Returns False for names that are too long or have an empty part. For such names Python's resolver raises
+    UnicodeError."""
     return len(host) <= HOST_CHARACTERS_MAX and all(0 < len(p) <= LABEL_CHARACTERS_MAX for p in host.split("."))
 
 
 def shown_url(text: object) -> str:
-    """Returns the parts of a URL that may be shown, also of an invalid URL."""
+    """Returns the parts of a URL that may be shown, even if the URL is invalid."""
     try:
         return str(read_url(text))  # type: ignore[arg-type]  # it refuses what is no text
     except ValueError:
@@ -170,7 +170,7 @@ DATABASE_DRIVERS: Mapping[str, tuple[str, str, str]] = {
     "mysql": ("pymysql", "pymysql", "mysql"),
     "mariadb": ("pymysql", "pymysql", "mysql"),
 }
-#: Drivers that a service may name in the URL that it shares with us; we reach the database by our own driver.
+#: Drivers that a service may name in a URL that it shares with us. We reach the database by our own driver.
 _OTHER_DRIVERS = {
     "sqlite": frozenset({""}),
     "postgresql": frozenset({"", "psycopg2", "psycopg2cffi", "pg8000"}),
@@ -186,8 +186,8 @@ def _any(names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), _ANY)
 
 
-#: Parameters of libpq 18, without password and dbname, which have their own place in a URL, and without those for
-#: replication.
+#: Parameters of libpq 18. Password and dbname are left out, because a URL has places of their own for them. Parameters
+#: for replication are left out, too.
 _POSTGRESQL = {
     "sslmode": r"disable|allow|prefer|require|verify-ca|verify-full",
     "connect_timeout": _NUMBER,
@@ -209,8 +209,8 @@ _POSTGRESQL = {
     "ssl_min_protocol_version ssl_max_protocol_version min_protocol_version max_protocol_version krbsrvname gsslib "
     "gssdelegation"
 )
-#: Parameters that SQLAlchemy gives to PyMySQL in the right type. local_infile is left out, because with it a server
-#: could ask for any file.
+#: Parameters that SQLAlchemy gives to PyMySQL in the right type. local_infile is left out, because a server could then
+#: ask for any file.
 _MYSQL = {
     "connect_timeout": _NUMBER,
     "read_timeout": _NUMBER,
@@ -237,7 +237,8 @@ _DATABASE_PARAMETERS = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL, "mysql": _
 
 
 def read_database_url(text: Secret) -> Url:
-    """Reads the URL of a database that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
+    """Returns the parts of a database URL that can be opened. Raises ValueError with a remedy, which repeats nothing
+    secret."""
     url = read_url(text)
     if url.scheme not in DATABASE_DRIVERS:
         raise ValueError(f"expected a SQLAlchemy URL of {', '.join(DATABASE_DRIVERS)}")
@@ -296,7 +297,8 @@ _REDIS_PATHS = {
 
 
 def read_redis_url(text: Secret) -> Url:
-    """Reads the URL of a Redis that can be opened. Raises ValueError with a remedy, which repeats nothing secret."""
+    """Returns the parts of a Redis URL that can be opened. Raises ValueError with a remedy, which repeats nothing
+    secret."""
     url = read_url(text)
     has_place = url.scheme == "unix" or bool(url.hosts)
     if url.scheme not in REDIS_SCHEMES or url.driver or not has_place:
@@ -331,8 +333,8 @@ def _require_parameters(url: Url, known: Mapping[str, str]) -> None:
 
 
 def read_mail_url(text: Secret) -> Url:
-    """Reads a URL smtp:// (STARTTLS) or smtps:// (TLS from the start) with a host. Raises ValueError with a remedy,
-    which repeats nothing secret."""
+    """Returns the parts of a URL smtp:// (STARTTLS) or smtps:// (TLS from the start) with a host. Raises ValueError
+    with a remedy, which repeats nothing secret."""
     url = read_url(text)
     if url.scheme not in ("smtp", "smtps") or url.driver or len(url.hosts) != 1:
         raise ValueError("expected smtp://user:password@host:587 or smtps://user:password@host:465")

@@ -9,7 +9,7 @@ from reconciler.contract.facts import Code, Fact, Field
 
 
 class Verdict(StrEnum):
-    """What became of a key. `MEANINGS` explains each verdict to people; docs are generated from it."""
+    """What became of a key. `MEANINGS` explains each verdict to people, and docs are generated from there."""
 
     CONSUMED = "CONSUMED"
     DELIVERED = "DELIVERED"
@@ -31,19 +31,20 @@ class Verdict(StrEnum):
 
 
 class Undecided(StrEnum):
-    """Why a key stays UNKNOWN where time alone will not decide it; stored with the evidence of the verdict."""
+    """Why a key stays UNKNOWN although time alone cannot decide. The cause is stored with the evidence of the
+    verdict."""
 
     #: A witness that should answer is silent, or its answer is not proved.
     WITNESS = "witness"
-    #: The configuration cannot decide it: no outbox, no inbox, or a filter by SQL92.
+    #: The configuration cannot decide the verdict: there is no outbox, no inbox, or the group filters by SQL92.
     SET_UP = "set-up"
-    #: Witnesses contradict each other: a half names the outbox with its row, but the outbox does not show the row; or
-    #: the messages that would prove a delivery may have been deleted by age; or a business row says that one of several
-    #: messages was committed, but none was delivered.
+    #: Witnesses contradict each other. There are three cases. A half names the outbox with its row, but the outbox does
+    #: not show the row. Messages that would prove a delivery may have been deleted by age. A business row says that one
+    #: of several messages was committed, but none was delivered.
     CONTRADICTION = "contradiction"
 
 
-#: What was seen, and what happens next, by verdict.
+#: Verdict -> what was seen, and what happens next.
 MEANINGS: dict[Verdict, Code] = {
     Verdict.CONSUMED: Code("verdict.consumed"),
     Verdict.DELIVERED: Code("verdict.delivered"),
@@ -65,7 +66,7 @@ MEANINGS: dict[Verdict, Code] = {
 }
 
 _KEY: Mapping[str, Field] = {"unique_key": Field.NAME}
-#: How a verdict ends: by the act of a person, or by none.
+#: Verdict -> how it ends: by the act of a person, or by no act.
 ENDINGS: dict[Verdict, Code] = {
     Verdict.CONSUMED: Code("ending.consumed"),
     Verdict.DELIVERED: Code("ending.delivered"),
@@ -86,13 +87,13 @@ ENDINGS: dict[Verdict, Code] = {
     Verdict.UNKNOWN: Code("ending.unknown", **_KEY),
 }
 
-#: A candidate with one of these needs a repair.
+#: A candidate with such a verdict needs a repair.
 LOSSES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED, Verdict.ROLLED_BACK_WRONGLY, Verdict.EXPIRED})
 
-#: A candidate with one of these leaves pending without a repair.
+#: A candidate with such a verdict leaves pending without a repair.
 SETTLING = frozenset({Verdict.CONSUMED, Verdict.DELIVERED, Verdict.FILTERED, Verdict.BEFORE_SINCE, Verdict.REJECTED})
 
-#: A candidate with one of these leaves pending for the quarantine; a person must look.
+#: A candidate with such a verdict leaves pending for the quarantine, and a person must look.
 QUARANTINING = frozenset(
     {
         Verdict.COLLISION,
@@ -103,24 +104,25 @@ QUARANTINING = frozenset(
     }
 )
 
-#: No repair of these begins, not even by hand, as long as the key has such a verdict. QUARANTINED is judged again.
+#: As long as a key has such a verdict, none of its repairs begins, not even by hand. QUARANTINED is judged again.
 NEVER_REPAIRED = QUARANTINING - {Verdict.QUARANTINED}
 
-#: The inbox row itself has these verdicts: a person has already seen them, so they are reported once.
+#: The inbox row itself has these verdicts. A person has already seen them, so they are reported once.
 VERDICTS_ON_THE_ROW = frozenset({Verdict.COLLISION, Verdict.INCOMPLETE})
 
-#: A SETTLED candidate with one of these was given up, by a person or because the subscription does not answer for the
-#: key.
+#: A SETTLED candidate with such a verdict was given up: by a person, or because the subscription does not answer for
+#: the key.
 GIVEN_UP = QUARANTINING | {Verdict.BEFORE_SINCE}
 
-#: The broker delivers the message by itself. An audit calls it LOST as long as it has no effect.
+#: With such a verdict, the broker delivers the message by itself. An audit calls the message LOST as long as it has no
+#: effect.
 STILL_DELIVERED = frozenset({Verdict.LAGGING, Verdict.RETRYING})
 
-#: A candidate with one of these stays pending.
+#: A candidate with such a verdict stays pending.
 WAITING = STILL_DELIVERED | {Verdict.UNKNOWN}
 
 
 def what_ends(verdict: Verdict, unique_key: str) -> Fact:
-    """Returns the fact that names the act which ends the verdict of a key, or says that none does."""
+    """Returns the fact that names the act which ends the verdict of a key, or that says that no act does."""
     code = ENDINGS[verdict]
     return ENDINGS[verdict](**dict.fromkeys(code.fields, unique_key))

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show: nothing in it moves a cursor, turns the text around it, or hides.
+"""Makes text from outside safe to show: the text moves no cursor, does not turn the text around it, and hides nothing.
 
 Names, reasons and errors come from brokers, databases and message senders, and a terminal obeys control characters.
 """
@@ -10,9 +10,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 
-#: Characters outside of printable ASCII; long texts without any are done quickly.
+#: Characters outside of printable ASCII. A long text without such characters is done quickly.
 _DOUBTFUL = re.compile(r"[^ -~\n\t]+")
-#: The most marks over and under one letter; no language has more. More of them would cover the lines around the letter.
+#: The most marks over and under one letter; no language has more. Further marks would cover the lines around the
+#: letter.
 MARKS_MAX = 4
 _MARKS = frozenset({"Mn", "Me"})
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -21,7 +22,7 @@ _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\u
 
 
 def visible(text: str) -> str:
-    """Returns the text with the numbers of all characters that are invisible, or that turn or cover the text around
+    """Returns the text with numbers in place of characters that are invisible, or that turn or cover the text around
     them.
 
     Line ends and tabs stay.
@@ -30,17 +31,17 @@ def visible(text: str) -> str:
 
 
 def excerpt(text: str, characters_max: int) -> str:
-    """Returns the text; for a longer one, its beginning and its length."""
+    """Returns the text. Of a longer text, returns the beginning and the length."""
     return text if len(text) <= characters_max else f"{text[:characters_max]}… (cut: {len(text)} characters)"
 
 
 def visible_line(text: str) -> str:
-    """Returns the visible text; its further lines are indented, so that they cannot pass for lines of ours."""
+    """Returns the visible text. Its further lines are indented, so that no line looks like a line of ours."""
     return re.sub(r"\n(?=\S)", "\n  ", visible(text.rstrip("\n")))
 
 
 def visible_json(document: str) -> str:
-    """Returns a JSON text of one line that holds the same values; JSON's own escapes spell invisible characters."""
+    """Returns a JSON text of one line with the same values. JSON's own escapes spell invisible characters."""
     return _DOUBTFUL.sub(lambda found: "".join(_told(found[0], _escape)), document)
 
 
