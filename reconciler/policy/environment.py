@@ -1,16 +1,16 @@
-"""Finds out whether another cluster uses this environment, whose Redis keys and ledger rows would then mix with ours.
+"""Finds out whether another cluster uses this environment. Its Redis keys and ledger rows would mix with ours.
 
-Each process that writes keys or rows keeps a *use* in Redis and in the ledger, which lists the brokers that it knows,
-and reads the present use first. Clusters often have brokers of the same name, so a broker is identified by its cluster,
-name and address. Two processes belong to one cluster if they know one broker in common, because brokers may be down,
-added or removed.
+Each process that writes keys or rows keeps a *use* in Redis and in the ledger. A use lists the brokers that the process
+knows. The process reads the present use before it writes its own. Clusters often have brokers of the same name, so a
+broker is identified by its cluster, name and address. Two processes belong to one cluster if they know one broker in
+common, because brokers may be down, added or removed.
 
 A use also contains the identity of its Redis, because processes with one ledger and two Redis servers would each see
 half of the sets.
 
-All addresses of a cluster can change at once; Redis can lose its memory and its identity; and a use remains for a while
-after its process has ended. So a use that does not fit ours raises a doubt first. Only if somebody renews it after that
-do we refuse.
+A use that does not fit ours may have harmless causes. All addresses of a cluster can change at once. Redis can lose its
+memory and its identity. A use remains for a while after its process has ended. So such a use only raises a doubt. If it
+is renewed after that, we refuse to work.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, Env
 
 #: Seconds between two renewals of a use.
 RENEW_SECONDS = 5.0
-#: For so long an address stays known after a name server last listed it. One of two name servers may list a dead
+#: An address stays known for so long after a name server last listed it. One of two name servers may list a dead
 #: address for two minutes (RouteInfoManager.scanNotActiveBroker).
 ADDRESS_SECONDS = 600.0
-#: Most brokers that a message names.
+#: Most brokers that an error message names.
 _NAMED = 3
 
 
 def conflict(
     place: str, environment: str, use: EnvironmentUse | None, brokers: frozenset[str], redis: str | None
 ) -> InvalidValue | None:
-    """Returns what is wrong and what to do if both sides know brokers but none in common, or have different Redis
-    servers, or an emptied one; None: nothing is wrong.
+    """Returns what is wrong and what to do; None: nothing is wrong. Three things are wrong: both sides know brokers but
+    none in common, they have different Redis servers, or Redis was emptied.
 
-    A side that knows no broker proves nothing. `redis`: as in EnvironmentUse, read after the use; it begins with a
-    blank if Redis has no identity. None: Redis is away.
+    A side that knows no broker proves nothing. `redis` has the form of EnvironmentUse.redis and is read after the use.
+    It begins with a blank if Redis has no identity. None: Redis is away.
     """
     if use is None or not use.brokers or not brokers:
         return None
@@ -72,7 +72,7 @@ def conflict(
 
 
 def told_redis(identity: str, address: str) -> str:
-    """Returns the text for a Redis in a use."""
+    """Returns the text that stands for a Redis in a use."""
     return f"{identity} at {address}"
 
 
@@ -95,7 +95,7 @@ def _noted(away: list[TransientError]) -> Iterator[None]:
 
 
 class EnvironmentGuard:
-    """Keeps the use of one process up to date. Used by one thread at a time."""
+    """Keeps the use of one process up to date. Only one thread at a time uses it."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class EnvironmentGuard:
         by: str,
         clock: Clock,
     ) -> None:
-        """`brokers`: returns the brokers that the name servers list now; empty if none answers. `redis_at`: the address
-        of Redis, for people."""
+        """`brokers`: returns the brokers that the name servers list now, or nothing if no name server answers.
+        `redis_at`: the address of Redis, for people."""
         self._uses = uses
         self._brokers = brokers
         self._redis = redis
@@ -119,17 +119,17 @@ class EnvironmentGuard:
         self._clock = clock
         #: Broker -> when name servers last listed it.
         self._known: dict[str, float] = {}
-        #: Place -> the renewal of the use that is in doubt there.
+        #: Place -> the renewal of the use that is in doubt at this place.
         self._doubted: dict[str, str] = {}
         self._looked_at: float | None = None
-        #: The identity of our Redis at our last renewal.
+        #: The identity of our Redis at the last renewal of our use.
         self._identity = ""
 
     def look(self) -> InvalidValue | None:
-        """Renews our use, unless there is a doubt: then it returns the doubt, and the next look decides.
+        """Renews our use, unless a use is in doubt. Then returns the doubt, and the next look decides.
 
-        While no name server answers, it neither doubts nor renews. Raises InvalidValue if another cluster uses this
-        environment. Raises TransientError if a place is away, after renewing the other one.
+        While no name server answers, this neither doubts nor renews. Raises InvalidValue if another cluster uses this
+        environment. Raises TransientError if a place is away, after the other place was renewed.
         """
         self._looked_at = self._clock.monotonic_seconds()
         known = self._known_brokers(self._looked_at)

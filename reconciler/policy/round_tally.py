@@ -17,7 +17,7 @@ from reconciler.policy.judging.judge import JudgedKey
 
 MISSHAPEN = Code("round.misshapen", shard=Field.NAME, number=Field.NUMBER, first=Field.TEXT, first_bytes=Field.NUMBER)
 
-#: Another pass follows in the same round only if at least this share of a pass's keys was settled.
+#: Another pass follows in the same round only if at least this share of the pass's keys was settled.
 SETTLED_SHARE_MIN = 0.5
 
 
@@ -25,7 +25,8 @@ SETTLED_SHARE_MIN = 0.5
 class RoundTally:
     """Running totals of one round of one subscription.
 
-    It keeps the judged keys of the first and the latest pass; of other passes, only those that brokers were asked for.
+    The judged keys of the first and the latest pass are kept. Of other passes, only keys are kept for which brokers
+    were asked.
     """
 
     announced: int
@@ -34,16 +35,16 @@ class RoundTally:
     settled: int = 0
     #: Keys that left pending because the group does not take their tag.
     not_taken: int = 0
-    #: Keys that were set apart and are suspects, because the outbox says so.
+    #: Keys that were set apart and that the outbox's answer has made suspects.
     going_on: set[str] = field(default_factory=set)
     judged: list[JudgedKey] = field(default_factory=list)
-    #: Keys of earlier passes, and keys that the gate held back, that databases alone had settled: they are counted by
-    #: verdict and not kept. Also those of the passes that the ledger did not know.
+    #: Keys that databases alone had settled, counted by verdict and not kept: keys of earlier passes, and keys that the
+    #: gate held back. `let_go_first` counts those keys of earlier passes that the ledger did not know.
     let_go: Counter[Verdict] = field(default_factory=Counter)
     let_go_first: int = 0
     #: Problems that a person should know, one fact each.
     problems: list[Fact] = field(default_factory=list)
-    #: The first unexpected error of a page; it is raised after the other pages.
+    #: The first unexpected error of a page. It is raised after the other pages.
     failure: Exception | None = None
     _pass_begins: int = 0
 
@@ -66,7 +67,7 @@ class RoundTally:
 
     @contextmanager
     def beyond_bugs(self) -> Iterator[None]:
-        """Surrounds one page: an unexpected error in it must not stop the other pages. Raises ReconcilerError."""
+        """Surrounds one page: an unexpected error in the page must not stop the other pages. Raises ReconcilerError."""
         try:
             yield
         except ReconcilerError:
@@ -75,19 +76,19 @@ class RoundTally:
             self.failure = self.failure or error
 
     def raise_failure(self) -> None:
-        """Raises the first unexpected error of a page: it is a bug and belongs in the log."""
+        """Raises the first unexpected error of a page. Such an error is a bug and belongs in the log."""
         if self.failure is not None:
             raise self.failure
 
     def last_pass_settled(self) -> bool:
-        """Returns True if the last pass had keys and databases alone have settled most of them: arrived, or never
-        committed."""
+        """Returns True if the last pass had keys and databases alone settled most of them. Such keys arrived, or were
+        never committed."""
         last = self.judged[self._pass_begins :]
         return bool(last) and sum(map(_is_settled, last)) >= SETTLED_SHARE_MIN * len(last)
 
     def begin_pass(self) -> None:
-        """Begins another pass. Judged keys of the last pass that databases alone have settled are counted and dropped,
-        except those of the first pass."""
+        """Begins another pass. Keys of the last pass that databases alone settled are counted and dropped, except those
+        of the first pass."""
         if self._pass_begins:
             last = self.judged[self._pass_begins :]
             gone = [j for j in last if _is_settled(j)]
@@ -97,8 +98,8 @@ class RoundTally:
         self._pass_begins = len(self.judged)
 
     def sort_out(self, judged: Sequence[JudgedKey]) -> list[JudgedKey]:
-        """Takes judged keys that are not due yet; returns those that databases alone have settled, which are counted
-        and not kept."""
+        """Takes judged keys that are not due yet. Returns those that databases alone settled; these are counted and not
+        kept."""
         settled = [j for j in judged if _is_settled(j)]
         self.let_go.update(j.entry.verdict for j in settled)
         return settled

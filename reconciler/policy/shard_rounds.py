@@ -1,12 +1,13 @@
 """Step 7, one shard: lease, memory check, the atomic difference, its durable record, the floor.
 
-Every turn begins with a *look* at all shards. A shard is *at rest* where a round would move nothing: its half set and
-all its commit sets are empty, and its memory is the one that this process' last round of it left. Such a shard has no
-round for `rest_seconds`; its pending keys are judged and repaired as ever. Every other shard has its round, also one
-that could not be looked at.
+Every turn begins with a *look* at all shards. A shard is *at rest* if a round would move nothing: its half set and all
+its commit sets are empty, and its memory is as this process' last round left it. Such a shard has no round for
+`rest_seconds`. Its pending keys are still judged and repaired. Every other shard has its round, even if it could not be
+looked at.
 
-Where all shards of a subscription are at rest, and the ledger keeps that as its *row of rest*, they rest for longer:
-the row stands for the rounds until then. It is written in place within `rest_seconds`, of all subscriptions together.
+All shards of a subscription may be at rest, and the ledger may keep that as the subscription's *row of rest*. Then
+these shards rest for longer, and the row stands for the rounds of that time. The row is written again within
+`rest_seconds`; one transaction writes the rows of all subscriptions.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from reconciler.policy.ports.rounds import (
 )
 from reconciler.policy.sharing import Sharing
 
-#: A round that reads no more members is through in a few milliseconds, and several may be sent together: Redis serves
-#: nobody else meanwhile. Larger ones are sent one by one.
+#: A round that reads at most so many members ends within a few milliseconds, so several such rounds may be sent
+#: together. Redis serves nobody else meanwhile, so a larger round is sent alone.
 SMALL_ROUND_MEMBERS = 1_000
-#: A shard at rest has a round at least so often, or its subscription a row of rest: on these rests until when commits
+#: Within this time, a shard at rest has a round, or its subscription gets a row of rest. Both show until when commits
 #: are accounted for.
 REST_SECONDS_MAX = 60.0
-#: Beside rows of rest a shard at rest has a round at least so often: its floor, from which announcements are read
-#: again, moves past those of others.
+#: Even beside rows of rest, a shard at rest has a round within this time. That round moves its floor, from which
+#: announcements are read again, beyond the announcements of other shards.
 LONG_REST_SECONDS_MAX = 1_800.0
-#: A row of rest that is older, as a share of `rest_seconds`, is written again: before its shards would have rounds.
+#: A row of rest that is older than this share of `rest_seconds` is written again, before its shards would have rounds.
 _ROW_IS_YOUNG = 2 / 3
 SHARD_STOPPED = Code("round.shard-stopped", shard=Field.NAME, why=Field.TEXT)
 
@@ -55,20 +56,21 @@ class ShardRound:
     """The outcome of step 7 on one shard."""
 
     shard: Shard
-    #: False: another owner has it, or its memory is not what it must be.
+    #: False: another owner has the shard, or the shard's memory is not what it must be.
     is_ours: bool
-    #: True: it had rounds before, and now there is no epoch marker: Redis lost its memory.
+    #: True if the shard had rounds before and now has no epoch marker: Redis lost its memory.
     lost_memory: bool = False
-    #: None: the shard rests, the atomic step did not run, or its reply was lost; pending is right either way.
+    #: None: the shard rests, the atomic step did not run, or the reply was lost. Pending is correct in each case.
     done: RoundDone | None = None
-    #: It is ours, and had no round, as there is nothing that one would move.
+    #: True if the shard is ours and had no round, because a round would move nothing.
     is_at_rest: bool = False
     #: False: no key is set apart.
     may_have_apart: bool = True
     now_ms: int = 0
     pending: int = 0
     oldest_pending_ms: int | None = None
-    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
+    #: By how much Redis' clock is behind its earlier rounds: the clock was set back, or a node with a slower clock took
+    #: over.
     clock_behind_seconds: float = 0.0
     problem: Fact | None = None
 
@@ -76,7 +78,8 @@ class ShardRound:
 class ShardRounds:
     """Runs step 7. The lease saves work; correctness rests on the fence inside take_round.
 
-    Shared by the threads of a process, of which one at a time has a shard; one may look meanwhile.
+    The threads of a process share this object. One thread at a time works on a shard, and another thread may look
+    meanwhile.
     """
 
     def __init__(
@@ -94,11 +97,11 @@ class ShardRounds:
         long_rest_seconds: float = LONG_REST_SECONDS_MAX,
         sharing: Sharing | None = None,
     ) -> None:
-        """`floors_behind`: the floor of a round is told so many rounds later. A history can read as many back: should
-        they go with Redis' memory before it has, their announcements lie above the floor and are read again.
-        `rest_seconds`: a shard at rest has a round so often; `long_rest_seconds`: beside rows of rest. With a history
-        only subscriptions have such rows whose pending sets are empty, and whose last rounds took nothing.
-        `sharing`: with other processes; None: whatever is free is taken."""
+        """`floors_behind`: the floor of a round is told so many rounds later, because a history can read so many rounds
+        back. If Redis loses rounds that the history has not read, their announcements lie above the floor and are read
+        again. `rest_seconds`: a shard at rest has a round so often. `long_rest_seconds`: the same beside a row of rest.
+        With a history, only a subscription without pending keys, and whose last rounds took nothing, has such a row.
+        `sharing`: the shares of several processes. None: this process takes every free shard."""
         self._memory = memory
         self._clock = clock
         self._leases = leases
@@ -107,27 +110,28 @@ class ShardRounds:
         self._lease_seconds = lease_seconds
         self._events = events
         self._floors_behind = floors_behind
-        #: Rounds of this process, oldest first, whose floors wait to be told. A crash leaves a floor that is lower.
+        #: Rounds of this process whose floors wait to be told, beginning with the oldest. A crash leaves a lower floor.
         self._untold: dict[Shard, deque[RoundDone]] = {}
-        #: Shards that answered when they were asked last.
+        #: Shards whose server answered the last request.
         self._answering: set[Shard] = set()
         self._rest_seconds = rest_seconds
         self._long_rest_seconds = max(rest_seconds, long_rest_seconds)
-        #: When the look was taken that the row of rest of a subscription tells of, in monotonic seconds.
+        #: Subscription -> when the look of its row of rest was taken, in monotonic seconds.
         self._rested: dict[Subscription, float] = {}
         #: When this turn's look was taken, in monotonic seconds.
         self._looked_at = float("-inf")
-        #: The last round of each shard that this process ran and stored, and when, in monotonic seconds.
+        #: Shard -> the last round that this process ran and stored, and its time in monotonic seconds.
         self._ran: dict[Shard, tuple[RoundDone, float]] = {}
-        #: When this process took or renewed the lease of a shard last, in monotonic seconds.
+        #: Shard -> when this process last took or renewed the lease, in monotonic seconds.
         self._renewed: dict[Shard, float] = {}
         self._sharing = sharing
-        #: What this turn's look has found; a round takes it along.
+        #: What this turn's look found. A round removes the look of its shard.
         self._looks: dict[Shard, ShardLook] = {}
 
     def goes_on(self, shard: Shard, outage: Outage) -> bool:
-        """Whether the open outage is not the shard's: its server answered, to this process or by a round that began
-        later than the outage, and others are away. A shard that was away, too, waits for the scan."""
+        """Returns True if the open outage concerns other servers only, and the shard's server answered: to this
+        process, or by a round that began later than the outage. A shard whose server was away, too, waits for the
+        scan."""
         if outage.reason != "AWAY" or not self._memory.is_spread:
             return False
         if shard in self._answering:
@@ -136,7 +140,7 @@ class ShardRounds:
         return last is not None and last.at_ms > outage.started_at_ms
 
     def keeps(self, shard: Shard) -> bool:
-        """Takes or renews the lease; False: another owner has the shard."""
+        """Takes or renews the lease. False: another owner has the shard."""
         now = self._clock.monotonic_seconds()
         is_ours = self._leases.take(shard, token=self._owner, lease_seconds=self._lease_seconds)
         if is_ours:
@@ -144,16 +148,16 @@ class ShardRounds:
         return is_ours
 
     def release(self, shard: Shard) -> None:
-        """Gives the lease up, at shutdown."""
+        """Gives the lease back at shutdown."""
         self._leases.release(shard, token=self._owner)
         with suppress(DatabaseAway):  # the next owner's rounds tell theirs
             for done in self._untold.pop(shard, ()):
                 self._tell_floor(done)
 
     def look(self, shards: Sequence[Shard]) -> None:
-        """The beginning of a turn: looks at the shards together, and renews leases of which a third is over.
+        """Begins a turn: looks at the shards together, and renews leases of which a third is over.
 
-        Raises nothing: a shard that cannot be looked at has its round, which finds out why.
+        Raises nothing. A shard that cannot be looked at has its round, and the round finds the cause.
         """
         if self._sharing is not None and not self._sharing.renew({shard.subscription for shard in shards}):
             shards = [shard for shard in shards if self._sharing.concerns(shard.subscription)]
@@ -179,13 +183,13 @@ class ShardRounds:
         return self._sharing is None or self._sharing.may_take(shard.subscription)
 
     def wake(self, shards: Sequence[Shard]) -> None:
-        """Lets each of them have a round in this turn. While an outage is open, rounds tell which servers answer."""
+        """Lets each of these shards have a round in this turn. During an outage, rounds show which servers answer."""
         for shard in shards:
             self._looks.pop(shard, None)
 
     def keep_rests(self, subscriptions: Mapping[Subscription, Sequence[Shard]]) -> None:
-        """Writes rows of rest, in one transaction: of each subscription all of whose shards this turn's look found at
-        rest, and whose row is not young. Not to be asked while an outage is open. Raises DatabaseAway."""
+        """Writes rows of rest in one transaction. A subscription gets a row if this turn's look found all its shards at
+        rest and its last row is not young. Do not call this during an outage. Raises DatabaseAway."""
         if self._long_rest_seconds <= self._rest_seconds:
             return
         seen, looks = {}, []
@@ -205,7 +209,8 @@ class ShardRounds:
             self._events.emit(ShardsAtRest(looks=looks))
 
     def _resting(self, shard: Shard) -> tuple[ShardLook, RoundDone] | None:
-        """This turn's look at a shard at rest, and its last round: rounds of an earlier turn may run meanwhile."""
+        """Returns this turn's look at a shard at rest, and the shard's last round. None: the shard is not at rest.
+        Rounds of an earlier turn may run meanwhile."""
         look = self._looks.get(shard)
         if look is None or not look.is_ours or look.members:
             return None
@@ -215,14 +220,14 @@ class ShardRounds:
         return look, last
 
     def _has_quiet_floor(self, last: RoundDone) -> bool:
-        """Whether a floor was told, and the rounds whose floors wait took nothing: rounds of a long rest tell the next
-        ones hours later."""
+        """Returns True if a floor was told, and the rounds whose floors wait took nothing. After a long rest, rounds
+        tell these floors only hours later."""
         untold = tuple(self._untold.get(last.shard, ()))
         is_told = last.generation > self._floors_behind <= len(untold)
         return is_told and not any(done.counts.announced for done in untold)
 
     def are_calm(self, shards: Sequence[Shard], *, grace_seconds: float) -> bool:
-        """Whether this turn's look found that none of them needs a round, nor has a key that one would look at."""
+        """Returns True if this turn's look found that no shard needs a round, and that no shard has a key to judge."""
         for shard in shards:
             seen = self._unmoved(shard, self._looks.get(shard))
             if seen is None or (seen.is_at_rest and (seen.may_have_apart or _is_old(seen, grace_seconds))):
@@ -230,12 +235,12 @@ class ShardRounds:
         return True
 
     def since_ms(self, subscription: Subscription, *, shards: Sequence[Shard] = ()) -> int:
-        """Since when the subscription answers for messages; noted now where `shards`, all that it has, are to have
-        their first round. Raises RedisAway and DatabaseAway."""
+        """Returns since when the subscription answers for messages. `shards` are all its shards, if they are about to
+        have their first round: then the time is stored now. Raises RedisAway and DatabaseAway."""
         return since_ms(subscription, shards, rounds=self._rounds, memory=self._memory, clock=self._clock)
 
     def run(self, shard: Shard) -> ShardRound:
-        """One round of the shard, unless it rests. Raises RedisAway and DatabaseAway."""
+        """Runs one round of the shard, unless the shard rests. Raises RedisAway and DatabaseAway."""
         self._answering.discard(shard)
         look = self._looks.pop(shard, None)
         unmoved = self._unmoved(shard, look)
@@ -259,9 +264,10 @@ class ShardRounds:
         return done
 
     def run_small(self, shards: Sequence[Shard]) -> Mapping[Shard, ShardRound]:
-        """Rounds, sent together, of those that the look found changed by few keys; their rows are one transaction.
+        """Runs the rounds of those shards in which the look found few changed keys. The rounds are sent together, and
+        one transaction stores their rows.
 
-        Of all others, and of those whose round did not run here, `run` is to be asked. Raises DatabaseAway.
+        Call `run` for every other shard, and for every shard that the result lacks. Raises DatabaseAway.
         """
         rounds: list[NextRound] = []
         for shard in shards:
@@ -284,7 +290,7 @@ class ShardRounds:
         return {shard: self._seen(done) for shard, done in found.items()}
 
     def _unmoved(self, shard: Shard, look: ShardLook | None) -> ShardRound | None:
-        """Of a shard at rest, or of another owner. None: it is to have a round."""
+        """Returns the outcome for a shard that rests or that another owner has. None: the shard has a round."""
         if self._sharing is not None and not self._sharing.concerns(shard.subscription):
             return ShardRound(shard=shard, is_ours=False)
         if look is None or (look.is_ours is None and self._may_take(shard)):
@@ -306,10 +312,10 @@ class ShardRounds:
         )
 
     def _rests_behind(self, shard: Shard, state: ShardState, *, is_long: bool) -> RoundDone | None:
-        """The last round of this memory, if this process ran it, not long ago. While Redis' clock is behind that round,
-        rounds go on: they date keys that a clock which was ahead has dated.
+        """Returns the last round of this memory if this process ran that round not long ago. While Redis' clock is
+        behind that round, rounds go on, because they correct times that a clock ahead has given to keys.
 
-        `is_long`: the row of rest is there."""
+        `is_long`: the row of rest exists."""
         last, at_seconds = self._ran.get(shard, (None, 0.0))
         rest_seconds = self._long_rest_seconds if is_long else self._rest_seconds
         rests = (
@@ -321,8 +327,9 @@ class ShardRounds:
         return last if rests else None
 
     def _own_last(self, shard: Shard, look: ShardLook | None) -> RoundDone | None:
-        """The last round of this process, where the look found the memory that it left under a lease that is not over:
-        then the ledger has no later one, and lease and state need not be asked for again."""
+        """Returns this process' last round if the look found the memory as that round left it, and this process held
+        the lease all the time. Then the ledger has no later round, and neither lease nor state has to be asked for
+        again."""
         if look is None or not look.is_ours or shard not in self._ran:
             return None
         last, _ = self._ran[shard]
@@ -349,7 +356,7 @@ class ShardRounds:
         return self._seen(done)
 
     def _store(self, *rounds: RoundDone) -> None:
-        """Before anything of them is judged."""
+        """Stores the rounds. Nothing of a round is judged before it is stored."""
         if rounds:
             self._rounds.store(*rounds)
         for done in rounds:
@@ -369,7 +376,8 @@ class ShardRounds:
         )
 
     def _raise_floor(self, done: RoundDone) -> None:
-        """Floors of another memory than this round's are never told: what they say was accounted for went with it."""
+        """Queues the floor of a round, to be told later. Floors of an earlier memory are never told, because Redis lost
+        what they stand for."""
         untold = self._untold.setdefault(done.shard, deque())
         if untold and untold[-1].epoch != done.epoch:
             untold.clear()
@@ -381,7 +389,8 @@ class ShardRounds:
         self._rounds.raise_floor(done.shard.subscription, done.floor, done.floor_proofs)
 
     def _void(self, shard: Shard, last: RoundDone) -> None:
-        """Redis fell back behind stored rounds, unless another owner was quicker than our two reads."""
+        """Marks rounds as void if Redis fell back behind them. A second reading makes sure that no other owner ran a
+        round between the two reads."""
         again = self._memory.state(shard)
         if again.has_undone(last):
             voided = self._rounds.void_after(
@@ -393,7 +402,8 @@ class ShardRounds:
 def since_ms(
     subscription: Subscription, shards: Sequence[Shard], *, rounds: Rounds, memory: ShardMemory, clock: Clock
 ) -> int:
-    """As ShardRounds.since_ms. To be asked before a shard gets its first epoch marker, which looks like rounds."""
+    """Returns what ShardRounds.since_ms returns. Call this before a shard gets its first epoch marker, because the
+    marker would look like a former round."""
     noted = rounds.since_ms(subscription)
     if noted is not None or not shards:
         return noted or EVERY_MESSAGE_MS
@@ -401,8 +411,8 @@ def since_ms(
 
 
 def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) -> int | None:
-    """Now, by the earlier of two clocks. None: Redis knows rounds, and the ledger does not: an older release ran
-    them, or the ledger was restored."""
+    """Returns the earlier of two clocks' present times. None: Redis knows rounds that the ledger does not know. An
+    older release ran these rounds, or the ledger was restored."""
     try:
         states = [memory.state(shard) for shard in shards]
     except InvariantViolation:
@@ -413,7 +423,8 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
 
 
 def share_of_rest(of: Subscription | str) -> float:
-    """Two thirds to one: what went to rest together does not have its next rounds in one turn."""
+    """Returns a share between two thirds and one, so that shards that went to rest together have their next rounds in
+    different turns."""
     return 1 - zlib.crc32(str(of).encode()) % 1_000 / 3_000
 
 

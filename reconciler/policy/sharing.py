@@ -1,13 +1,13 @@
 """Decides for which subscriptions a process has rounds, if several processes of an environment share them.
 
-Each process is a *sharer* as long as it renews its entry. All compute the same even shares from the list of sharers, so
-that they need not ask each other. Subscriptions move by leases alone: a process stops renewing the leases of a
-subscription outside of its share, and runs rounds until the leases end. Then the sharer that has the subscription in
-its share takes them. Few subscriptions move at a time, because a new owner's first round of a shard costs more than a
-shard at rest.
+Each process is a *sharer* as long as it renews its entry. All sharers compute the same even shares from the list of
+sharers, so they do not have to ask each other. Subscriptions move by leases alone. A process stops renewing the leases
+of a subscription outside of its share, and runs rounds until these leases end. Then the sharer whose share has the
+subscription takes the leases. Few subscriptions move at a time, because a new owner's first round of a shard costs more
+than a shard at rest.
 
-Nothing waits for a sharer that does not take its share: a lease that was free for its whole length may be taken by any
-process.
+No subscription waits for a sharer that does not take its share. Any process may take a lease that was free for the
+whole length of a lease.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.rounds import ShardLook, Sharers
 
-#: The share of all subscriptions that a process gives up in a third of a lease; at least one subscription.
+#: The share of all subscriptions that a process gives up within a third of a lease. At least one subscription is given
+#: up.
 MOVED_AT_ONCE_SHARE = 0.05
 
 
 class Sharing:
-    """The share of one process. One thread calls `renew` and `looked`; every thread may call the rest."""
+    """The share of one process. One thread calls `renew` and `looked`; every thread may call the other methods."""
 
     def __init__(self, sharers: Sharers, *, environment: str, owner: str, lease_seconds: float, clock: Clock) -> None:
         self._sharers = sharers
@@ -42,7 +43,7 @@ class Sharing:
         self._mine: Collection[Subscription] = ()
         #: Subscriptions of which this process had a lease at the last look.
         self._held: Collection[Subscription] = ()
-        #: Subscriptions that this process holds although they are in another share; it does not renew their leases.
+        #: Subscriptions that this process holds although they belong to another share. Their leases are not renewed.
         self._leaving: set[Subscription] = set()
         #: Subscriptions of another share that no process had for the length of a lease.
         self._adopted: set[Subscription] = set()
@@ -50,9 +51,9 @@ class Sharing:
         self._free_since: dict[Subscription, float] = {}
 
     def renew(self, subscriptions: Collection[Subscription]) -> bool:
-        """Renews the entry if a third of its time has passed; computes the share again if sharers came or went.
+        """Renews the entry if a third of its time has passed. Computes the share again if sharers came or went.
 
-        False: renewing is not due. While Redis is away the share stays as it is.
+        False: the entry was not due for renewal. While Redis is away, the share does not change.
         """
         now = self._clock.monotonic_seconds()
         if now - self._renewed_at < self._lease_seconds / 3:
@@ -75,7 +76,7 @@ class Sharing:
         return True
 
     def looked(self, looks: Mapping[Shard, ShardLook]) -> None:
-        """Takes over what this turn's look found."""
+        """Updates the share with what this turn's look found."""
         now = self._clock.monotonic_seconds()
         free = {shard.subscription for shard, look in looks.items() if look.is_ours is None}
         self._held = {shard.subscription for shard, look in looks.items() if look.is_ours}
@@ -90,7 +91,7 @@ class Sharing:
         return self._is_own(subscription)
 
     def renews(self, subscription: Subscription) -> bool:
-        """Returns True if this process should keep a lease that it has."""
+        """Returns True if this process should keep a lease that it holds."""
         return subscription not in self._leaving
 
     def concerns(self, subscription: Subscription) -> bool:
@@ -98,8 +99,8 @@ class Sharing:
         return self._is_own(subscription) or subscription in self._held
 
     def leave(self) -> None:
-        """Removes the entry at shutdown, so that the others take over at once. Raises RedisAway: then the entry ends by
-        itself."""
+        """Removes the entry at shutdown, so that the other processes take over at once. If this raises RedisAway, the
+        entry ends by itself."""
         self._sharers.leave(self._environment, token=self._owner)
 
     def _is_own(self, subscription: Subscription) -> bool:
@@ -107,7 +108,8 @@ class Sharing:
 
 
 def share_of(owner: str, sharers: Collection[str], subscriptions: Collection[Subscription]) -> Collection[Subscription]:
-    """Returns the subscriptions of one sharer. If a sharer comes or goes, few subscriptions move besides its own."""
+    """Returns the subscriptions of one sharer. If a sharer comes or goes, its own subscriptions move, and few
+    others."""
     most = math.ceil(len(subscriptions) / max(1, len(sharers)))
     taken: Counter[str] = Counter()
     share = set()

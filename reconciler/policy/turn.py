@@ -1,11 +1,12 @@
-"""The beginning of a turn, for all topics at once: looks at every shard, and asks the ledger what is due.
+"""Begins a turn for all topics at once: looks at every shard, and asks the ledger what is due.
 
-The ledger is asked first: the look renews leases, and whoever cannot write rounds must leave theirs to others.
+The ledger is asked before the look, because the look renews leases. A process that cannot write rounds must leave its
+leases to others.
 
-A topic is *calm* if rounds of its subscriptions would have nothing to do: no shard has changed, no key is old enough or
-set apart, no row and no repair is due, and neither an outage nor the breaker is open. A calm topic has no rounds. Other
-work of rounds may wait for the next ones, a minute at most: closed rows that are asked about again, rows whose time was
-written before a clock was set back, the queues of a group.
+A topic is *calm* if rounds of its subscriptions would have nothing to do. Then no shard has changed, no key is old
+enough or set apart, no row and no repair is due, and neither an outage nor the breaker is open. A calm topic has no
+rounds. Some work waits for the next rounds, for at most a minute: closed rows that are asked about again, rows that
+were written before a clock was set back, and a look at the queues of a group.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from reconciler.policy.shard_rounds import REST_SECONDS_MAX, ShardRounds, share_
 
 
 class Turn:
-    """Says which topics of an environment are to have rounds. One thread calls `begin`."""
+    """Says which topics of an environment have rounds in a turn. One thread calls `begin`."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Turn:
         clock: Clock,
         rest_seconds: float = REST_SECONDS_MAX,
     ) -> None:
-        """`rest_seconds`: how often a calm topic has rounds."""
+        """`rest_seconds`: how often a calm topic still has rounds."""
         self._topics = topics
         self._shards = shards
         self._outages = outages
@@ -48,8 +49,8 @@ class Turn:
         self._ended: dict[str, float] = {}
 
     def begin(self) -> Sequence[TopicPlan]:
-        """Returns the topics whose subscriptions are to have rounds now. Raises DatabaseAway; if the ledger
-        was away from the beginning, no lease was renewed."""
+        """Returns the topics whose subscriptions have rounds now. Raises DatabaseAway. If the ledger was away from the
+        beginning, no lease was renewed."""
         environment = self._topics[0].environment
         # While the breaker is open, its calm rounds are counted.
         broken = {topic for topic, kinds in self._holds.active(environment).items() if HoldKind.BREAKER in kinds}
@@ -62,7 +63,7 @@ class Turn:
         return to_run
 
     def ended(self, topic: TopicPlan) -> None:
-        """Notes that the rounds of all subscriptions of the topic ended without an error and have nothing left to
+        """Records that the rounds of all subscriptions of the topic ended without an error and have nothing left to
         do."""
         self._ended[topic.topic] = self._clock.monotonic_seconds()
 
@@ -77,8 +78,9 @@ class Turn:
         )
 
     def _calm(self, shards: Mapping[Subscription, Sequence[Shard]]) -> set[str]:
-        """Returns the topics that have nothing to do: it takes three statements, and a transaction for rows of rest,
-        however many shards rest. Asks behind the look whether an outage is open: while it is, nothing rests."""
+        """Returns the topics that have nothing to do. This takes three statements, and a transaction for rows of rest,
+        however many shards rest. After the look, asks whether an outage is open, because nothing rests during an
+        outage."""
         environment = self._topics[0].environment
         if self._outages.current(environment) is not None:
             return set()

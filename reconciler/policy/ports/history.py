@@ -52,19 +52,20 @@ class Capture:
     """The rounds of a shard that can still be read."""
 
     shard: Shard
-    #: None: there is no epoch marker, because Redis is new or lost its memory.
+    #: None: no epoch marker exists, because Redis is new or lost its memory.
     epoch: str | None
     #: The fence.
     generation: int
     #: Redis TIME after everything was read.
     now_ms: int
-    #: Rounds newer than `after`, in their order, without a hole up to `generation`.
+    #: Rounds newer than `after`, in their order. They have no hole up to `generation`.
     rounds: Sequence[CapturedRound]
-    #: First and last generation of `epoch` that ran after `after` and can no longer be read; None: no round is missing.
+    #: The first and the last generation of `epoch` that ran after `after` and can no longer be read. None: no round is
+    #: missing.
     missed: tuple[int, int] | None
-    #: True: `after` is of another memory; an unknown number of rounds after it is lost.
+    #: True if `after` is of another memory. Then an unknown number of rounds after `after` is lost.
     new_memory: bool = False
-    #: True: Redis fell back behind `after`, so generations up to it ran, or will run, a second time.
+    #: True if Redis fell back behind `after`. Then generations up to `after` ran, or will run, a second time.
     fell_back: bool = False
 
 
@@ -72,7 +73,7 @@ class Capture:
 class PendingSnapshot:
     """A shard's pending set. Read the pages at once and only once.
 
-    A key that is pending during the whole reading comes exactly once; a key that arrives or leaves meanwhile may be
+    A key that is pending during the whole reading comes exactly once. A key that arrives or leaves meanwhile may be
     missing.
     """
 
@@ -81,15 +82,16 @@ class PendingSnapshot:
     epoch: str | None
     generation: int
     at_ms: int
-    #: (key, first seen in ms of Redis TIME), in pages of about a thousand. Raises RedisAway.
+    #: Pages of about a thousand pairs (key, first seen in ms of Redis TIME). Reading can raise RedisAway.
     pages: Iterator[Sequence[tuple[bytes, int]]]
 
 
 class RoundCapture(Protocol):
-    """Reads what rounds moved, without writing. Raises RedisAway; InvariantViolation for a key of a wrong type."""
+    """Reads what rounds moved, and writes nothing. Raises RedisAway, or InvariantViolation for a key of a wrong
+    type."""
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
-        """Returns the readable rounds after `after`; None: all readable rounds, and missed ones count from 1.
+        """Returns the readable rounds after `after`. None: returns all readable rounds, and missed rounds count from 1.
 
         Two captures with the same `after` return equal rounds, unless sets were deleted in between.
         """
